@@ -1,0 +1,21 @@
+# Warnings, sanitizers, linker and compiler cache: how things are compiled, for every target.
+add_library(trainer_warnings INTERFACE)
+target_compile_options(trainer_warnings INTERFACE -Wall -Wextra -Werror)
+
+find_package(OpenMP REQUIRED)
+
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+find_program(CCACHE ccache)
+if(CCACHE)
+  # The sloppiness is what ccache asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  add_compile_options(-fpch-preprocess)
+endif()
+
+if(TRAINER_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=address,undefined)
+endif()

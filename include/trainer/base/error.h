@@ -1,0 +1,50 @@
+// The errors of the program. Each says what is wrong, where (file, line, key, tensor, shape) and what to do,
+// and carries the exit code that the process ends with (docs/exit-codes.md).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace trainer {
+
+enum class ExitCode : int {
+  done = 0,
+  usage = 2,            // command line or configuration
+  data = 3,             // training or evaluation data
+  files = 4,            // model, tokenizer, adapter or checkpoint files; the output directory
+  out_of_memory = 5,
+  no_device = 6,
+  numbers = 7,          // NaN or Inf
+  device_fault = 8,
+  interrupted = 75,     // stopped by a signal and saved: the same command goes on
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+struct ConfigError : Error {
+  explicit ConfigError(const std::string& message) : Error(ExitCode::usage, message) {}
+};
+struct DataError : Error {
+  explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
+};
+struct FormatError : Error {
+  explicit FormatError(const std::string& message) : Error(ExitCode::files, message) {}
+};
+struct OutOfMemoryError : Error {
+  explicit OutOfMemoryError(const std::string& message) : Error(ExitCode::out_of_memory, message) {}
+};
+struct DeviceError : Error {
+  explicit DeviceError(const std::string& message) : Error(ExitCode::no_device, message) {}
+};
+struct NumericsError : Error {
+  explicit NumericsError(const std::string& message) : Error(ExitCode::numbers, message) {}
+};
+
+}  // namespace trainer

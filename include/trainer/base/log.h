@@ -1,0 +1,21 @@
+// Logging to stderr (results go to stdout). Levels: debug (--verbose), info, warning (also with --quiet), error.
+#pragma once
+
+#include <string>
+
+namespace trainer::log {
+
+enum class Level { debug, info, warning, error };
+
+void set_level(Level level);
+// Also appends every line (at level debug) to this file.
+void add_file(const std::string& path);
+// A terminal that shows a progress line sets this, so that a log line first clears it. nullptr: none.
+void set_before_line(void (*callback)());
+
+void debug(const std::string& message);
+void info(const std::string& message);
+void warning(const std::string& message);
+void error(const std::string& message);
+
+}  // namespace trainer::log

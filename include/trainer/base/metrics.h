@@ -1,0 +1,21 @@
+// What training has to tell, and who listens. `training` writes rows; `observe` implements the sinks.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace trainer {
+
+// One row of metrics.jsonl: its kind (train, eval, memory, recovery, save) and its values in the order given.
+struct MetricRow {
+  std::string kind;
+  nlohmann::ordered_json values;
+};
+
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  virtual void write(const MetricRow& row) = 0;
+};
+
+}  // namespace trainer

@@ -1,0 +1,113 @@
+// The configuration of a run: plain values. Each key's name, range, unit and help are declared beside its section
+// in src/config/schema.cpp; its type and default are the ones here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace trainer {
+
+enum class ModelDtype { automatic, bf16, fp32 };
+enum class DataKind { automatic, seq2seq, completion, text };
+enum class MicroBatching { tokens, samples };
+enum class IntervalStrategy { no, steps, epoch };
+enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
+enum class StateDtype { automatic, fp32, bf16 };
+
+struct ModelConfig {
+  std::string path;
+  ModelDtype dtype = ModelDtype::automatic;
+};
+
+struct LoraConfig {
+  int64_t r = 8;
+  double lora_alpha = 16;
+  double lora_dropout = 0.0;
+  // Module name suffixes; or one regular expression for the whole name; or "all-linear". Empty: the model's default.
+  std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
+  bool use_rslora = false;
+  std::vector<std::string> modules_to_save;
+  std::string adapter;  // a PEFT directory to start from
+};
+
+struct DataConfig {
+  std::vector<std::string> train;
+  std::vector<std::string> eval;
+  DataKind kind = DataKind::automatic;
+  std::string input;   // a field, or a template with {field} in it; empty: found from the first row
+  std::string target;
+  int64_t max_source_length = 512;
+  int64_t max_target_length = 512;
+  int64_t max_length = 1024;
+  bool shuffle = true;
+};
+
+struct TrainingConfig {
+  int64_t batch_size = 8;
+  std::optional<int64_t> gradient_accumulation_steps;
+  std::optional<int64_t> effective_batch_size;
+  double num_train_epochs = 3;
+  int64_t max_steps = -1;
+  MicroBatching micro_batching = MicroBatching::tokens;
+  double max_grad_norm = 1.0;
+  IntervalStrategy eval_strategy = IntervalStrategy::no;
+  int64_t eval_steps = 500;
+  std::optional<int64_t> eval_batch_size;  // default: batch_size
+  int64_t logging_steps = 10;
+  int64_t num_workers = 2;
+  int64_t num_threads = 0;  // 0: one per core
+  double label_smoothing = 0.0;
+  std::optional<double> dropout;  // default: the model's own
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double learning_rate = 5e-5;
+  double weight_decay = 0.0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  SchedulerType lr_scheduler_type = SchedulerType::linear;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0.0;
+  bool master_weights = false;
+  StateDtype state_dtype = StateDtype::automatic;
+  StateDtype grad_dtype = StateDtype::automatic;
+};
+
+struct SaveConfig {
+  IntervalStrategy strategy = IntervalStrategy::steps;
+  int64_t steps = 500;
+  int64_t total_limit = 0;  // 0: keep all
+};
+
+struct MemoryConfig {
+  bool gradient_checkpointing = false;
+  int64_t empty_cache_steps = 10;
+};
+
+struct Config {
+  ModelConfig model;
+  std::optional<LoraConfig> lora;  // absent: full fine-tuning
+  DataConfig data;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  SaveConfig save;
+  MemoryConfig memory;
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int64_t seed = 42;
+  std::string output_dir = "runs/output";
+  bool overwrite_output_dir = false;
+
+  // The samples of one optimizer step.
+  int64_t effective_batch_size() const {
+    return training.effective_batch_size.value_or(training.batch_size *
+                                                  training.gradient_accumulation_steps.value_or(1));
+  }
+  int64_t eval_batch_size() const { return training.eval_batch_size.value_or(training.batch_size); }
+};
+
+}  // namespace trainer

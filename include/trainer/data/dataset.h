@@ -1,0 +1,53 @@
+// Files of JSON lines -> samples.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/base/files.h"
+#include "trainer/config/config.h"
+#include "trainer/data/sample.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+
+// What was seen while opening the data; shown before the first step.
+struct DataReport {
+  int64_t samples = 0, input_tokens = 0, target_tokens = 0;
+  int64_t longest_input = 0, longest_target = 0;                  // after truncation
+  int64_t truncated_inputs = 0, truncated_targets = 0;            // samples
+  int64_t unknown_tokens_in_inputs = 0, unknown_tokens_in_targets = 0;
+  int64_t without_supervision = 0;                                // samples with nothing to learn
+  DataKind kind = DataKind::automatic;                            // what `automatic` turned out to be
+  std::string input_field, target_field;
+  std::vector<std::string> lines() const;                         // for the start block, warnings included
+};
+
+// Safe to read from several threads.
+class Dataset {
+ public:
+  // Maps the files, parses and tokenises every row once (config.training.num_workers threads) for the report and so that bad rows are
+  // found before the first step. Throws DataError with file:line for a missing or empty file, malformed JSON, a row
+  // without its field or with a wrong type.
+  static Dataset open(const std::vector<std::string>& files, const Config& config, const Tokenizer& tokenizer,
+                      bool encoder_decoder);
+
+  int64_t size() const;
+  Sample sample(int64_t index) const;  // tokenised and truncated
+  const DataReport& report() const;
+  // "file:line" of a sample, for messages.
+  std::string origin(int64_t index) const;
+  // The untokenised input and target of a sample (target empty for kind text).
+  struct Texts { std::string input, target; };
+  Texts texts(int64_t index) const;
+
+ private:
+  struct State;
+  explicit Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace trainer

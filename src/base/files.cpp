@@ -1,0 +1,88 @@
+#include "trainer/base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+
+std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw FormatError(concat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw FormatError(concat(path.string(), ": is not a regular file"));
+  }
+  const size_t size = static_cast<size_t>(info.st_size);
+  void* data = nullptr;
+  if (size > 0) {
+    data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+  }
+  const int error = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) {
+    throw FormatError(concat(path.string(), ": cannot be mapped: ", std::strerror(error)));
+  }
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
+}
+
+MappedFile::~MappedFile() {
+  if (size_ > 0) ::munmap(data_, size_);
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in || fs::is_directory(path)) {
+    throw FormatError(concat(path.string(), ": cannot be read: ", std::strerror(errno)));
+  }
+  std::ostringstream content;
+  content << in.rdbuf();
+  return content.str();
+}
+
+static void sync_path(const fs::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) throw FormatError(concat(path.string(), ": cannot be synced: ", std::strerror(error)));
+}
+
+void write_atomically(const fs::path& path, const std::function<void(std::ostream&)>& write) {
+  fs::path temporary = path;
+  temporary += ".tmp";
+  try {
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    if (out) write(out);
+    out.close();
+    if (!out) throw FormatError(concat(temporary.string(), ": cannot be written: ", std::strerror(errno)));
+    sync_path(temporary, O_RDONLY);
+    fs::rename(temporary, path);
+    sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."), O_RDONLY | O_DIRECTORY);
+  } catch (const fs::filesystem_error& e) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw FormatError(concat(path.string(), ": cannot be written: ", e.code().message()));
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+void write_atomically(const fs::path& path, std::string_view content) {
+  write_atomically(path, [&](std::ostream& out) { out.write(content.data(), static_cast<std::streamsize>(content.size())); });
+}
+
+}  // namespace trainer

@@ -1,0 +1,58 @@
+#include "trainer/base/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace trainer::log {
+namespace {
+
+void (*before_line)() = nullptr;
+
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warning: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+// Found by name in spdlog's registry, which the launcher and the library that it opens share.
+spdlog::logger& logger() {
+  static std::shared_ptr<spdlog::logger> instance = [] {
+    if (auto existing = spdlog::get("trainer")) return existing;
+    auto made = spdlog::stderr_color_mt("trainer");
+    made->set_level(spdlog::level::debug);
+    made->sinks()[0]->set_level(spdlog::level::info);
+    made->set_pattern("%^%H:%M:%S %L%$ %v");
+    made->flush_on(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+void write(Level level, const std::string& message) {
+  if (before_line != nullptr) before_line();
+  logger().log(spdlog_level(level), "{}", message);
+}
+
+}  // namespace
+
+void set_level(Level level) { logger().sinks()[0]->set_level(spdlog_level(level)); }
+
+void add_file(const std::string& path) {
+  auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
+  sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+  logger().sinks().push_back(sink);
+}
+
+void set_before_line(void (*callback)()) { before_line = callback; }
+
+void debug(const std::string& message) { write(Level::debug, message); }
+void info(const std::string& message) { write(Level::info, message); }
+void warning(const std::string& message) { write(Level::warning, message); }
+void error(const std::string& message) { write(Level::error, message); }
+
+}  // namespace trainer::log

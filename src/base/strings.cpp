@@ -1,0 +1,88 @@
+#include "trainer/base/strings.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace trainer {
+
+std::string join(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < items.size(); i++) {
+    if (i > 0) out += separator;
+    out += items[i];
+  }
+  return out;
+}
+
+std::string shape_string(const std::vector<int64_t>& shape) {
+  std::vector<std::string> sizes;
+  for (int64_t size : shape) sizes.push_back(std::to_string(size));
+  return "[" + join(sizes) + "]";
+}
+
+std::string bytes_string(int64_t bytes) {
+  static constexpr std::array units{"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 999.5 && unit + 1 < units.size()) {
+    value /= 1000;
+    unit++;
+  }
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, unit == 0 ? "%.0f %s" : value < 10 ? "%.2f %s" : "%.1f %s", value,
+                units[unit]);
+  return buffer;
+}
+
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(std::abs(number));
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
+  return number < 0 ? "-" + digits : digits;
+}
+
+std::string duration_string(double seconds) {
+  const int64_t total = std::llround(std::max(0.0, seconds));
+  char buffer[48];
+  if (total >= 3600) {
+    std::snprintf(buffer, sizeof buffer, "%ld h %02ld min", total / 3600, total / 60 % 60);
+  } else if (total >= 60) {
+    std::snprintf(buffer, sizeof buffer, "%ld min %02ld s", total / 60, total % 60);
+  } else {
+    std::snprintf(buffer, sizeof buffer, "%ld s", total);
+  }
+  return buffer;
+}
+
+// Optimal string alignment distance (Damerau-Levenshtein without repeated edits).
+static size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); i++) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); j++) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); i++) {
+    for (size_t j = 1; j <= b.size(); j++) {
+      const size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::string closest(const std::string& name, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace trainer
