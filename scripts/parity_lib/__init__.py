@@ -1,0 +1,1 @@
+"""What the reference side of the fidelity checks shares: Transformers and PEFT run in a plain loop."""

@@ -1,0 +1,180 @@
+"""Hugging Face models in a plain training loop, with the loss and the optimizer groups that `trainer` has.
+
+A batch is {"input_ids": [[...], ...], "labels": [[...], ...]}, ragged and unpadded. Encoder-decoder models: source and
+target. Decoders: labels have the length of input_ids, -100 where nothing is to be learnt.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from peft import PeftModel
+from torch.overrides import TorchFunctionMode
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, Trainer
+
+IGNORE = -100
+
+
+class KeepFloat64(TorchFunctionMode):
+    """Transformers upcasts norms, softmax and rotary angles to float32, which rounds a float64 model. Inside this
+    context those casts leave float64 tensors alone, so that the float64 run is one all through."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        tensor = args[0] if args else None
+        if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64:
+            if func is torch.Tensor.float:
+                return tensor
+            if func is torch.Tensor.to:
+                args = tuple(torch.float64 if a is torch.float32 else a for a in args)
+            if kwargs.get("dtype") is torch.float32:
+                kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+def precision_of(model):
+    """The context in which to run `model`: real float64 where its weights are float64."""
+    float64 = any(p.dtype == torch.float64 for p in model.parameters())
+    return KeepFloat64() if float64 else contextlib.nullcontext()
+
+
+def load_model(directory, dtype=torch.float32, adapter=None):
+    """The model in evaluation mode (no dropout) with eager attention. Anything missing or unexpected in the files is
+    an error. With an adapter its weights are what is trained, else all weights are."""
+    config = AutoConfig.from_pretrained(directory)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    loading_dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
+    model, info = kind.from_pretrained(
+        directory, dtype=loading_dtype, attn_implementation="eager", output_loading_info=True
+    )
+    wrong = {key: value for key, value in info.items() if value}
+    if wrong:
+        raise RuntimeError(f"{directory}: {wrong}")
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    if dtype == torch.float64:
+        model.double()
+    return model.eval()
+
+
+def canonical_name(name):
+    """A parameter's name without what PEFT adds: the prefix, the adapter's name, the wrapper of a saved module."""
+    return (
+        name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".").replace(".default.", ".")
+    )
+
+
+def trained_parameters(model):
+    return {canonical_name(n): p for n, p in model.named_parameters() if p.requires_grad}
+
+
+def pad(rows, value):
+    longest = max(len(row) for row in rows)
+    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
+
+
+def supervised_logits(model, batch):
+    """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]."""
+    input_ids = pad(batch["input_ids"], 0)
+    mask = pad([[1] * len(row) for row in batch["input_ids"]], 0)
+    labels = pad(batch["labels"], IGNORE)
+    with precision_of(model):
+        if model.config.is_encoder_decoder:
+            shifted = model.prepare_decoder_input_ids_from_labels(labels=labels)
+            logits = model(input_ids=input_ids, attention_mask=mask, decoder_input_ids=shifted, use_cache=False).logits
+        else:
+            logits = model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits[:, :-1]
+            labels = labels[:, 1:]
+    supervised = labels != IGNORE
+    return logits[supervised], labels[supervised]
+
+
+def token_losses(logits, labels, label_smoothing=0.0):
+    """The SUM of token losses; with smoothing as transformers.trainer_pt_utils.LabelSmoother weighs it."""
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
+    plain = F.cross_entropy(logits, labels, reduction="sum")
+    if not label_smoothing:
+        return plain
+    uniform = -F.log_softmax(logits, dim=-1).mean(dim=-1).sum()
+    return (1 - label_smoothing) * plain + label_smoothing * uniform
+
+
+def cut(batch, rows):
+    """Micro-batches of at most `rows` samples in order."""
+    size = len(batch["input_ids"])
+    return [{key: batch[key][at : at + rows] for key in ("input_ids", "labels")} for at in range(0, size, rows)]
+
+
+def supervised_tokens(model, batch):
+    first = 0 if model.config.is_encoder_decoder else 1
+    return sum(label != IGNORE for row in batch["labels"] for label in row[first:])
+
+
+def backward(model, batch, rows=None, label_smoothing=0.0):
+    """Gradients of the loss of an effective batch (sum of token losses / its supervised tokens), accumulated over
+    micro-batches of `rows` samples. Returns the loss."""
+    count = supervised_tokens(model, batch)
+    total = 0.0
+    for micro_batch in cut(batch, rows or len(batch["input_ids"])):
+        loss = token_losses(*supervised_logits(model, micro_batch), label_smoothing) / count
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def parameter_groups(model, weight_decay):
+    """AdamW's groups by Hugging Face Trainer's rule: no decay on norms and on what has "bias" in its name (T5's
+    relative attention bias too)."""
+    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    return [
+        {"params": [p for n, p in named if n in decayed], "weight_decay": weight_decay},
+        {"params": [p for n, p in named if n not in decayed], "weight_decay": 0.0},
+    ]
+
+
+def undecayed_names(model):
+    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    return sorted(canonical_name(n) for n, p in model.named_parameters() if p.requires_grad and n not in decayed)
+
+
+def gradients(model):
+    return {n: p.grad.detach().clone() for n, p in trained_parameters(model).items()}
+
+
+def weights(model):
+    return {n: p.detach().clone() for n, p in trained_parameters(model).items()}
+
+
+def relative_error(actual, expected):
+    """Relative 2-norm errors: {"overall": over all tensors together, "tensors": {name: error}}."""
+    if actual.keys() != expected.keys():
+        raise ValueError(f"different tensors: {sorted(actual.keys() ^ expected.keys())}")
+    off, size, tensors = 0.0, 0.0, {}
+    for name in sorted(expected):
+        difference = (actual[name].double() - expected[name].double()).norm().item()
+        norm = expected[name].double().norm().item()
+        tensors[name] = difference / norm if norm else difference
+        off, size = off + difference**2, size + norm**2
+    return {"overall": (off / size) ** 0.5, "tensors": tensors}
+
+
+def generate(model, prompt, max_new_tokens):
+    """The greedy continuation of one prompt: new token ids, the end token included where one came."""
+    with torch.no_grad():
+        ids = model.generate(
+            input_ids=torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            use_cache=False,  # HF makes too few layers of it where the decoder is deeper than the encoder
+        )[0].tolist()
+    return ids[1:] if model.config.is_encoder_decoder else ids[len(prompt) :]
+
+
+def write_json(path, value):
+    Path(path).write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")

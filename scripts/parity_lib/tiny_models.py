@@ -1,0 +1,111 @@
+"""Tiny random models of every family, in which nothing is trivially zero or one."""
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+DECODER_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+# Inner width num_heads * d_kv differs from d_model, and the depth of the encoder from that of the decoder.
+T5_SIZES = {"d_model": 32, "d_ff": 28, "num_heads": 2, "decoder_start_token_id": 0}
+
+
+def rope(theta):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
+
+
+def model_config(family, vocab_size, **changes):
+    if family == "t5_v1_1":  # gated-gelu; few buckets, so that short texts meet the logarithmic ones
+        sizes = {"num_layers": 2, "num_decoder_layers": 1, "d_kv": 10, "relative_attention_num_buckets": 8}
+        sizes |= {"relative_attention_max_distance": 20, "feed_forward_proj": "gated-gelu"}
+        return T5Config(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": False} | changes)
+    if family == "t5_v1_0":  # relu, tied, scaled output
+        sizes = {"num_layers": 1, "num_decoder_layers": 2, "d_kv": 12, "feed_forward_proj": "relu"}
+        return T5Config(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": True} | changes)
+    sizes = {"vocab_size": vocab_size, **DECODER_SIZES}
+    if family == "qwen2":
+        # With the usual 1e6 the slow rotations hardly turn in a short text; the softmax then cancels their part of
+        # k_proj.bias, and what is left of its gradient is rounding.
+        return Qwen2Config(**sizes | rope(100.0) | {"tie_word_embeddings": True} | changes)
+    if family == "qwen3":  # head_dim differs from hidden_size / num_attention_heads
+        sizes |= {"head_dim": 12, "intermediate_size": 28, "num_key_value_heads": 1}
+        return Qwen3Config(**sizes | rope(1e6) | {"tie_word_embeddings": True} | changes)
+    if family == "llama":
+        return LlamaConfig(**sizes | rope(1e4) | {"tie_word_embeddings": False, "rms_norm_eps": 1e-5} | changes)
+    raise ValueError(f"unknown family {family}")
+
+
+MODEL_CLASSES = {
+    "t5_v1_1": T5ForConditionalGeneration,
+    "t5_v1_0": T5ForConditionalGeneration,
+    "qwen2": Qwen2ForCausalLM,
+    "qwen3": Qwen3ForCausalLM,
+    "llama": LlamaForCausalLM,
+}
+
+
+def spread(name, parameter, embedding_scale):
+    """Random values that keep activations near 1: norms around 1, biases not 0."""
+    shape = parameter.shape
+    if "relative_attention_bias" in name:
+        return 0.7 * torch.randn(shape)
+    if "norm" in name:
+        return 1 + 0.3 * torch.randn(shape)
+    if name.endswith("bias"):
+        return 0.3 * torch.randn(shape)
+    if "embed_tokens" in name or "shared" in name:
+        return embedding_scale * torch.randn(shape)
+    scale = 1.5 if name.startswith("lm_head") else 1.0
+    if name.split(".")[-2] in ("o", "wo", "o_proj", "down_proj"):
+        scale = 2.0  # else a tied head repeats the token that it was given
+    if "SelfAttention.q." in name or "EncDecAttention.q." in name:
+        scale = 0.4  # T5 does not divide by the root of the head's width
+    return scale * torch.randn(shape) / shape[1] ** 0.5
+
+
+def random_model(family, vocab_size, **changes):
+    """A float32 model of `family`; the caller seeds torch."""
+    config = model_config(family, vocab_size, **changes)
+    model = MODEL_CLASSES[family](config)
+    embedding_scale = {"t5_v1_0": 0.5, "qwen2": 0.3, "qwen3": 0.3}.get(family, 1.0)
+    if family == "t5_v1_1":  # Transformers 5 ties every T5 until the head holds something else
+        model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(spread(name, parameter, embedding_scale))
+    return model.eval()
+
+
+def random_adapter(model, task, **options):
+    """`model` with a LoRA adapter whose B is not zero, so that A has a gradient."""
+    config = LoraConfig(task_type=task, lora_dropout=0.0, **options)
+    peft_model = get_peft_model(model, config)
+    scaling = config.lora_alpha / (config.r**0.5 if config.use_rslora else config.r)
+    with torch.no_grad():
+        for name, parameter in peft_model.named_parameters():
+            if "lora_A" in name:
+                parameter.copy_(torch.randn(parameter.shape) / parameter.shape[1] ** 0.5)
+            elif "lora_B" in name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape) / (scaling * config.r**0.5))
+            elif "modules_to_save" in name:
+                parameter.add_(0.1 * torch.randn(parameter.shape))
+    return peft_model.eval()
