@@ -19,7 +19,7 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 std::string shape_string(const std::vector<int64_t>& shape) {
   std::vector<std::string> sizes;
   for (int64_t size : shape) sizes.push_back(std::to_string(size));
-  return "[" + join(sizes) + "]";
+  return concat("[", join(sizes), "]");
 }
 
 std::string bytes_string(int64_t bytes) {
@@ -37,9 +37,14 @@ std::string bytes_string(int64_t bytes) {
 }
 
 std::string grouped(int64_t number) {
-  std::string digits = std::to_string(std::abs(number));
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
-  return number < 0 ? "-" + digits : digits;
+  const std::string digits = std::to_string(number);
+  const size_t first = number < 0 ? 1 : 0;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); i++) {
+    if (i > first && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 std::string duration_string(double seconds) {
