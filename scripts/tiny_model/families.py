@@ -1,0 +1,128 @@
+"""config.json and the tensors of each family, named, shaped and initialised as Hugging Face Transformers does."""
+
+
+def t5_config(args, vocab_size):
+    """T5 v1.1 / FLAN (family t5) or the original T5 (family t5_v1_0)."""
+    original = args.family == "t5_v1_0"
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "d_ff": args.intermediate_size,
+        "d_kv": args.head_dim or args.hidden_size // args.heads,
+        "d_model": args.hidden_size,
+        "decoder_start_token_id": 0,
+        "dropout_rate": args.dropout,
+        "eos_token_id": 1,
+        "feed_forward_proj": "relu" if original else "gated-gelu",
+        "initializer_factor": args.initializer_factor,
+        "is_encoder_decoder": True,
+        "layer_norm_epsilon": 1e-06,
+        "model_type": "t5",
+        "num_decoder_layers": args.decoder_layers or args.layers,
+        "num_heads": args.heads,
+        "num_layers": args.layers,
+        "pad_token_id": 0,
+        "relative_attention_max_distance": 128,
+        "relative_attention_num_buckets": 32,
+        "tie_word_embeddings": original,
+        "torch_dtype": args.dtype,
+        "use_cache": True,
+        "vocab_size": vocab_size,
+    }
+
+
+def t5_tensors(tensors, config):
+    """Deviations: T5PreTrainedModel._init_weights of transformers/models/t5/modeling_t5.py."""
+    factor, width, inner = config["initializer_factor"], config["d_model"], config["num_heads"] * config["d_kv"]
+    feed_forward = config["d_ff"]
+    tensors.add_normal("shared.weight", (config["vocab_size"], width), factor)
+    if not config["tie_word_embeddings"]:
+        tensors.add_normal("lm_head.weight", (config["vocab_size"], width), factor)
+
+    def attention(prefix, has_bias):
+        tensors.add_normal(prefix + "q.weight", (inner, width), factor * (width * config["d_kv"]) ** -0.5)
+        tensors.add_normal(prefix + "k.weight", (inner, width), factor * width ** -0.5)
+        tensors.add_normal(prefix + "v.weight", (inner, width), factor * width ** -0.5)
+        tensors.add_normal(prefix + "o.weight", (width, inner), factor * inner ** -0.5)
+        if has_bias:
+            shape = (config["relative_attention_num_buckets"], config["num_heads"])
+            tensors.add_normal(prefix + "relative_attention_bias.weight", shape, factor * width ** -0.5)
+
+    def dense(prefix):
+        for name in ["wi"] if config["feed_forward_proj"] == "relu" else ["wi_0", "wi_1"]:
+            tensors.add_normal(f"{prefix}{name}.weight", (feed_forward, width), factor * width ** -0.5)
+        tensors.add_normal(prefix + "wo.weight", (width, feed_forward), factor * feed_forward ** -0.5)
+
+    for stack, depth in (("encoder", config["num_layers"]), ("decoder", config["num_decoder_layers"])):
+        for index in range(depth):
+            block = f"{stack}.block.{index}.layer."
+            attention(block + "0.SelfAttention.", index == 0)
+            if stack == "decoder":
+                attention(block + "1.EncDecAttention.", False)
+            last = 2 if stack == "decoder" else 1
+            dense(f"{block}{last}.DenseReluDense.")
+            for layer in range(last + 1):
+                tensors.add_constant(f"{block}{layer}.layer_norm.weight", (width,), factor)
+        tensors.add_constant(stack + ".final_layer_norm.weight", (width,), factor)
+
+
+def decoder_config(args, vocab_size, pad_id, end_id):
+    """Qwen2, Qwen3 or Llama."""
+    names = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+    config = {
+        "architectures": [names[args.family]],
+        "attention_dropout": 0.0,
+        "bos_token_id": pad_id,
+        "eos_token_id": end_id,
+        "head_dim": args.head_dim or args.hidden_size // args.heads,
+        "hidden_act": "silu",
+        "hidden_size": args.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": args.intermediate_size,
+        "max_position_embeddings": 2048,
+        "model_type": args.family,
+        "num_attention_heads": args.heads,
+        "num_hidden_layers": args.layers,
+        "num_key_value_heads": args.kv_heads or args.heads,
+        "pad_token_id": pad_id,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 10000.0 if args.family == "llama" else 1000000.0,
+        "tie_word_embeddings": not args.untied,
+        "torch_dtype": args.dtype,
+        "use_cache": True,
+        "vocab_size": vocab_size,
+    }
+    if args.family == "qwen2":
+        del config["head_dim"]  # Qwen2's files have none; it is hidden_size / heads
+    if args.family != "llama":
+        config.update(use_sliding_window=False, sliding_window=None, max_window_layers=args.layers)
+    if args.family != "qwen2":
+        config.update(attention_bias=False)
+    if args.family == "llama":
+        config.update(mlp_bias=False)
+    return config
+
+
+def decoder_tensors(tensors, config):
+    width, feed_forward, deviation = config["hidden_size"], config["intermediate_size"], config["initializer_range"]
+    head_dim = config.get("head_dim", width // config["num_attention_heads"])
+    queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    tensors.add_normal("model.embed_tokens.weight", (config["vocab_size"], width), deviation)
+    if not config["tie_word_embeddings"]:
+        tensors.add_normal("lm_head.weight", (config["vocab_size"], width), deviation)
+    for index in range(config["num_hidden_layers"]):
+        block = f"model.layers.{index}."
+        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+            tensors.add_normal(f"{block}self_attn.{name}_proj.weight", (rows, width), deviation)
+            if config["model_type"] == "qwen2":
+                tensors.add_constant(f"{block}self_attn.{name}_proj.bias", (rows,), 0.0)
+        tensors.add_normal(block + "self_attn.o_proj.weight", (width, queries), deviation)
+        if config["model_type"] == "qwen3":
+            tensors.add_constant(block + "self_attn.q_norm.weight", (head_dim,), 1.0)
+            tensors.add_constant(block + "self_attn.k_norm.weight", (head_dim,), 1.0)
+        tensors.add_normal(block + "mlp.gate_proj.weight", (feed_forward, width), deviation)
+        tensors.add_normal(block + "mlp.up_proj.weight", (feed_forward, width), deviation)
+        tensors.add_normal(block + "mlp.down_proj.weight", (width, feed_forward), deviation)
+        tensors.add_constant(block + "input_layernorm.weight", (width,), 1.0)
+        tensors.add_constant(block + "post_attention_layernorm.weight", (width,), 1.0)
+    tensors.add_constant("model.norm.weight", (width,), 1.0)
