@@ -1,11 +1,11 @@
-// Which samples a step owns, and how they are cut into micro-batches. A run is a function of (data, seed, samples
-// consumed): nothing is stored to continue, nothing is skipped.
+// Which samples a step owns, and how they are cut into micro-batches. A run is a function of (data, seed,
+// samples consumed): nothing is stored to continue, nothing is skipped.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
 #include "trainer/data/dataset.h"
@@ -13,14 +13,16 @@
 
 namespace trainer {
 
-// The order of samples over all epochs: a permutation per epoch, seeded by (seed, epoch); file order with shuffle off.
+// The order of samples over all epochs: a permutation per epoch, seeded by (seed, epoch); file order with
+// shuffle off.
 class SampleOrder {
  public:
   SampleOrder(int64_t dataset_size, bool shuffle, int64_t seed);
   int64_t index_at(int64_t samples_consumed) const;  // dataset index of the next sample
   int64_t epoch_at(int64_t samples_consumed) const;
 
-  // The dataset indices of the step that starts there: effective_batch_size of them, fewer at the end of an epoch.
+  // The dataset indices of the step that starts there: effective_batch_size of them, fewer at the end of an
+  // epoch.
   std::vector<int64_t> step_at(int64_t samples_consumed, int64_t effective_batch_size) const;
 
  private:
@@ -37,18 +39,23 @@ EffectiveBatch load_effective_batch(const Dataset& dataset, const std::vector<in
 // A sample's labels that count (decoders: labels[0] is never predicted).
 int64_t supervised_tokens(const Sample& sample, bool encoder_decoder);
 
+// A sample's tokens, source and target.
+int64_t token_count(const Sample& sample, bool encoder_decoder);
+
 struct CutLimits {
   MicroBatching by = MicroBatching::tokens;
-  int64_t batch_size = 8;   // samples: rows of a micro-batch; tokens: the budgets are batch_size x the two lengths
+  int64_t batch_size =
+      8;  // samples: rows of a micro-batch; tokens: the budgets are batch_size x the two lengths
   int64_t max_source_length = 512;  // decoders: max_length
   int64_t max_target_length = 512;  // not used for decoders
 };
 
 // Slots of the effective batch, one vector a micro-batch; every slot once.
-// samples: plain consecutive groups of batch_size. tokens: ordered by length (source, then target; longest first),
-// as many as keep rows x longest source <= batch_size x max_source_length and the same for targets; one sample is
-// always allowed.
-std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits, bool encoder_decoder);
+// samples: plain consecutive groups of batch_size. tokens: ordered by length (source, then target; longest
+// first), as many as keep rows x longest source <= batch_size x max_source_length and the same for targets;
+// one sample is always allowed.
+std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
+                                      bool encoder_decoder);
 
 struct CollateOptions {
   bool encoder_decoder = true;
@@ -56,8 +63,8 @@ struct CollateOptions {
   int64_t decoder_start_id = 0;  // T5: pad
 };
 
-// Right-padded tensors of the chosen slots on `device`.
-MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slots, const CollateOptions& options,
-                   at::Device device);
+// Right-padded tensors of the chosen slots on `device` (meta too: shapes without values).
+MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+                   const CollateOptions& options, at::Device device);
 
 }  // namespace trainer

@@ -1,17 +1,18 @@
 // What the data layer hands on: samples, the effective batch of a step, the micro-batches it is cut into.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace trainer {
 
 inline constexpr int32_t kIgnore = -100;  // a label without supervision, as in Hugging Face
 
-// seq2seq (encoder-decoder): input_ids is the source, labels the target. Decoders: labels has the length of input_ids;
-// labels[i] is input_ids[i] where it is to be learnt, else kIgnore (predicted from position i - 1; labels[0] never is).
+// seq2seq (encoder-decoder): input_ids is the source, labels the target. Decoders: labels has the length of
+// input_ids; labels[i] is input_ids[i] where it is to be learnt, else kIgnore (predicted from position i - 1;
+// labels[0] never is).
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
@@ -24,12 +25,14 @@ struct EffectiveBatch {
   int64_t tokens = 0;             // not padding, source and target
 };
 
-// Samples that go through the model together, right-padded to the longest. Tensors on the device they were asked for.
+// Samples that go through the model together, right-padded to the longest. Tensors on the device they were
+// asked for.
 struct MicroBatch {
   at::Tensor input_ids;          // [batch, seq] int64
   at::Tensor input_lengths;      // [batch] int64
   at::Tensor decoder_input_ids;  // [batch, target_seq] int64: labels shifted right; undefined for decoders
-  at::Tensor supervised_rows;    // [n] int64: rows of the [batch * (target_)seq, hidden] states that predict a token to learn
+  at::Tensor supervised_rows;  // [n] int64: rows of the [batch * (target_)seq, hidden] states that predict a
+                               // token to learn
   at::Tensor supervised_labels;  // [n] int64: those tokens
   at::Tensor slots;              // [batch] int64: dropout keys
   std::vector<int64_t> lengths;  // input_lengths on the host

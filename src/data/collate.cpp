@@ -1,0 +1,94 @@
+// Chosen samples of an effective batch -> padded tensors. Everything is laid out on the host first, so that
+// no value is ever read back from the device.
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "trainer/data/batching.h"
+
+namespace trainer {
+namespace {
+
+// A matrix of ids in host memory, filled with `fill`.
+class HostMatrix {
+ public:
+  HostMatrix(int64_t rows, int64_t columns, int64_t fill)
+      : tensor_(at::full({rows, columns}, fill, at::kLong)),
+        data_(tensor_.mutable_data_ptr<int64_t>()),
+        columns_(columns) {}
+  int64_t& at(int64_t row, int64_t column) { return data_[row * columns_ + column]; }
+  at::Tensor on(at::Device device) const { return tensor_.to(device, /*non_blocking=*/true); }
+
+ private:
+  at::Tensor tensor_;
+  int64_t* data_;
+  int64_t columns_;
+};
+
+at::Tensor vector_on(const std::vector<int64_t>& values, at::Device device) {
+  return at::tensor(values, at::kLong).to(device, /*non_blocking=*/true);
+}
+
+// Rows of states that predict a token to learn, and the tokens.
+struct Supervision {
+  std::vector<int64_t> rows, labels;
+};
+
+// Decoders: the state at i - 1 predicts token i, so `lookahead` is 1; T5's decoder sees its labels shifted
+// already.
+void add_supervision(Supervision& supervision, const std::vector<int32_t>& labels, int64_t first_row,
+                     int64_t lookahead) {
+  for (int64_t i = lookahead; i < static_cast<int64_t>(labels.size()); i++) {
+    const int32_t label = labels[static_cast<size_t>(i)];
+    if (label == kIgnore) continue;
+    supervision.rows.push_back(first_row + i - lookahead);
+    supervision.labels.push_back(label);
+  }
+}
+
+}  // namespace
+
+MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+                   const CollateOptions& options, at::Device device) {
+  const auto rows = static_cast<int64_t>(slots.size());
+  const auto sample_of = [&](int64_t row) -> const Sample& {
+    return batch.samples[static_cast<size_t>(slots[static_cast<size_t>(row)])];
+  };
+  int64_t source_length = 1, target_length = 1;
+  for (int64_t row = 0; row < rows; row++) {
+    source_length = std::max(source_length, static_cast<int64_t>(sample_of(row).input_ids.size()));
+    target_length = std::max(target_length, static_cast<int64_t>(sample_of(row).labels.size()));
+  }
+
+  MicroBatch result;
+  Supervision supervision;
+  HostMatrix inputs(rows, source_length, options.pad_id);
+  HostMatrix decoder_inputs(options.encoder_decoder ? rows : 0, target_length, options.pad_id);
+  for (int64_t row = 0; row < rows; row++) {
+    const Sample& sample = sample_of(row);
+    const auto length = static_cast<int64_t>(sample.input_ids.size());
+    if (length > 0) std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.at(row, 0));
+    // An empty input is one token of padding: attention over nothing has no value.
+    result.lengths.push_back(std::max<int64_t>(length, 1));
+    result.tokens += token_count(sample, options.encoder_decoder);
+    if (!options.encoder_decoder) {
+      add_supervision(supervision, sample.labels, row * source_length, 1);
+      continue;
+    }
+    add_supervision(supervision, sample.labels, row * target_length, 0);
+    decoder_inputs.at(row, 0) = options.decoder_start_id;
+    for (int64_t i = 1; i < target_length && i <= static_cast<int64_t>(sample.labels.size()); i++) {
+      const int32_t label = sample.labels[static_cast<size_t>(i - 1)];
+      decoder_inputs.at(row, i) = label == kIgnore ? options.pad_id : label;
+    }
+  }
+  result.input_ids = inputs.on(device);
+  result.input_lengths = vector_on(result.lengths, device);
+  if (options.encoder_decoder) result.decoder_input_ids = decoder_inputs.on(device);
+  result.supervised_rows = vector_on(supervision.rows, device);
+  result.supervised_labels = vector_on(supervision.labels, device);
+  result.slots = vector_on(slots, device);
+  return result;
+}
+
+}  // namespace trainer

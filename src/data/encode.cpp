@@ -1,0 +1,79 @@
+#include "data/encode.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace trainer {
+namespace {
+
+void append_eos(std::vector<int32_t>& ids, std::optional<int32_t> eos) {
+  if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
+}
+
+bool cut_right(std::vector<int32_t>& ids, int64_t max_length) {
+  if (static_cast<int64_t>(ids.size()) <= max_length) return false;
+  ids.resize(static_cast<size_t>(max_length));
+  return true;
+}
+
+EncodedSample encode_seq2seq(std::string_view input, std::string_view target, const DataConfig& config,
+                             const Tokenizer& tokenizer) {
+  EncodedSample encoded;
+  Sample& sample = encoded.sample;
+  sample.input_ids = tokenizer.encode(input, true);
+  sample.labels = tokenizer.encode(target, true);
+  const auto eos = tokenizer.eos_id();
+  encoded.input_truncated = truncate_keeping_eos(sample.input_ids, config.max_source_length, eos);
+  encoded.target_truncated = truncate_keeping_eos(sample.labels, config.max_target_length, eos);
+  encoded.input_tokens = static_cast<int64_t>(sample.input_ids.size());
+  encoded.target_tokens = static_cast<int64_t>(sample.labels.size());
+  return encoded;
+}
+
+EncodedSample encode_completion(std::string_view input, std::string_view target, const DataConfig& config,
+                                const Tokenizer& tokenizer) {
+  EncodedSample encoded;
+  Sample& sample = encoded.sample;
+  sample.input_ids = tokenizer.encode(input, true);
+  const auto prompt = static_cast<int64_t>(sample.input_ids.size());
+  std::vector<int32_t> completion = tokenizer.encode(target, false);
+  append_eos(completion, tokenizer.eos_id());
+  sample.labels.assign(sample.input_ids.size(), kIgnore);
+  sample.input_ids.insert(sample.input_ids.end(), completion.begin(), completion.end());
+  sample.labels.insert(sample.labels.end(), completion.begin(), completion.end());
+  encoded.target_truncated = cut_right(sample.input_ids, config.max_length);
+  cut_right(sample.labels, config.max_length);
+  encoded.input_truncated = prompt > config.max_length;
+  encoded.input_tokens = std::min(prompt, config.max_length);
+  encoded.target_tokens = static_cast<int64_t>(sample.input_ids.size()) - encoded.input_tokens;
+  return encoded;
+}
+
+EncodedSample encode_text(std::string_view text, const DataConfig& config, const Tokenizer& tokenizer) {
+  EncodedSample encoded;
+  Sample& sample = encoded.sample;
+  sample.input_ids = tokenizer.encode(text, true);
+  append_eos(sample.input_ids, tokenizer.eos_id());
+  encoded.input_truncated = cut_right(sample.input_ids, config.max_length);
+  encoded.input_tokens = static_cast<int64_t>(sample.input_ids.size());
+  sample.labels = sample.input_ids;
+  return encoded;
+}
+
+}  // namespace
+
+bool truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std::optional<int32_t> eos) {
+  const bool closed = eos && !ids.empty() && ids.back() == *eos;
+  if (!cut_right(ids, max_length)) return false;
+  if (closed && !ids.empty()) ids.back() = *eos;
+  return true;
+}
+
+EncodedSample encode_sample(std::string_view input, std::string_view target, DataKind kind,
+                            const DataConfig& config, const Tokenizer& tokenizer) {
+  if (kind == DataKind::seq2seq) return encode_seq2seq(input, target, config, tokenizer);
+  if (kind == DataKind::text) return encode_text(input, config, tokenizer);
+  return encode_completion(input, target, config, tokenizer);
+}
+
+}  // namespace trainer

@@ -1,0 +1,37 @@
+// The texts of a sample -> its ids and labels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "trainer/config/config.h"
+#include "trainer/data/sample.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+
+struct EncodedSample {
+  Sample sample;
+  int64_t input_tokens = 0, target_tokens = 0;  // after truncation; kind text: all of it is input
+  bool input_truncated = false, target_truncated = false;
+};
+
+// Truncates as Hugging Face's default call with truncation=True: to max_length ids, a closing </s> kept.
+// Returns whether something was cut off.
+bool truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std::optional<int32_t> eos);
+
+// seq2seq: source and target each as the tokenizer's default call gives them, truncated with </s> kept.
+//
+// completion: prompt and completion are tokenised apart, because in generation the model sees the prompt's
+// own tokens; joined first, the last word of the prompt could merge with the answer's beginning. The prompt
+// gets the tokenizer's special tokens (BOS), the completion only an EOS at its end, unless it has one. Loss
+// on the completion and its EOS. The whole is cut at max_length from the right, as TRL does: a completion
+// that was cut has no EOS, so that the model does not learn to stop in mid-sentence.
+//
+// text: ids and an EOS, all supervised, cut from the right too.
+EncodedSample encode_sample(std::string_view input, std::string_view target, DataKind kind,
+                            const DataConfig& config, const Tokenizer& tokenizer);
+
+}  // namespace trainer

@@ -1,0 +1,132 @@
+#include "data/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+struct KnownPair {
+  const char* input;
+  const char* target;
+};
+constexpr std::array<KnownPair, 5> kKnownPairs{{{"input", "target"},
+                                                {"source", "target"},
+                                                {"prompt", "completion"},
+                                                {"question", "answer"},
+                                                {"input", "output"}}};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+constexpr const char* kGiveBoth =
+    "set data.input and data.target to field names or templates like \"Translate: {de}\"";
+
+// Kinds of data that look like something else at first sight; `configured`: data.input or data.target is set.
+void refuse_known_others(const std::vector<std::string>& names) {
+  for (const char* field : {"messages", "conversations"}) {
+    if (!contains(names, field)) continue;
+    throw DataError(concat(
+        "the row has the field \"", field,
+        "\": chat data are not supported in this version; write prompt and completion, or ", kGiveBoth));
+  }
+  if (contains(names, "instruction") && contains(names, "output")) {
+    const bool input = contains(names, "input");
+    throw DataError(
+        concat("Alpaca fields (", input ? "instruction, input, output" : "instruction, output",
+               ") can be joined in several ways: say how, for example data.input: \"{instruction}",
+               input ? "\\n{input}" : "", "\" and data.target: output"));
+  }
+}
+
+Fields choose_text(const DataConfig& config, const std::vector<std::string>& names) {
+  if (!config.target.empty()) {
+    throw ConfigError(
+        "data.target: kind text has no target; set data.kind to completion, or leave data.target out");
+  }
+  if (config.input.empty() && !contains(names, "text")) {
+    throw DataError(concat("kind text wants a field \"text\", the row has ", join(names),
+                           "; set data.input to a field name or a template"));
+  }
+  return {DataKind::text, config.input.empty() ? "text" : config.input, ""};
+}
+
+}  // namespace
+
+TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) {
+  TextTemplate result;
+  if (text.find_first_of("{}") == std::string::npos) {
+    result.pieces_.push_back({"", text});
+    return result;
+  }
+  const auto fail = [&](const std::string& what) {
+    throw ConfigError(concat(key, ": \"", text, "\": ", what));
+  };
+  std::string literal;
+  bool has_field = false;
+  for (size_t at = 0; at < text.size(); at++) {
+    const char c = text[at];
+    if ((c == '{' || c == '}') && at + 1 < text.size() && text[at + 1] == c) {
+      literal += text[at++];
+    } else if (c == '{') {
+      const size_t close = text.find('}', at);
+      if (close == std::string::npos) fail("a { is not closed (a literal one is written {{)");
+      const std::string field = text.substr(at + 1, close - at - 1);
+      if (field.empty() || field.find('{') != std::string::npos)
+        fail("there is no field name between { and }");
+      if (!literal.empty()) result.pieces_.push_back({std::exchange(literal, ""), ""});
+      result.pieces_.push_back({"", field});
+      has_field = true;
+      at = close;
+    } else if (c == '}') {
+      fail("a } without a { before it (a literal one is written }})");
+    } else {
+      literal += c;
+    }
+  }
+  if (!has_field) fail("the template has no {field}, so every sample would be the same");
+  if (!literal.empty()) result.pieces_.push_back({literal, ""});
+  return result;
+}
+
+std::string TextTemplate::apply(const RowParser& row) const {
+  std::string text;
+  for (const Piece& piece : pieces_) {
+    text += piece.field.empty() ? std::string_view(piece.literal) : row.text(piece.field);
+  }
+  return text;
+}
+
+Fields choose_fields(const DataConfig& config, const std::vector<std::string>& names, bool encoder_decoder) {
+  constexpr const char* kNoText =
+      "kind text has no target to train an encoder-decoder on; give rows with input and target fields, or "
+      "set "
+      "data.input and data.target";
+  if (config.kind == DataKind::text) {
+    if (encoder_decoder) throw ConfigError(concat("data.kind: ", kNoText));
+    return choose_text(config, names);
+  }
+  Fields fields{encoder_decoder ? DataKind::seq2seq : DataKind::completion, config.input, config.target};
+  if (!fields.input.empty() && !fields.target.empty()) return fields;
+  refuse_known_others(names);
+  for (const KnownPair& pair : kKnownPairs) {
+    const bool input_known = !config.input.empty() || contains(names, pair.input);
+    const bool target_known = !config.target.empty() || contains(names, pair.target);
+    if (!input_known || !target_known) continue;
+    if (fields.input.empty()) fields.input = pair.input;
+    if (fields.target.empty()) fields.target = pair.target;
+    return fields;
+  }
+  const bool text = config.kind == DataKind::automatic && config.target.empty() && contains(names, "text");
+  if (text && !encoder_decoder) return choose_text(config, names);
+  if (text) throw DataError(concat("the row has a field \"text\" only: ", kNoText));
+  throw DataError(concat("no known pair of input and target among the fields ", join(names), "; ", kGiveBoth,
+                         encoder_decoder ? "" : ", or data.kind to text and data.input to its field"));
+}
+
+}  // namespace trainer

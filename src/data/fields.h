@@ -1,0 +1,42 @@
+// Which fields of a row are the input and the target.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/config/config.h"
+
+#include "data/row_parser.h"
+
+namespace trainer {
+
+// The text made of a row: the value of a field ("question"), or a template with fields in it
+// ("Translate: {de}"; {{ and }} are literal braces).
+class TextTemplate {
+ public:
+  // `key`: the configuration key that `text` comes from, for messages. Throws ConfigError for unbalanced
+  // braces and for a template without a field.
+  static TextTemplate parse(const std::string& text, std::string_view key);
+
+  // Throws DataError as RowParser::text does.
+  std::string apply(const RowParser& row) const;
+
+ private:
+  struct Piece {
+    std::string literal, field;  // one of the two is empty
+  };
+  std::vector<Piece> pieces_;
+};
+
+struct Fields {
+  DataKind kind;              // seq2seq on an encoder-decoder, completion or text on a decoder
+  std::string input, target;  // as configured or found; target empty for text
+};
+
+// From the configuration and, for what it leaves out, the names in the first row. Prompt/completion data on
+// an encoder-decoder are source/target, and the other way round. Throws ConfigError for contradictions and
+// DataError (without the place of the row) where the names say nothing.
+Fields choose_fields(const DataConfig& config, const std::vector<std::string>& names, bool encoder_decoder);
+
+}  // namespace trainer

@@ -1,0 +1,34 @@
+// One JSON row -> the text of its fields.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+
+// Keeps its buffers from row to row; one for each thread. Its errors are DataError that say what is wrong
+// with the row; the caller knows where the row is.
+class RowParser {
+ public:
+  RowParser();
+  ~RowParser();
+
+  // Throws for malformed JSON, invalid UTF-8, and what is not an object. `readable_after`: bytes that may be
+  // read beyond the row; with enough of them the row is not copied.
+  void parse(std::string_view row, size_t readable_after);
+
+  // Of the row last parsed:
+  std::vector<std::string> fields() const;
+  // Throws when the field is missing or its value is no string. Where a key is there twice the last one
+  // counts, as in Python. The view is good until the next row.
+  std::string_view text(const std::string& field) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,194 @@
+// Data that cannot be used: one clear message with file, line and what to do.
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+using BadRows = DataTest;
+
+constexpr const char* kGood = "{\"input\": \"one\", \"target\": \"two\"}\n";
+std::string after_good(const std::string& row) { return kGood + row + "\n"; }
+
+TEST_F(BadRows, MissingFile) {
+  const std::string message = error_of([&] { open((folder_ / "none.jsonl").string()); });
+  EXPECT_TRUE(starts(message, "none.jsonl: "));
+  EXPECT_TRUE(has(message, "No such file"));
+}
+
+TEST_F(BadRows, FolderInsteadOfFile) {
+  EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "not a regular file"));
+}
+
+TEST_F(BadRows, NoFiles) {
+  EXPECT_TRUE(has(error_of([&] { Dataset::open({}, config_, t5_, true); }), "no data files"));
+}
+
+TEST_F(BadRows, EmptyFiles) {
+  EXPECT_EQ(error(""), "data.jsonl: the file is empty; it must hold one JSON object a line");
+  EXPECT_TRUE(has(error("\n\r\n \t\n"), "the file is empty"));
+  EXPECT_TRUE(has(error("\xef\xbb\xbf"), "the file is empty"));
+  EXPECT_TRUE(has(error("[ ]"), "holds no rows"));
+}
+
+TEST_F(BadRows, MalformedJson) {
+  EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\", \"target\": ")), "data.jsonl:2: malformed JSON"));
+  EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\"} x")), "data.jsonl:2: malformed JSON"));
+  EXPECT_TRUE(has(error("input,target\none,two\n"), "each line must be one JSON object"));
+  EXPECT_TRUE(
+      starts(error(after_good("{\"input\": \"one\", \"target\": \"a\\qb\"}")), "data.jsonl:2: malformed"));
+}
+
+TEST_F(BadRows, LastLineCutOff) {
+  EXPECT_TRUE(
+      starts(error(std::string(kGood) + "{\"input\": \"one\", \"tar"), "data.jsonl:2: malformed JSON"));
+}
+
+TEST_F(BadRows, NotAnObject) {
+  EXPECT_TRUE(starts(error(after_good("\"one\"")), "data.jsonl:2: is not a JSON object"));
+  EXPECT_TRUE(starts(error(after_good("17")), "data.jsonl:2: is not a JSON object"));
+}
+
+TEST_F(BadRows, InvalidUtf8) {
+  EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\", \"target\": \"\xff\xfe\"}")),
+                     "data.jsonl:2: invalid UTF-8"));
+}
+
+TEST_F(BadRows, MissingFieldIsNamedWithWhatTheRowHas) {
+  EXPECT_EQ(error(after_good("{\"input\": \"one\", \"targets\": \"two\"}")),
+            "data.jsonl:2: field \"target\" is missing (the row has \"input\", \"targets\"; did you mean "
+            "\"targets\"?)");
+  EXPECT_TRUE(has(error(after_good("{}")), "the row has no fields"));
+}
+
+TEST_F(BadRows, ConfiguredFieldThatNoRowHas) {
+  config_.data.input = "german";
+  config_.data.target = "english";
+  EXPECT_TRUE(has(error("{\"germann\": \"one\", \"english\": \"two\"}"), "did you mean \"germann\"?"));
+}
+
+TEST_F(BadRows, ValuesThatAreNotText) {
+  const auto with_target = [&](const std::string& value) {
+    return error(after_good("{\"input\": \"one\", \"target\": " + value + "}"));
+  };
+  EXPECT_EQ(with_target("12"),
+            "data.jsonl:2: field \"target\" is a number, not text; write it as a string, in quotes");
+  EXPECT_TRUE(has(with_target("1.5"), "is a number, not text"));
+  EXPECT_TRUE(has(with_target("true"), "is true or false, not text"));
+  EXPECT_TRUE(has(with_target("null"), "is null, not text"));
+  EXPECT_TRUE(
+      has(with_target("{\"a\": 1}"), "is an object, not text; write it as a string (in Python: json.dumps)"));
+  EXPECT_TRUE(has(with_target("[1]"), "is an array, not text; write it as a string (in Python: json.dumps)"));
+}
+
+TEST_F(BadRows, SeveralAreReportedTogether) {
+  std::string content;
+  for (int i = 0; i < 1000; i++) content += i >= 700 && i % 100 == 0 ? "{}\n" : kGood;
+  for (int workers : {1, 4}) {
+    config_.training.num_workers = workers;
+    EXPECT_EQ(error(content),
+              "3 of 1,000 rows cannot be used:\n"
+              "  data.jsonl:701: field \"input\" is missing (the row has no fields)\n"
+              "  data.jsonl:801: field \"input\" is missing (the row has no fields)\n"
+              "  data.jsonl:901: field \"input\" is missing (the row has no fields)");
+  }
+}
+
+TEST_F(BadRows, OnlyTheFirstFiveAreShown) {
+  std::string content = kGood;
+  for (int i = 0; i < 2000; i++) content += "{\"input\": 1, \"target\": \"\"}\n";
+  for (int workers : {1, 4}) {
+    config_.training.num_workers = workers;
+    const std::string message = error(content);
+    EXPECT_TRUE(starts(message, "2,000 of 2,001 rows cannot be used:\n  data.jsonl:2: "));
+    EXPECT_TRUE(has(message, "\n  data.jsonl:6: "));
+    EXPECT_FALSE(has(message, "data.jsonl:7: "));
+    EXPECT_TRUE(ends(message, "\n  and 1,995 more"));
+  }
+}
+
+TEST_F(BadRows, EveryRowMalformed) {
+  EXPECT_TRUE(starts(error("{\n{\n"), "2 of 2 rows cannot be used:\n  data.jsonl:1: malformed JSON"));
+}
+
+TEST_F(BadRows, TheFileOfTheBadRowIsNamed) {
+  const std::string first = write("first.jsonl", kGood), second = write("second.jsonl", after_good("{"));
+  const std::string message = error_of([&] { Dataset::open({first, second}, config_, t5_, true); });
+  EXPECT_TRUE(starts(message, "second.jsonl:2: malformed JSON"));
+}
+
+TEST_F(BadRows, ArraysThatAreDamaged) {
+  EXPECT_TRUE(
+      has(error("[\n{\"input\": \"one\", \"target\": \"two\"},"), "data.jsonl:1: malformed JSON: the array"));
+  EXPECT_TRUE(has(error("[{\"input\": \"one\", \"target\": \"two"), "is not closed"));
+  EXPECT_TRUE(starts(error("[\n{\"input\": \"one\", \"target\": \"two\"},\n]"),
+                     "data.jsonl:3: malformed JSON: an element"));
+  EXPECT_TRUE(starts(error("[{}]\n[{}]"), "data.jsonl:2: malformed JSON: there is more after the array"));
+  EXPECT_TRUE(starts(error("[\n{\"input\": \"one\", \"target\": \"two\"},\n5]"),
+                     "data.jsonl:3: is not a JSON object"));
+}
+
+TEST_F(BadRows, ChatDataAreForLater) {
+  EXPECT_TRUE(starts(error("{\"messages\": []}", false),
+                     "data.jsonl:1: the row has the field \"messages\": chat data are not supported"));
+  EXPECT_TRUE(has(error("{\"conversations\": []}"), "chat data are not supported"));
+}
+
+TEST_F(BadRows, AlpacaFieldsMustBeSpelledOut) {
+  EXPECT_TRUE(has(error("{\"instruction\": \"one\", \"input\": \"\", \"output\": \"two\"}"),
+                  "data.input: \"{instruction}\\n{input}\" and data.target: output"));
+}
+
+TEST_F(BadRows, UnknownFieldNames) {
+  const std::string message = error("{\"de\": \"one\", \"en\": \"two\"}");
+  EXPECT_EQ(message,
+            "data.jsonl:1: no known pair of input and target among the fields de, en; set data.input and "
+            "data.target "
+            "to field names or templates like \"Translate: {de}\"");
+  EXPECT_TRUE(has(error("{\"body\": \"one\"}", false), "data.kind to text"));
+}
+
+TEST_F(BadRows, PlainTextOnAnEncoderDecoder) {
+  EXPECT_TRUE(has(error("{\"text\": \"one\"}"), "give rows with input and target fields"));
+  config_.data.kind = DataKind::text;
+  EXPECT_TRUE(starts(error<ConfigError>("{\"text\": \"one\"}"), "data.kind: kind text has no target"));
+}
+
+TEST_F(BadRows, TextWithATarget) {
+  config_.data.kind = DataKind::text;
+  config_.data.target = "b";
+  EXPECT_TRUE(
+      starts(error<ConfigError>("{\"text\": \"one\"}", false), "data.target: kind text has no target"));
+}
+
+TEST_F(BadRows, TemplatesThatAreWrong) {
+  config_.data.target = "target";
+  const auto with_input = [&](const std::string& text) {
+    config_.data.input = text;
+    return error<ConfigError>(kGood);
+  };
+  EXPECT_EQ(with_input("a {input"),
+            "data.input: \"a {input\": a { is not closed (a literal one is written {{)");
+  EXPECT_TRUE(has(with_input("a input}"), "a } without a { before it"));
+  EXPECT_TRUE(has(with_input("a {}"), "no field name"));
+  EXPECT_TRUE(has(with_input("a {{b}}"), "has no {field}"));
+}
+
+TEST_F(BadRows, NothingToLearnAnywhere) {
+  config_.data.max_length = 3;
+  EXPECT_EQ(error("{\"prompt\": \"one two three\", \"completion\": \"four\"}\n{\"prompt\": \"one two\", "
+                  "\"completion\": \"four\"}",
+                  false),
+            "data.jsonl:1: nothing to learn in any of the 2 samples: every prompt fills data.max_length (3) "
+            "alone; raise it");
+}
+
+TEST_F(BadRows, FileThatChangedAfterOpening) {
+  const std::string path = write("data.jsonl", kGood);
+  const Dataset data = open(path);
+  std::ofstream(path, std::ios::in | std::ios::out) << "x";
+  EXPECT_TRUE(
+      starts(error_of([&] { data.sample(0); }), "data.jsonl:1: the file has changed since it was opened"));
+}
+
+}  // namespace
+}  // namespace trainer

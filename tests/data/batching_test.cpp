@@ -1,0 +1,169 @@
+// Order of samples, and the cut of a step into micro-batches.
+#include "trainer/data/batching.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+std::vector<int64_t> epoch(const SampleOrder& order, int64_t size, int64_t number) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < size; i++) indices.push_back(order.index_at(number * size + i));
+  return indices;
+}
+
+std::vector<int64_t> sorted(std::vector<int64_t> values) {
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+std::vector<int64_t> up_to(int64_t size) {
+  std::vector<int64_t> values(static_cast<size_t>(size));
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+TEST(SampleOrderTest, EverySampleOnceAnEpoch) {
+  for (int64_t size : {1, 2, 3, 7, 64, 1000}) {
+    const SampleOrder order(size, true, 42);
+    for (int64_t number = 0; number < 3; number++) EXPECT_EQ(sorted(epoch(order, size, number)), up_to(size));
+  }
+}
+
+TEST(SampleOrderTest, EpochsAndSeedsDiffer) {
+  const SampleOrder order(100, true, 1), other(100, true, 2);
+  EXPECT_NE(epoch(order, 100, 0), up_to(100));
+  EXPECT_NE(epoch(order, 100, 0), epoch(order, 100, 1));
+  EXPECT_NE(epoch(order, 100, 0), epoch(other, 100, 0));
+  EXPECT_EQ(epoch(order, 100, 1), epoch(SampleOrder(100, true, 1), 100, 1));
+}
+
+TEST(SampleOrderTest, WithoutShufflingItIsTheOrderOfTheFile) {
+  const SampleOrder order(5, false, 42);
+  EXPECT_EQ(order.step_at(0, 3), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(order.step_at(3, 3), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(order.step_at(5, 3), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(order.epoch_at(4), 0);
+  EXPECT_EQ(order.epoch_at(5), 1);
+}
+
+TEST(SampleOrderTest, StepsCoverTheEpochAndTheLastOneIsSmaller) {
+  const SampleOrder order(10, true, 7);
+  EXPECT_EQ(steps_per_epoch(10, 4), 3);
+  EXPECT_EQ(steps_per_epoch(8, 4), 2);
+  EXPECT_EQ(steps_per_epoch(3, 4), 1);
+  std::vector<int64_t> seen;
+  std::vector<size_t> sizes;
+  for (int64_t consumed = 0; consumed < 10;) {
+    const auto step = order.step_at(consumed, 4);
+    sizes.push_back(step.size());
+    seen.insert(seen.end(), step.begin(), step.end());
+    consumed += static_cast<int64_t>(step.size());
+  }
+  EXPECT_EQ(sizes, (std::vector<size_t>{4, 4, 2}));
+  EXPECT_EQ(seen, epoch(order, 10, 0));
+}
+
+TEST(SampleOrderTest, AnyPlaceCanBeAskedWithoutWhatCameBefore) {
+  const int64_t huge = 1'000'000'000'000;
+  const int64_t index = SampleOrder(huge, true, 3).index_at(5 * huge + 123'456'789);
+  EXPECT_GE(index, 0);
+  EXPECT_LT(index, huge);
+}
+
+using EffectiveBatchTest = DataTest;
+
+TEST_F(EffectiveBatchTest, CountsTokensAndSupervision) {
+  const char* rows =
+      "{\"prompt\": \"one two\", \"completion\": \"three\"}\n{\"prompt\": \"four\", \"completion\": \"five "
+      "six\"}\n";
+  const EffectiveBatch t5 = load_effective_batch(data(rows), {1, 0});
+  ASSERT_EQ(t5.samples.size(), 2u);
+  EXPECT_EQ(t5.samples[0].input_ids, (Ids{7, 1}));
+  EXPECT_EQ(t5.supervised_tokens, 3 + 2);
+  EXPECT_EQ(t5.tokens, 2 + 3 + 3 + 2);
+  const EffectiveBatch decoder = load_effective_batch(data(rows, false), {1, 0});
+  EXPECT_EQ(decoder.supervised_tokens, 3 + 2);
+  EXPECT_EQ(decoder.tokens, 5 + 5);
+}
+
+TEST(SupervisedTokens, TheFirstTokenOfADecoderIsNeverPredicted) {
+  EXPECT_EQ(supervised_tokens({{4, 5, 6}, {4, 5, 6}}, false), 2);
+  EXPECT_EQ(supervised_tokens({{4, 5, 6}, {kIgnore, 5, kIgnore}}, false), 1);
+  EXPECT_EQ(supervised_tokens({{4, 5}, {6, kIgnore, 7}}, true), 2);
+  EXPECT_EQ(supervised_tokens({}, false), 0);
+}
+
+EffectiveBatch of_lengths(const std::vector<std::pair<size_t, size_t>>& lengths) {
+  EffectiveBatch batch;
+  for (const auto& [source, target] : lengths) batch.samples.push_back({Ids(source, 5), Ids(target, 6)});
+  return batch;
+}
+
+using Cut = std::vector<std::vector<int64_t>>;
+
+TEST(CutTest, BySamplesIsPlainGroupsInOrder) {
+  const EffectiveBatch batch = of_lengths({{1, 1}, {9, 9}, {2, 2}, {8, 8}, {3, 3}});
+  CutLimits limits;
+  limits.by = MicroBatching::samples;
+  limits.batch_size = 2;
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{0, 1}, {2, 3}, {4}}));
+}
+
+TEST(CutTest, ByTokensGoesFromLongToShort) {
+  const EffectiveBatch batch = of_lengths({{2, 1}, {10, 1}, {5, 1}, {5, 2}, {4, 1}, {2, 1}});
+  CutLimits limits{MicroBatching::tokens, 1, 10, 10};
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {3, 2}, {4, 0}, {5}}));
+}
+
+TEST(CutTest, TargetsHaveTheirOwnBudget) {
+  const EffectiveBatch batch = of_lengths({{4, 3}, {3, 9}, {2, 3}, {1, 3}});
+  CutLimits limits{MicroBatching::tokens, 1, 100, 10};
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{0}, {1}, {2, 3}}));
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 1, 2, 3}}));
+}
+
+TEST(CutTest, ASampleLargerThanTheBudgetGoesAlone) {
+  const EffectiveBatch batch = of_lengths({{3, 1}, {50, 1}, {3, 1}});
+  CutLimits limits{MicroBatching::tokens, 1, 10, 10};
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {0, 2}}));
+}
+
+TEST(CutTest, RandomBatchesKeepEverySlotAndTheBudgets) {
+  std::mt19937 random(11);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 500; round++) {
+    CutLimits limits{MicroBatching::tokens, draw(1, 8), draw(1, 40), draw(1, 40)};
+    const bool encoder_decoder = draw(0, 1) == 1;
+    std::vector<std::pair<size_t, size_t>> lengths(static_cast<size_t>(draw(1, 60)));
+    for (auto& [source, target] : lengths)
+      source = static_cast<size_t>(draw(1, 50)), target = static_cast<size_t>(draw(1, 50));
+    const EffectiveBatch batch = of_lengths(lengths);
+    std::vector<int64_t> slots;
+    for (const auto& group : cut(batch, limits, encoder_decoder)) {
+      ASSERT_FALSE(group.empty());
+      slots.insert(slots.end(), group.begin(), group.end());
+      size_t source = 0, target = 0;
+      for (const int64_t slot : group) {
+        source = std::max(source, lengths[static_cast<size_t>(slot)].first);
+        target = std::max(target, lengths[static_cast<size_t>(slot)].second);
+      }
+      if (group.size() == 1) continue;
+      EXPECT_LE(static_cast<int64_t>(group.size() * source), limits.batch_size * limits.max_source_length);
+      if (encoder_decoder) {
+        EXPECT_LE(static_cast<int64_t>(group.size() * target), limits.batch_size * limits.max_target_length);
+      }
+    }
+    EXPECT_EQ(sorted(slots), up_to(static_cast<int64_t>(lengths.size())));
+  }
+}
+
+}  // namespace
+}  // namespace trainer

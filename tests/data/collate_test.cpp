@@ -1,0 +1,101 @@
+// Padded tensors of a micro-batch, against batches written by hand and those of Hugging Face's collator.
+#include <nlohmann/json.hpp>
+
+#include "trainer/data/batching.h"
+
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+Numbers values(const at::Tensor& tensor) {
+  EXPECT_EQ(tensor.scalar_type(), at::kLong);
+  const at::Tensor flat = tensor.contiguous();
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+}
+
+EffectiveBatch t5_batch() { return {{{{4, 5, 1}, {6, 1}}, {{9, 1}, {7, 8, 1}}, {{1}, {kIgnore, 5}}}, 0, 0}; }
+
+TEST(CollateTest, EncoderDecoder) {
+  const MicroBatch batch = collate(t5_batch(), {2, 0, 1}, {true, 0, 50}, at::kCPU);
+  EXPECT_EQ(batch.input_ids.sizes(), (at::IntArrayRef{3, 3}));
+  EXPECT_EQ(values(batch.input_ids), (Numbers{1, 0, 0, 4, 5, 1, 9, 1, 0}));
+  EXPECT_EQ(values(batch.input_lengths), (Numbers{1, 3, 2}));
+  EXPECT_EQ(batch.lengths, (Numbers{1, 3, 2}));
+  EXPECT_EQ(batch.decoder_input_ids.sizes(), (at::IntArrayRef{3, 3}));
+  EXPECT_EQ(values(batch.decoder_input_ids), (Numbers{50, 0, 5, 50, 6, 1, 50, 7, 8}));
+  EXPECT_EQ(values(batch.supervised_rows), (Numbers{1, 3, 4, 6, 7, 8}));
+  EXPECT_EQ(values(batch.supervised_labels), (Numbers{5, 6, 1, 7, 8, 1}));
+  EXPECT_EQ(values(batch.slots), (Numbers{2, 0, 1}));
+  EXPECT_EQ(batch.tokens, (1 + 2) + (3 + 2) + (2 + 3));
+}
+
+TEST(CollateTest, Decoder) {
+  const EffectiveBatch samples{{{{3, 4, 5, 1}, {kIgnore, kIgnore, 5, 1}}, {{3, 7}, {3, 7}}}, 0, 0};
+  const MicroBatch batch = collate(samples, {0, 1}, {false, 9, 0}, at::kCPU);
+  EXPECT_EQ(values(batch.input_ids), (Numbers{3, 4, 5, 1, 3, 7, 9, 9}));
+  EXPECT_EQ(batch.lengths, (Numbers{4, 2}));
+  EXPECT_FALSE(batch.decoder_input_ids.defined());
+  EXPECT_EQ(values(batch.supervised_rows), (Numbers{1, 2, 4}));
+  EXPECT_EQ(values(batch.supervised_labels), (Numbers{5, 1, 7}));
+  EXPECT_EQ(batch.tokens, 6);
+}
+
+TEST(CollateTest, MetaHasTheSameShapes) {
+  const MicroBatch real = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kCPU);
+  const MicroBatch meta = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kMeta);
+  for (const auto& tensor :
+       {&MicroBatch::input_ids, &MicroBatch::input_lengths, &MicroBatch::decoder_input_ids,
+        &MicroBatch::supervised_rows, &MicroBatch::supervised_labels, &MicroBatch::slots}) {
+    EXPECT_TRUE((meta.*tensor).is_meta());
+    EXPECT_EQ((meta.*tensor).sizes(), (real.*tensor).sizes());
+  }
+  EXPECT_EQ(meta.lengths, real.lengths);
+}
+
+TEST(CollateTest, EmptySamplesAndNoSupervisionAreHarmless) {
+  const MicroBatch batch = collate({{{{}, {}}, {{4}, {kIgnore}}}, 0, 0}, {0, 1}, {false, 9, 0}, at::kCPU);
+  EXPECT_EQ(values(batch.input_ids), (Numbers{9, 4}));
+  EXPECT_EQ(batch.lengths, (Numbers{1, 1}));
+  EXPECT_EQ(batch.supervised_rows.numel(), 0);
+  EXPECT_EQ(batch.supervised_labels.scalar_type(), at::kLong);
+}
+
+using CollateDataTest = DataTest;
+
+// From the texts' ids to the padded batch, as DataCollatorForSeq2Seq with
+// prepare_decoder_input_ids_from_labels.
+TEST_F(CollateDataTest, BatchAsHuggingFaces) {
+  const auto golden =
+      nlohmann::json::parse(std::ifstream(SOURCE_DIR "/tests/goldens/data/seq2seq.json"))["batch"];
+  config_.data.max_source_length = golden["max_source_length"];
+  config_.data.max_target_length = golden["max_target_length"];
+  const Dataset set = data(
+      "{\"input\": \"one two three four five\", \"target\": \"six\"}\n"
+      "{\"input\": \"two\", \"target\": \"one two three four\"}\n"
+      "{\"input\": \"\", \"target\": \"three two\"}\n");
+  const MicroBatch batch = collate(load_effective_batch(set, {0, 1, 2}), {0, 1, 2}, {true, 0, 0}, at::kCPU);
+  const auto flat = [&](const char* name) {
+    Numbers all;
+    for (const auto& row : golden[name]) {
+      for (const int64_t value : row) all.push_back(value);
+    }
+    return all;
+  };
+  EXPECT_EQ(values(batch.input_ids), flat("input_ids"));
+  EXPECT_EQ(values(batch.decoder_input_ids), flat("decoder_input_ids"));
+  Numbers labels(flat("labels").size(), kIgnore);
+  const Numbers rows = values(batch.supervised_rows), wanted = values(batch.supervised_labels);
+  for (size_t i = 0; i < rows.size(); i++) labels[static_cast<size_t>(rows[i])] = wanted[i];
+  EXPECT_EQ(labels, flat("labels"));
+  for (size_t row = 0; row < 3; row++) {
+    int64_t length = 0;
+    for (const int64_t value : golden["attention_mask"][row]) length += value;
+    EXPECT_EQ(batch.lengths[row], length);
+  }
+}
+
+}  // namespace
+}  // namespace trainer

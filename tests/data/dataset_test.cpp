@@ -1,0 +1,259 @@
+// Rows -> samples: formats, fields, templates, truncation, and the report on all of it.
+#include "trainer/data/dataset.h"
+
+#include <gmock/gmock.h>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "data/encode.h"
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+using DatasetTest = DataTest;
+
+// ---- files
+
+TEST_F(DatasetTest, EveryRowIsASampleInFileOrder) {
+  const Dataset set =
+      data("{\"input\": \"one two\", \"target\": \"three\"}\n{\"input\": \"four\", \"target\": \"\"}");
+  ASSERT_EQ(set.size(), 2);
+  EXPECT_EQ(set.sample(0).input_ids, (Ids{4, 5, 1}));
+  EXPECT_EQ(set.sample(0).labels, (Ids{6, 1}));
+  EXPECT_EQ(set.sample(1).input_ids, (Ids{7, 1}));
+  EXPECT_EQ(set.sample(1).labels, (Ids{1}));
+}
+
+TEST_F(DatasetTest, ByteOrderMarkCrlfBlanksAndBlankLines) {
+  const Dataset set = data(
+      "\xef\xbb\xbf\r\n{\"input\": \"one\", \"target\": \"two\"}\r\n\r\n  \n"
+      "  {\"input\": \"three\", \"target\": \"four\"}\t\r\n");
+  ASSERT_EQ(set.size(), 2);
+  EXPECT_EQ(set.texts(0).target, "two");
+  EXPECT_EQ(set.texts(1).input, "three");
+  EXPECT_TRUE(ends(set.origin(0), "data.jsonl:2"));
+  EXPECT_TRUE(ends(set.origin(1), "data.jsonl:5"));
+}
+
+TEST_F(DatasetTest, FileThatIsOneArray) {
+  const Dataset set = data(
+      "[\n  {\"input\": \"a ] } , \\\" b\",\n   \"target\": \"two\", \"more\": [1, {\"x\": []}]},\n"
+      "  {\"input\": \"c\\\\\", \"target\": \"four\"}\n]\n");
+  ASSERT_EQ(set.size(), 2);
+  EXPECT_EQ(set.texts(0).input, "a ] } , \" b");
+  EXPECT_EQ(set.texts(1).input, "c\\");
+  EXPECT_TRUE(ends(set.origin(1), "data.jsonl:4"));
+}
+
+TEST_F(DatasetTest, SeveralFiles) {
+  const std::string a =
+      write("a.jsonl", "{\"input\": \"a\", \"target\": \"x\"}\n{\"input\": \"b\", \"target\": \"x\"}\n");
+  const std::string b = write("b.jsonl", "\n{\"input\": \"c\", \"target\": \"x\"}");
+  const Dataset set = Dataset::open({a, b}, config_, t5_, true);
+  ASSERT_EQ(set.size(), 3);
+  EXPECT_EQ(set.texts(1).input, "b");
+  EXPECT_EQ(set.texts(2).input, "c");
+  EXPECT_EQ(set.origin(2), b + ":2");
+}
+
+TEST_F(DatasetTest, EscapesUnicodeAndRepeatedKeysAsInPython) {
+  const Dataset set =
+      data("{\"input\": \"first\", \"t\\u0061rget\": \"\\ud83d\\ude00\\n\\\"ä\", \"input\": \"last\"}");
+  EXPECT_EQ(set.texts(0).input, "last");
+  EXPECT_EQ(set.texts(0).target, "😀\n\"ä");
+}
+
+TEST_F(DatasetTest, SamplesFromSeveralThreadsAreTheSame) {
+  std::string content;
+  for (int i = 10; i < 500; i++) content += concat("{\"input\": \"", i, "\", \"target\": \"", i + 1, "\"}\n");
+  config_.training.num_workers = 3;
+  const Dataset set = data(content);
+  std::vector<std::jthread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; t++) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 490; i++) wrong += set.sample(i).input_ids != Ids{i + 10, 1};
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+// ---- fields and kinds
+
+TEST_F(DatasetTest, FieldsAreFoundByTheirUsualNames) {
+  const std::vector<std::pair<std::string, std::string>> pairs{{"input", "target"},
+                                                               {"source", "target"},
+                                                               {"prompt", "completion"},
+                                                               {"question", "answer"},
+                                                               {"input", "output"}};
+  for (const auto& [input, target] : pairs) {
+    const Dataset set = data(concat("{\"id\": 7, \"", target, "\": \"two\", \"", input, "\": \"one\"}"));
+    EXPECT_EQ(set.report().kind, DataKind::seq2seq);
+    EXPECT_EQ(set.report().input_field, input);
+    EXPECT_EQ(set.report().target_field, target);
+    EXPECT_EQ(set.sample(0).input_ids, (Ids{4, 1}));
+    EXPECT_EQ(set.sample(0).labels, (Ids{5, 1}));
+  }
+}
+
+TEST_F(DatasetTest, FieldByNameAndTemplate) {
+  config_.data.input = "Translate {{x}} from {lang}: {de}";
+  config_.data.target = "en";
+  const Dataset set =
+      data("{\"de\": \"eins {zwei}\", \"lang\": \"German\", \"en\": \"one\", \"input\": \"no\"}");
+  EXPECT_EQ(set.texts(0).input, "Translate {x} from German: eins {zwei}");
+  EXPECT_EQ(set.texts(0).target, "one");
+}
+
+TEST_F(DatasetTest, OneFieldConfiguredTheOtherFound) {
+  config_.data.input = "Q: {question}";
+  const Dataset set = data("{\"question\": \"one\", \"answer\": \"two\"}");
+  EXPECT_EQ(set.texts(0).input, "Q: one");
+  EXPECT_EQ(set.texts(0).target, "two");
+}
+
+TEST_F(DatasetTest, PlainTextOnADecoder) {
+  const Dataset set = data("{\"text\": \"one two\"}\n{\"text\": \"three </s>\"}", false);
+  EXPECT_EQ(set.report().kind, DataKind::text);
+  EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5, 1}));
+  EXPECT_EQ(set.sample(0).labels, (Ids{3, 4, 5, 1}));
+  EXPECT_EQ(set.sample(1).input_ids, (Ids{3, 6, 1}));
+  EXPECT_EQ(set.report().supervised_tokens, 5);
+}
+
+TEST_F(DatasetTest, PlainTextOfANamedField) {
+  config_.data.kind = DataKind::text;
+  config_.data.input = "{title} {body}";
+  EXPECT_EQ(data("{\"title\": \"one\", \"body\": \"two\"}", false).texts(0).input, "one two");
+}
+
+TEST_F(DatasetTest, CompletionsOnADecoderLearnTheAnswerOnly) {
+  for (const char* row : {"{\"prompt\": \"one two\", \"completion\": \"three four\"}",
+                          "{\"input\": \"one two\", \"target\": \"three four\"}",
+                          "{\"prompt\": \"one two\", \"completion\": \"three four </s>\"}"}) {
+    const Dataset set = data(row, false);
+    EXPECT_EQ(set.report().kind, DataKind::completion);
+    EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5, 6, 7, 1}));
+    EXPECT_EQ(set.sample(0).labels, (Ids{kIgnore, kIgnore, kIgnore, 6, 7, 1}));
+  }
+}
+
+// ---- truncation
+
+TEST_F(DatasetTest, TruncationOfSourceAndTargetAsHuggingFace) {
+  const auto golden = nlohmann::json::parse(std::ifstream(SOURCE_DIR "/tests/goldens/data/seq2seq.json"));
+  ASSERT_FALSE(golden["truncations"].empty());
+  for (const auto& entry : golden["truncations"]) {
+    config_.data.max_source_length = config_.data.max_target_length = entry["max_length"];
+    const std::string text = entry["text"];
+    const EncodedSample encoded = encode_sample(text, text, DataKind::seq2seq, config_.data, t5_);
+    const Ids expected = entry["truncated"];
+    EXPECT_EQ(encoded.sample.input_ids, expected) << entry;
+    EXPECT_EQ(encoded.sample.labels, expected) << entry;
+    EXPECT_EQ(encoded.input_truncated, entry["whole"] != entry["truncated"]) << entry;
+    EXPECT_EQ(encoded.target_truncated, entry["whole"] != entry["truncated"]) << entry;
+  }
+}
+
+TEST_F(DatasetTest, WithoutClosingTokenTruncationJustCuts) {
+  Ids ids{4, 5, 6};
+  EXPECT_TRUE(truncate_keeping_eos(ids, 2, 1));
+  EXPECT_EQ(ids, (Ids{4, 5}));
+  EXPECT_FALSE(truncate_keeping_eos(ids, 2, std::nullopt));
+}
+
+TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
+  config_.data.max_length = 5;
+  const Dataset set = data(
+      "{\"prompt\": \"one two\", \"completion\": \"three four\"}\n"  // 6: the EOS goes
+      "{\"prompt\": \"one two\", \"completion\": \"three\"}\n"       // 5: fits
+      "{\"prompt\": \"one two three four five six\", \"completion\": \"three\"}\n"
+      "{\"prompt\": \"one two three four\", \"completion\": \"three\"}\n",
+      false);
+  EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5, 6, 7}));
+  EXPECT_EQ(set.sample(0).labels, (Ids{kIgnore, kIgnore, kIgnore, 6, 7}));
+  EXPECT_EQ(set.sample(1).labels, (Ids{kIgnore, kIgnore, kIgnore, 6, 1}));
+  EXPECT_EQ(set.sample(2).input_ids, (Ids{3, 4, 5, 6, 7}));
+  const DataReport& report = set.report();
+  EXPECT_EQ(report.truncated_inputs, 1);
+  EXPECT_EQ(report.truncated_targets, 3);
+  EXPECT_EQ(report.without_supervision, 2);
+  EXPECT_EQ(report.samples, 4);
+  EXPECT_EQ(report.supervised_tokens, 4);
+  EXPECT_EQ(report.longest_sample, 5);
+  EXPECT_TRUE(
+      has(join(report.lines(), "\n"), "warning: completion cut at data.max_length in 3 (75.0 %) samples"));
+  EXPECT_TRUE(
+      has(join(report.lines(), "\n"), "nothing to learn in 2 (50.0 %) samples: the prompt alone fills"));
+}
+
+TEST_F(DatasetTest, LongTextsAreCutFromTheRight) {
+  config_.data.max_length = 3;
+  const Dataset set = data("{\"text\": \"one two three\"}", false);
+  EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5}));
+  EXPECT_TRUE(
+      has(join(set.report().lines(), "\n"), "warning: text cut at data.max_length in 1 (100.0 %) sample"));
+}
+
+// ---- report
+
+TEST_F(DatasetTest, ReportCountsLengthsAndTruncation) {
+  config_.data.max_source_length = 4;
+  for (int workers : {1, 3}) {
+    config_.training.num_workers = workers;
+    std::string content;
+    for (int i = 0; i < 2000; i++) {
+      content += i % 4 == 0 ? "{\"input\": \"one two three four\", \"target\": \"one\"}\n"
+                            : "{\"input\": \"one\", \"target\": \"one two three\"}\n";
+    }
+    const DataReport report = data(content).report();
+    EXPECT_EQ(report.samples, 2000);
+    EXPECT_EQ(report.input_tokens, 500 * 4 + 1500 * 2);
+    EXPECT_EQ(report.target_tokens, 500 * 2 + 1500 * 4);
+    EXPECT_EQ(report.supervised_tokens, report.target_tokens);
+    EXPECT_EQ(report.longest_input, 4);
+    EXPECT_EQ(report.longest_target, 4);
+    EXPECT_EQ(report.longest_sample, 6);
+    EXPECT_EQ(report.truncated_inputs, 500);
+    EXPECT_EQ(report.truncated_targets, 0);
+    EXPECT_EQ(report.lines(),
+              (std::vector<std::string>{
+                  "2,000 samples, seq2seq: input -> target", "source: 5,000 tokens, mean 2.5, longest 4",
+                  "target: 7,000 tokens, mean 3.5, longest 4",
+                  "warning: source cut at data.max_source_length in 500 (25.0 %) samples"}));
+  }
+}
+
+TEST_F(DatasetTest, ReportNamesTheCharactersThatTheTokenizerDoesNotKnow) {
+  const Dataset set = data(
+      "{\"input\": \"one\", \"target\": \"{ a } b\"}\n"
+      "{\"input\": \"é one\", \"target\": \"two {b\"}\n"
+      "{\"input\": \"one\", \"target\": \"two\"}\n");
+  const DataReport& report = set.report();
+  EXPECT_EQ(report.unknown_tokens_in_targets, 3);
+  EXPECT_EQ(report.samples_with_unknown_targets, 2);
+  EXPECT_EQ(report.unknown_characters_in_targets, "{ }");
+  EXPECT_EQ(report.unknown_tokens_in_inputs, 1);
+  EXPECT_EQ(report.unknown_characters_in_inputs, "é");
+  EXPECT_TRUE(has(join(report.lines(), "\n"),
+                  "warning: the tokenizer does not know some of the text: 3 <unk> in the targets "
+                  "of 2 (66.7 %) samples: { }"));
+}
+
+TEST_F(DatasetTest, UnknownTokensOfDecodersAreCountedOnTheirSide) {
+  const DataReport report = data("{\"prompt\": \"é one\", \"completion\": \"{ } two\"}", false).report();
+  EXPECT_EQ(report.unknown_tokens_in_inputs, 1);
+  EXPECT_EQ(report.unknown_tokens_in_targets, 2);
+}
+
+TEST_F(DatasetTest, CleanDataHaveNoWarnings) {
+  for (const std::string& line : data("{\"input\": \"one\", \"target\": \"two\"}").report().lines()) {
+    EXPECT_EQ(line.find("warning"), std::string::npos) << line;
+  }
+}
+
+}  // namespace
+}  // namespace trainer
