@@ -106,14 +106,12 @@ def check_tokenizer(report, bench, program):
     samples = texts.ODD_TEXTS + [row[key] for row in bench.train_rows for key in ("input", "target")]
     theirs = [bench.tokenizer(text).input_ids for text in samples]
     ours = program.tokenize(bench.model, samples, bench.directory / "texts.jsonl")
-    differing = [(text, a, b) for text, a, b in zip(samples, ours, theirs) if a != b]
-    report.check(
-        f"token ids of {len(samples)} texts", ours == theirs, "".join(f"\n    {text!r}: {a} {b}" for text, a, b in differing)
-    )
+    differing = [f"\n    {text!r}: ours {a}, HF {b}" for text, a, b in zip(samples, ours, theirs) if a != b]
+    report.check(f"token ids of {len(samples)} texts", ours == theirs, "".join(differing))
     decoded = [bench.tokenizer.decode(ids, skip_special_tokens=True) for ids in theirs]
     back = program.decode(bench.model, theirs, bench.directory / "ids.jsonl")
-    differing = [(a, b) for a, b in zip(back, decoded) if a != b]
-    report.check("decoded texts", back == decoded, "".join(f"\n    ours {a!r}, HF {b!r}" for a, b in differing))
+    differing = [f"\n    ours {a!r}, HF {b!r}" for a, b in zip(back, decoded) if a != b]
+    report.check("decoded texts", back == decoded, "".join(differing))
 
 
 def check_bf16(report, bench, rows):

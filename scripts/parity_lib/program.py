@@ -36,11 +36,13 @@ class Program:
 
     def decode(self, model, ids, scratch):
         write_rows(scratch, [{"ids": row} for row in ids])
-        return [row["text"] for row in self.rows("tokenize", "--model", model, "--input", scratch, "--decode")]
+        options = ["--decode", "--skip-special-tokens"]
+        return [row["text"] for row in self.rows("tokenize", "--model", model, "--input", scratch, *options)]
 
     def generate(self, model, prompts, max_new_tokens, scratch):
         write_rows(scratch, [{"input": prompt} for prompt in prompts])
-        rows = self.rows("generate", "--model", model, "--input", scratch, "--max-new-tokens", max_new_tokens)
+        options = ["--max-new-tokens", max_new_tokens, "--dtype", "fp32", "--device", "cpu", "--batch-size", 3]
+        rows = self.rows("generate", "--model", model, "--input", scratch, *options)
         return [row["output"] for row in rows]
 
 

@@ -1,6 +1,5 @@
 """The files of a case (model, tokenizer, adapter, data, our configuration) and Hugging Face's run on them."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +85,8 @@ class Workbench:
             | {"input": "input"} | ({} if case.kind == "text" else {"target": "target"})
             | {"max_source_length": MAX_SOURCE, "max_target_length": MAX_TARGET, "max_length": MAX_LENGTH},
             "training": {"batch_size": ROWS, "effective_batch_size": case.effective_batch_size}
-            | {"max_steps": case.steps} | {"micro_batching": "samples", "max_grad_norm": case.max_grad_norm, "dropout": 0.0}
+            | {"max_steps": case.steps, "max_grad_norm": case.max_grad_norm}
+            | {"micro_batching": "samples", "dropout": 0.0}
             | {"label_smoothing": case.label_smoothing, "logging_steps": 1, "num_threads": 1}
             | {"eval_strategy": "steps", "eval_steps": case.steps, "eval_batch_size": 2},
             "optimizer": {"learning_rate": case.learning_rate, "weight_decay": case.weight_decay}
@@ -167,9 +167,8 @@ class Workbench:
 
 def absolute(config, directory):
     """Paths of a configuration made absolute."""
-    text = json.loads(json.dumps(config))
-    for section, key in (("model", "path"), ("data", "train"), ("data", "eval"), ("lora", "adapter"), (None, "output_dir")):
-        holder = text if section is None else text.get(section, {})
-        if key in holder:
-            holder[key] = str(directory / holder[key])
-    return text
+    config["output_dir"] = str(directory / config["output_dir"])
+    for section, key in (("model", "path"), ("data", "train"), ("data", "eval"), ("lora", "adapter")):
+        if key in config.get(section, {}):
+            config[section][key] = str(directory / config[section][key])
+    return config
