@@ -1,8 +1,9 @@
-// The configuration of a run: plain values. Each key's name, range, unit and help are declared beside its section
-// in src/config/schema.cpp; its type and default are the ones here.
+// The configuration of a run: plain values. Each key's name, range, unit and help are declared beside its
+// section in src/config/schema.cpp; its type and default are the ones here.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -26,7 +27,8 @@ struct LoraConfig {
   int64_t r = 8;
   double lora_alpha = 16;
   double lora_dropout = 0.0;
-  // Module name suffixes; or one regular expression for the whole name; or "all-linear". Empty: the model's default.
+  // Module name suffixes; or one regular expression for the whole name; or "all-linear". Empty: the model's
+  // default.
   std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
   bool use_rslora = false;
   std::vector<std::string> modules_to_save;
@@ -37,7 +39,7 @@ struct DataConfig {
   std::vector<std::string> train;
   std::vector<std::string> eval;
   DataKind kind = DataKind::automatic;
-  std::string input;   // a field, or a template with {field} in it; empty: found from the first row
+  std::string input;  // a field, or a template with {field} in it; empty: found from the first row
   std::string target;
   int64_t max_source_length = 512;
   int64_t max_target_length = 512;
@@ -101,6 +103,10 @@ struct Config {
   int64_t seed = 42;
   std::string output_dir = "runs/output";
   bool overwrite_output_dir = false;
+
+  // Where each key that was set was set: "training.batch_size" -> "my.yaml:3:15" or "override
+  // 'batch_size=4'". Not part of what is trained; for messages.
+  std::map<std::string, std::string> origins;
 
   // The samples of one optimizer step.
   int64_t effective_batch_size() const {

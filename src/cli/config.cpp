@@ -1,0 +1,41 @@
+// trainer config [--config FILE] [key=value ...]
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/config/load.h"
+
+#include "cli/commands.h"
+
+namespace trainer::cli {
+
+void add_config_command(CLI::App& app) {
+  struct Options {
+    std::optional<std::string> config;
+    std::vector<std::string> overrides;
+    bool reference = false, schema = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("config", "Print the resolved configuration, commented, ready to save");
+  command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
+  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+      ->type_name("key=value");
+  CLI::Option* reference = command->add_flag("--reference", options->reference,
+                                             "Print the reference of all keys (docs/config.md)");
+  command->add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
+      ->excludes(reference);
+  command->callback([options] {
+    if (options->reference) {
+      write_reference_page(std::cout);
+    } else if (options->schema) {
+      write_json_schema(std::cout);
+    } else {
+      write_yaml(load_config(options->config, options->overrides), std::cout);
+    }
+  });
+}
+
+}  // namespace trainer::cli

@@ -1,0 +1,137 @@
+// The program: finds the command, runs it, and turns what is thrown into a message and an exit code.
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/version.h"
+#include "trainer/config/load.h"
+
+#include "cli/commands.h"
+#include "cli/open_core.h"
+
+namespace trainer::cli {
+namespace {
+
+constexpr int kUnexpected = 1;  // what no error type stands for
+
+using Arguments = std::vector<std::string>;
+
+const std::vector<std::string> kCommands{"train", "config", "generate", "tokenize"};
+
+bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), text) != names.end();
+}
+
+// Without a command word `train` is meant: trainer --config X, trainer model.path=... data.train=...
+Arguments with_command(Arguments arguments) {
+  const auto first = std::find_if(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return !is_one_of(argument, {"--quiet", "-q", "--verbose", "-v"});
+  });
+  if (first == arguments.end()) return arguments;
+  if (is_one_of(*first, kCommands) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
+  if (!first->starts_with('-') && first->find('=') == std::string::npos) {
+    if (first->ends_with(".yaml") || first->ends_with(".yml")) {
+      throw ConfigError(concat("a configuration is given as: trainer --config ", *first));
+    }
+    const std::string near = closest(*first, kCommands);
+    throw ConfigError(
+        concat("unknown command '", *first, "'; ",
+               near.empty() ? "commands are " + join(kCommands) : "did you mean " + near + "?"));
+  }
+  arguments.insert(first, "train");
+  return arguments;
+}
+
+// Keys typed as flags, as other trainers have them: --training.batch_size=4, --learning_rate 1e-4.
+void refuse_keys_as_flags(const Arguments& arguments) {
+  const bool takes_keys = is_one_of("train", arguments) || is_one_of("config", arguments);
+  if (!takes_keys) return;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (!arguments[i].starts_with("--")) continue;
+    const size_t equals = arguments[i].find('=');
+    const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", ""}))
+      continue;
+    std::string value;
+    if (equals != std::string::npos) {
+      value = arguments[i].substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with('-')) {
+      value = arguments[i + 1];
+    }
+    const std::string advice = advice_for_flag(name, value);
+    if (!advice.empty()) throw ConfigError(concat("--", name, ": ", advice));
+  }
+}
+
+void add_general_options(CLI::App& app) {
+  app.description(
+      "Fine-tunes T5, Qwen and Llama models on one machine:\n"
+      "  trainer --config FILE [key=value ...]");
+  app.footer(
+      "`trainer COMMAND --help` says more; `trainer train --help` lists the keys of the configuration.");
+  app.set_version_flag("--version", concat("trainer ", kVersion));
+  app.add_flag_callback(
+      "-q,--quiet", [] { log::set_level(log::Level::warning); }, "Warnings and errors only");
+  app.add_flag_callback(
+      "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Details as well");
+  app.require_subcommand(1);
+  app.fallthrough();
+}
+
+void run(Arguments arguments) {
+  arguments = with_command(std::move(arguments));
+  refuse_keys_as_flags(arguments);
+  CLI::App app;
+  app.name("trainer");
+  add_general_options(app);
+  add_train_command(app);
+  add_config_command(app);
+  add_generate_command(app);
+  add_tokenize_command(app);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw ConfigError(concat(error.what(), "\nSee trainer --help."));
+    app.exit(error);  // --help, --version
+  }
+  if (!std::cout.flush()) throw FormatError("the output could not be written; is the disk full?");
+}
+
+int report(int code, const std::string& message) {
+  if (core_is_open()) {
+    log::error(message);  // also into the run's log file
+  } else {
+    std::cerr << "trainer: " << message << std::endl;
+  }
+  return code;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+int run_and_report(const Arguments& arguments) {
+  try {
+    run(arguments);
+    return static_cast<int>(ExitCode::done);
+  } catch (const Error& error) {
+    return report(static_cast<int>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(static_cast<int>(ExitCode::out_of_memory), "out of memory on the host");
+  } catch (const std::exception& error) {
+    return report(kUnexpected, first_line(error.what()));
+  }
+}
+
+}  // namespace
+}  // namespace trainer::cli
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  return trainer::cli::run_and_report({argv + 1, argv + argc});
+}

@@ -1,0 +1,70 @@
+#include "cli/open_core.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+#include "trainer/base/strings.h"
+
+namespace trainer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_open = false;
+
+void set_default(const char* name, const std::string& value) { setenv(name, value.c_str(), /*overwrite=*/0); }
+
+void set_environment(int64_t num_threads) {
+  // Waiting threads sleep: spinning ones take the processor from the threads that read the data.
+  set_default("OMP_WAIT_POLICY", "PASSIVE");
+  if (num_threads > 0) set_default("OMP_NUM_THREADS", std::to_string(num_threads));
+  // Reserved GPU memory grows in place and does not fragment. LibTorch before 2.9 reads the first name, later
+  // ones the second.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr) {
+    set_default("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    set_default("PYTORCH_ALLOC_CONF", "expandable_segments:True");
+  }
+  // cuBLAS gives the same sums in every run only with a workspace of fixed size.
+  set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+}
+
+// Beside the program in a build folder, in ../lib where it is installed.
+fs::path find_library() {
+  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path beside = folder / TRAINER_CORE_LIBRARY;
+  const fs::path installed = folder.parent_path() / "lib" / TRAINER_CORE_LIBRARY;
+  if (fs::exists(beside)) return beside;
+  if (fs::exists(installed)) return installed;
+  throw std::runtime_error(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",
+                                  installed.parent_path().string(), "; build or install the program again"));
+}
+
+template <class Function>
+Function find(void* library, const char* name) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) {
+    throw std::runtime_error(
+        concat(TRAINER_CORE_LIBRARY, " has no ", name,
+               ": it belongs to another version of the program; build or install both again"));
+  }
+  return reinterpret_cast<Function>(symbol);
+}
+
+}  // namespace
+
+Core open_core(int64_t num_threads) {
+  set_environment(num_threads);
+  const fs::path path = find_library();
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+  if (library == nullptr) throw std::runtime_error(concat("cannot open ", path.string(), ": ", dlerror()));
+  is_open = true;
+  return {find<decltype(Core::train)>(library, "trainer_core_train"),
+          find<decltype(Core::generate)>(library, "trainer_core_generate")};
+}
+
+bool core_is_open() { return is_open; }
+
+}  // namespace trainer::cli

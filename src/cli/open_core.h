@@ -1,0 +1,24 @@
+// Opens libtrainer_core.so. The launcher itself links no LibTorch, which would take a fifth of a second even
+// to print
+// --help.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/cli/core.h"
+
+namespace trainer::cli {
+
+struct Core {
+  decltype(&trainer_core_train) train;
+  decltype(&trainer_core_generate) generate;
+};
+
+// Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.
+// num_threads: threads that compute, 0 for the library's default.
+Core open_core(int64_t num_threads);
+
+// True after open_core: logging then also goes to the run's log file.
+bool core_is_open();
+
+}  // namespace trainer::cli

@@ -1,0 +1,38 @@
+// trainer train --config FILE [key=value ...]
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "trainer/config/load.h"
+
+#include "cli/commands.h"
+#include "cli/open_core.h"
+
+namespace trainer::cli {
+
+void add_train_command(CLI::App& app) {
+  struct Options {
+    std::optional<std::string> config;
+    std::vector<std::string> overrides;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("train", "Fine-tune a model (also without the word: trainer --config FILE)");
+  command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
+  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+      ->type_name("key=value");
+  command->footer([] {
+    std::ostringstream keys;
+    keys << "Keys and their defaults (docs/config.md says more):\n\n";
+    write_key_summary(keys);
+    return keys.str();
+  });
+  command->callback([options] {
+    const Config config = load_training_config(options->config, options->overrides);
+    open_core(config.training.num_threads).train(config);
+  });
+}
+
+}  // namespace trainer::cli

@@ -1,0 +1,139 @@
+#include "config/checks.h"
+
+#include <filesystem>
+#include <regex>
+
+#include "trainer/base/strings.h"
+
+#include "config/schema.h"
+#include "config/value.h"
+
+namespace trainer::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checker {
+ public:
+  explicit Checker(const Config& config) : config_(config) {}
+
+  void require(bool holds, const std::string& key, const std::string& message) {
+    if (!holds) problems.push_back({{origin(key)}, key, message});
+  }
+
+  Problems problems;
+
+ private:
+  std::string origin(const std::string& key) const {
+    const auto found = config_.origins.find(key);
+    return found == config_.origins.end() ? "" : found->second;
+  }
+
+  const Config& config_;
+};
+
+// A configuration may also come from a program of the user's own: each value is held against its declaration.
+void check_ranges(const Config& config, Checker& check) {
+  for (const Section& section : schema()) {
+    if (section.optional && !config.lora) continue;
+    for (const Key& key : section.keys) {
+      Config copy;
+      const YAML::Node value = YAML::Load(value_as_yaml(key, config));
+      const auto message = assign(key, value, copy);
+      check.require(!message, key.full_name(), message.value_or(""));
+    }
+  }
+}
+
+void check_batches(const TrainingConfig& training, Checker& check) {
+  check.require(!training.gradient_accumulation_steps || !training.effective_batch_size,
+                "training.effective_batch_size",
+                "training.gradient_accumulation_steps is set as well; keep one of the two");
+  check.require(training.max_steps != 0, "training.max_steps",
+                "0 trains nothing; -1 means as many steps as training.num_train_epochs makes");
+}
+
+void check_targets(const LoraConfig& lora, Checker& check) {
+  const auto* text = std::get_if<std::string>(&lora.target_modules);
+  static const std::regex names("[A-Za-z0-9_.]+( *, *[A-Za-z0-9_.]+)+");
+  check.require(text == nullptr || !std::regex_match(*text, names), "lora.target_modules",
+                concat("a list needs brackets: [", text == nullptr ? "" : *text, "]"));
+}
+
+bool is_directory(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+void check_model(const std::string& path, Checker& check) {
+  const std::string key = "model.path";
+  if (path.empty()) {
+    check.require(false, key, "is required: the directory of a model as Hugging Face stores it");
+  } else if (!is_directory(path)) {
+    static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
+    const bool from_hub = !is_there(path) && std::regex_match(path, hub_name);
+    check.require(
+        false, key,
+        concat("'", path, "' ", is_there(path) ? "is not a directory" : "does not exist",
+               from_hub ? concat("; nothing is downloaded: if it is a name on the Hugging Face Hub, run `hf "
+                                 "download ",
+                                 path, " --local-dir DIRECTORY` and give that directory")
+                        : ""));
+  } else {
+    check.require(is_there(fs::path(path) / "config.json"), key, concat("'", path, "' holds no config.json"));
+  }
+}
+
+void check_files(const std::vector<std::string>& files, const std::string& key, Checker& check) {
+  for (const std::string& file : files) {
+    check.require(is_there(file), key, concat("'", file, "' does not exist"));
+    check.require(!is_directory(file), key, concat("'", file, "' is a directory; name the files in it"));
+  }
+}
+
+void check_adapter(const std::string& path, Checker& check) {
+  if (path.empty()) return;
+  const bool holds = is_there(fs::path(path) / "adapter_config.json");
+  check.require(holds, "lora.adapter",
+                concat("'", path, "' ", !is_there(path) ? "does not exist" : "holds no adapter_config.json"));
+}
+
+}  // namespace
+
+Problems contradictions(const Config& config) {
+  Checker check(config);
+  check_ranges(config, check);
+  check_batches(config.training, check);
+  check.require(config.optimizer.warmup_steps == 0 || config.optimizer.warmup_ratio == 0,
+                "optimizer.warmup_ratio", "optimizer.warmup_steps is set as well; keep one of the two");
+  check.require(!config.optimizer.master_weights || config.model.dtype != ModelDtype::fp32,
+                "optimizer.master_weights",
+                "is for bf16 weights, and model.dtype is fp32; leave one of the two out");
+  check.require(
+      config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
+      "has no meaning with data.kind: text, where all of the text is learnt; for an input and a target "
+      "use completion");
+  if (config.lora) check_targets(*config.lora, check);
+  return std::move(check.problems);
+}
+
+Problems missing_for_training(const Config& config) {
+  Checker check(config);
+  check_model(config.model.path, check);
+  check.require(!config.data.train.empty(), "data.train", "is required: one or several files of JSON lines");
+  check_files(config.data.train, "data.train", check);
+  check.require(config.training.eval_strategy == IntervalStrategy::no || !config.data.eval.empty(),
+                "training.eval_strategy", "needs data.eval, the files to evaluate on");
+  check_files(config.data.eval, "data.eval", check);
+  if (config.lora) check_adapter(config.lora->adapter, check);
+  check.require(!is_there(config.output_dir) || is_directory(config.output_dir), "output_dir",
+                concat("'", config.output_dir, "' is a file, not a directory"));
+  return std::move(check.problems);
+}
+
+}  // namespace trainer::config

@@ -1,0 +1,16 @@
+// What single values cannot show: keys that contradict each other, and what a training run needs.
+#pragma once
+
+#include "trainer/config/config.h"
+
+#include "config/problems.h"
+
+namespace trainer::config {
+
+// Keys that contradict each other. Looks at the values only.
+Problems contradictions(const Config& config);
+
+// Required keys, and the files and directories that they name.
+Problems missing_for_training(const Config& config);
+
+}  // namespace trainer::config

@@ -1,0 +1,42 @@
+#include <sstream>
+
+#include "trainer/base/version.h"
+#include "trainer/config/load.h"
+
+#include "config/schema.h"
+#include "config/text.h"
+#include "config/value.h"
+
+namespace trainer {
+namespace config {
+namespace {
+
+constexpr size_t kWidth = 100;
+
+void write_key(const Key& key, const Config& config, const std::string& indent, std::ostream& out) {
+  for (const std::string& line : wrap(description(key), kWidth - indent.size()))
+    out << indent << "# " << line << "\n";
+  out << indent << key.name << ": " << value_as_yaml(key, config) << "\n";
+}
+
+void write_section(const Section& section, const Config& config, std::ostream& out) {
+  out << "\n";
+  for (const std::string& line : wrap(section.help, kWidth)) out << "# " << line << "\n";
+  if (section.optional && !config.lora) {
+    out << section.name << ": null\n";
+    return;
+  }
+  const std::string indent = section.name.empty() ? "" : "  ";
+  if (!section.name.empty()) out << section.name << ":\n";
+  for (const Key& key : section.keys) write_key(key, config, indent, out);
+}
+
+}  // namespace
+}  // namespace config
+
+void write_yaml(const Config& config, std::ostream& out) {
+  out << "# Configuration of trainer " << kVersion << ", every key with its value.\n";
+  for (const config::Section& section : config::schema()) config::write_section(section, config, out);
+}
+
+}  // namespace trainer

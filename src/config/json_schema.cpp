@@ -1,0 +1,85 @@
+// configs/schema.json: what editors complete and check with (JSON Schema, draft 7).
+#include <nlohmann/json.hpp>
+
+#include "trainer/config/load.h"
+
+#include "config/schema.h"
+#include "config/value.h"
+
+namespace trainer {
+namespace config {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json text_schema() { return {{"type", "string"}}; }
+Json list_schema() { return {{"type", "array"}, {"items", text_schema()}}; }
+
+// The type alone, without bounds.
+Json type_schema(const Key& key) {
+  if (!key.choices.empty()) return {{"type", "string"}, {"enum", key.choices}};
+  Config config;
+  const Field field = key.field(config);
+  if (std::holds_alternative<bool*>(field)) return {{"type", "boolean"}};
+  if (std::holds_alternative<int64_t*>(field)) return {{"type", "integer"}};
+  if (std::holds_alternative<double*>(field)) return {{"type", "number"}};
+  if (std::holds_alternative<std::optional<int64_t>*>(field)) return {{"type", {"integer", "null"}}};
+  if (std::holds_alternative<std::optional<double>*>(field)) return {{"type", {"number", "null"}}};
+  if (std::holds_alternative<std::string*>(field)) {
+    return may_be_empty(key) ? Json{{"type", {"string", "null"}}} : text_schema();
+  }
+  return {{"anyOf", {text_schema(), list_schema(), {{"type", "null"}}}}};
+}
+
+Json default_as_json(const Key& key) {
+  const std::string value = default_as_yaml(key);
+  const YAML::Node node = YAML::Load(value);
+  if (node.IsSequence()) return Json::array();
+  if (takes_text(key) || !key.choices.empty()) return node.Scalar();
+  return Json::parse(value);
+}
+
+Json key_schema(const Key& key) {
+  Json schema = type_schema(key);
+  schema["description"] = key.unit.empty() ? key.help : key.help + " In " + key.unit + ".";
+  schema["default"] = default_as_json(key);
+  if (key.minimum) schema[key.above_minimum ? "exclusiveMinimum" : "minimum"] = *key.minimum;
+  if (key.maximum) schema[key.below_maximum ? "exclusiveMaximum" : "maximum"] = *key.maximum;
+  if (!key.pattern.empty()) schema["pattern"] = key.pattern;
+  return schema;
+}
+
+Json section_schema(const Section& section) {
+  Json properties = Json::object();
+  for (const Key& key : section.keys) properties[key.name] = key_schema(key);
+  return {{"type", {"object", "null"}},
+          {"description", section.help},
+          {"additionalProperties", false},
+          {"properties", properties}};
+}
+
+}  // namespace
+}  // namespace config
+
+void write_json_schema(std::ostream& out) {
+  using config::Json;
+  Json properties = Json::object();
+  properties["extends"] = {
+      {"anyOf", {config::text_schema(), config::list_schema(), {{"type", "null"}}}},
+      {"description", "Files to start from: a path or a list of paths, relative to this file."}};
+  for (const config::Section& section : config::schema()) {
+    if (section.name.empty()) {
+      for (const config::Key& key : section.keys) properties[key.name] = config::key_schema(key);
+    } else {
+      properties[section.name] = config::section_schema(section);
+    }
+  }
+  const Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
+                    {"title", "Configuration of trainer"},
+                    {"type", "object"},
+                    {"additionalProperties", false},
+                    {"properties", properties}};
+  out << schema.dump(2) << "\n";
+}
+
+}  // namespace trainer

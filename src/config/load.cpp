@@ -1,0 +1,153 @@
+#include "trainer/config/load.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "config/checks.h"
+#include "config/layer.h"
+#include "config/schema.h"
+#include "config/unknown_key.h"
+#include "config/value.h"
+
+namespace trainer {
+namespace config {
+namespace {
+
+void apply_section(const Setting& setting, Config& config, Problems& problems) {
+  const Section& section = *find_section(setting.section);
+  if (!setting.value.IsMap() && !setting.value.IsNull()) {
+    problems.push_back({setting.where_value, setting.section,
+                        "is a section: expected keys inside it, found " + describe(setting.value)});
+    return;
+  }
+  if (!section.optional) return;
+  // The only optional section is `lora`.
+  if (setting.value.IsMap()) {
+    if (!config.lora) config.lora.emplace();
+    config.origins[section.name] = setting.where_key.text();
+    return;
+  }
+  config.lora.reset();
+  std::erase_if(config.origins, [&](const auto& origin) {
+    return origin.first == section.name || origin.first.starts_with(section.name + ".");
+  });
+}
+
+void apply_key(const Setting& setting, Config& config, Problems& problems) {
+  const Key* key = find_key(setting.section, setting.name);
+  if (key == nullptr) {
+    const std::string name = setting.section.empty() ? setting.name : setting.section + "." + setting.name;
+    problems.push_back({setting.where_key, name, unknown_key(setting.section, setting.name)});
+    return;
+  }
+  if (const auto message = assign(*key, setting.value, config)) {
+    problems.push_back({setting.where_value, key->full_name(), *message});
+  }
+  config.origins[key->full_name()] = setting.where_value.text();
+}
+
+// Of two alternatives, the one that a layer sets takes back what an earlier layer said of the other.
+void take_back_alternatives(const Layer& layer, Config& config) {
+  std::set<std::string> set_here;
+  for (const Setting& setting : layer) {
+    if (!setting.value.IsNull()) set_here.insert(setting.section + "." + setting.name);
+  }
+  for (const auto& [first, second] : alternatives()) {
+    for (const auto& [chosen, other] : {std::pair(first, second), std::pair(second, first)}) {
+      if (!set_here.contains(chosen) || set_here.contains(other)) continue;
+      reset(*find_key(other), config);
+      config.origins.erase(other);
+    }
+  }
+}
+
+void apply(const Layer& layer, Config& config, Problems& problems) {
+  take_back_alternatives(layer, config);
+  for (const Setting& setting : layer) {
+    setting.name.empty() ? apply_section(setting, config, problems) : apply_key(setting, config, problems);
+  }
+}
+
+// Problems of checks that concern a key whose value could not even be read say nothing new.
+void add_new(const Problems& found, Problems& problems) {
+  std::set<std::string> known;
+  for (const Problem& problem : problems) known.insert(problem.key);
+  for (const Problem& problem : found) {
+    if (!known.contains(problem.key)) problems.push_back(problem);
+  }
+}
+
+// File by file in the order they were read, top to bottom; then what has no line.
+void sort_by_place(Problems& problems) {
+  std::vector<std::string> sources;
+  for (const Problem& problem : problems) {
+    if (problem.where.line > 0) sources.push_back(problem.where.source);
+  }
+  const auto rank = [&](const Problem& problem) {
+    const auto source = problem.where.line > 0
+                            ? std::find(sources.begin(), sources.end(), problem.where.source)
+                            : sources.end();
+    return std::tuple(source, problem.where.line, problem.where.column);
+  };
+  std::stable_sort(problems.begin(), problems.end(),
+                   [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
+}
+
+struct Loaded {
+  Config config;
+  Problems problems;
+  bool files_are_readable = true;  // else it is not known which keys are missing
+};
+
+Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<std::string>& overrides) {
+  Loaded loaded;
+  std::vector<Layer> layers;
+  if (file) layers = read_layers(*file, loaded.problems);
+  for (const Problem& problem : loaded.problems) loaded.files_are_readable &= !problem.key.empty();
+  layers.push_back(read_overrides(overrides, loaded.problems));
+  for (const Layer& layer : layers) apply(layer, loaded.config, loaded.problems);
+  sort_by_place(loaded.problems);
+  add_new(contradictions(loaded.config), loaded.problems);
+  return loaded;
+}
+
+void throw_if_any(const Problems& problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) throw ConfigError(problems[0].text());
+  std::string message = concat(problems.size(), " problems in the configuration:");
+  for (const Problem& problem : problems) message += "\n  " + problem.text();
+  throw ConfigError(message);
+}
+
+}  // namespace
+}  // namespace config
+
+Config load_config(const std::optional<std::filesystem::path>& file,
+                   const std::vector<std::string>& overrides) {
+  config::Loaded loaded = config::load(file, overrides);
+  config::throw_if_any(loaded.problems);
+  return std::move(loaded.config);
+}
+
+Config load_training_config(const std::optional<std::filesystem::path>& file,
+                            const std::vector<std::string>& overrides) {
+  config::Loaded loaded = config::load(file, overrides);
+  if (loaded.files_are_readable)
+    config::add_new(config::missing_for_training(loaded.config), loaded.problems);
+  config::throw_if_any(loaded.problems);
+  return std::move(loaded.config);
+}
+
+std::vector<std::string> check_for_training(const Config& checked) {
+  config::Problems problems = config::contradictions(checked);
+  config::add_new(config::missing_for_training(checked), problems);
+  std::vector<std::string> messages;
+  for (const config::Problem& problem : problems) messages.push_back(problem.text());
+  return messages;
+}
+
+}  // namespace trainer

@@ -1,0 +1,92 @@
+#include "trainer/base/strings.h"
+
+#include "config/layer.h"
+#include "config/schema.h"
+#include "config/unknown_key.h"
+#include "config/value.h"
+
+namespace trainer::config {
+namespace {
+
+// Text for the keys that take text: no YAML, so that "Translate: {german}" or a path with '#' needs no second
+// quoting.
+YAML::Node plain_text(const std::string& text) {
+  YAML::Node node(text);
+  node.SetTag("!");
+  return node;
+}
+
+bool is_yaml_list_or_quoted(const std::string& value) {
+  if (value.size() < 2) return false;
+  const char first = value.front(), last = value.back();
+  return (first == '[' && last == ']') || (first == last && (first == '"' || first == '\''));
+}
+
+YAML::Node parse_value(const Key* key, const std::string& value) {
+  if (key == nullptr || !takes_text(*key)) return YAML::Load(value);
+  if (value == "null" || value.empty()) return YAML::Node(YAML::NodeType::Null);
+  if (!is_yaml_list_or_quoted(value)) return plain_text(value);
+  try {
+    return YAML::Load(value);
+  } catch (const YAML::Exception&) {
+    return plain_text(value);  // a regular expression: [qv]_[a-z]
+  }
+}
+
+// The key that an override means: "section.key", a key of the top level, or a name that one section alone
+// has.
+const Key* find_overridden(const std::string& name, const Place& where, Problems& problems) {
+  if (const Key* key = find_key(name)) return key;
+  const std::vector<const Key*> keys = keys_named(name);
+  if (keys.size() == 1) return keys[0];
+  const size_t dot = name.find('.');
+  if (keys.size() > 1) {
+    std::vector<std::string> names;
+    for (const Key* key : keys) names.push_back(key->full_name());
+    problems.push_back({where, name, "is in several sections; write " + join(names, " or ")});
+  } else if (dot == std::string::npos) {
+    problems.push_back({where, name, unknown_key("", name)});
+  } else {
+    problems.push_back({where, name, unknown_key(name.substr(0, dot), name.substr(dot + 1))});
+  }
+  return nullptr;
+}
+
+void read_override(const std::string& text, Layer& layer, Problems& problems) {
+  const Place where{"override '" + text + "'"};
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    const bool is_file = text.ends_with(".yaml") || text.ends_with(".yml");
+    problems.push_back(
+        {where, "",
+         is_file ? "expected key=value; a file is given with --config " + text : "expected key=value"});
+    return;
+  }
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  try {
+    if (const Section* section = find_section(name)) {
+      const YAML::Node node = YAML::Load(value);
+      layer.push_back({section->name, "", node, where, where});
+      if (node.IsMap()) {
+        read_section(
+            section->name, node, [&where](const YAML::Mark&) { return where; }, layer, problems);
+      }
+    } else if (name == "extends") {
+      problems.push_back({where, name, "belongs in a file; to start from a preset, give it with --config"});
+    } else if (const Key* key = find_overridden(name, where, problems)) {
+      layer.push_back({key->section, key->name, parse_value(key, value), where, where});
+    }
+  } catch (const YAML::Exception& error) {
+    problems.push_back({where, name, "malformed value: " + yaml_problem(error)});
+  }
+}
+
+}  // namespace
+
+Layer read_overrides(const std::vector<std::string>& overrides, Problems& problems) {
+  Layer layer;
+  for (const std::string& text : overrides) read_override(text, layer, problems);
+  return layer;
+}
+
+}  // namespace trainer::config

@@ -1,0 +1,299 @@
+// A long table on purpose: the one place where keys are described.
+#include "config/schema.h"
+
+namespace trainer::config {
+namespace {
+
+ModelConfig& part(Config& config, ModelConfig*) { return config.model; }
+DataConfig& part(Config& config, DataConfig*) { return config.data; }
+TrainingConfig& part(Config& config, TrainingConfig*) { return config.training; }
+OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
+SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
+MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
+Config& part(Config& config, Config*) { return config; }
+LoraConfig& part(Config& config, LoraConfig*) {
+  if (!config.lora) config.lora.emplace();
+  return *config.lora;
+}
+
+// The names of an enumeration's values, in their order.
+std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
+std::vector<std::string> names_of(DataKind) { return {"auto", "seq2seq", "completion", "text"}; }
+std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
+std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
+std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
+std::vector<std::string> names_of(SchedulerType) {
+  return {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"};
+}
+
+template <class Struct, class Value>
+Key key(Value Struct::*member, std::string name, std::string help) {
+  Key key;
+  key.name = std::move(name);
+  key.help = std::move(help);
+  if constexpr (std::is_enum_v<Value>) {
+    key.choices = names_of(Value{});
+    key.field = [member](Config& config) -> Field {
+      Value& value = part(config, static_cast<Struct*>(nullptr)).*member;
+      return Choice{[&value] { return static_cast<size_t>(value); },
+                    [&value](size_t index) { value = static_cast<Value>(index); }};
+    };
+  } else {
+    key.field = [member](Config& config) -> Field {
+      return &(part(config, static_cast<Struct*>(nullptr)).*member);
+    };
+  }
+  return key;
+}
+
+Section section(std::string name, std::string help, std::vector<Key> keys) {
+  for (Key& key : keys) key.section = name;
+  return {std::move(name), std::move(help), false, std::move(keys)};
+}
+
+Section optional_section(std::string name, std::string help, std::vector<Key> keys) {
+  Section made = section(std::move(name), std::move(help), std::move(keys));
+  made.optional = true;
+  return made;
+}
+
+Section model_section() {
+  using M = ModelConfig;
+  return section(
+      "model", "What is trained.",
+      {key(&M::path, "path",
+           "Directory of the model, as Hugging Face stores it: config.json, *.safetensors and the "
+           "tokenizer's files. Nothing is downloaded.")
+           .path(),
+       key(&M::dtype, "dtype",
+           "Type of the weights in memory. auto: bf16 where the device computes in it, else fp32.")});
+}
+
+Section lora_section() {
+  using L = LoraConfig;
+  return optional_section(
+      "lora",
+      "Train small low-rank matrices beside frozen weights. Without this section (`lora: null`) all weights "
+      "are "
+      "trained; `lora: {}` takes the defaults below.",
+      {key(&L::r, "r", "Rank of the matrices.").at_least(1),
+       key(&L::lora_alpha, "lora_alpha",
+           "Scale of what they add. It is multiplied by lora_alpha / r; with use_rslora by lora_alpha / "
+           "sqrt(r).")
+           .above(0),
+       key(&L::lora_dropout, "lora_dropout", "Dropout on their input.").at_least(0).below(1),
+       key(&L::target_modules, "target_modules",
+           "Which linear layers get them. A list of name endings ([q, v]), one regular expression for the "
+           "whole name, "
+           "or all-linear (the output head left out). Empty: the model's default, q and v of T5, q_proj and "
+           "v_proj of "
+           "Qwen and Llama."),
+       key(&L::use_rslora, "use_rslora", "Rank-stabilised scale, lora_alpha / sqrt(r)."),
+       key(&L::modules_to_save, "modules_to_save",
+           "Modules that are trained and saved in full beside the matrices. A list of name endings, as "
+           "target_modules."),
+       key(&L::adapter, "adapter",
+           "Directory of a PEFT adapter to start from. Its rank, scale and targets are used.")
+           .path()});
+}
+
+Section data_section() {
+  using D = DataConfig;
+  return section(
+      "data", "What it is trained on: files of JSON lines, one sample a row.",
+      {key(&D::train, "train", "Training files. A path or a list of paths.").path(),
+       key(&D::eval, "eval", "Evaluation files. Used when training.eval_strategy is steps or epoch.").path(),
+       key(&D::kind, "kind",
+           "What a row is. seq2seq: input and target of an encoder-decoder (T5). completion: the same for a "
+           "decoder, "
+           "which learns the target only. text: running text, all of it learnt. auto: from the model and the "
+           "first "
+           "row."),
+       key(&D::input, "input",
+           "Field of the input, or a template such as \"Translate: {german}\". Empty: found from the first "
+           "row."),
+       key(&D::target, "target", "Field of the target, or a template. Empty: found from the first row."),
+       key(&D::max_source_length, "max_source_length", "Longer inputs of an encoder-decoder are cut to this.")
+           .at_least(1)
+           .in("tokens"),
+       key(&D::max_target_length, "max_target_length",
+           "Longer targets of an encoder-decoder are cut to this.")
+           .at_least(1)
+           .in("tokens"),
+       key(&D::max_length, "max_length",
+           "Longer samples of a decoder are cut to this, input and target together.")
+           .at_least(1)
+           .in("tokens"),
+       key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files.")});
+}
+
+Section training_section() {
+  using T = TrainingConfig;
+  return section(
+      "training", "How long, and in which portions.",
+      {key(&T::batch_size, "batch_size",
+           "Micro-batch: how much goes through the model at once. Counted in samples of full length: at most "
+           "batch_size x max_source_length tokens (and the same for targets), so that more short samples go "
+           "together. With effective_batch_size it decides memory and speed only, never the result.")
+           .at_least(1)
+           .in("samples"),
+       key(&T::gradient_accumulation_steps, "gradient_accumulation_steps",
+           "Micro-batches of one update: it has batch_size times as many samples. Either this or "
+           "effective_batch_size.")
+           .at_least(1),
+       key(&T::effective_batch_size, "effective_batch_size",
+           "Samples of one update. Unlike gradient_accumulation_steps it stays the same when batch_size "
+           "changes. "
+           "Default: batch_size x gradient_accumulation_steps.")
+           .at_least(1)
+           .in("samples"),
+       key(&T::num_train_epochs, "num_train_epochs",
+           "How often the data is gone through. A fraction stops inside an epoch.")
+           .above(0)
+           .in("epochs"),
+       key(&T::max_steps, "max_steps", "Updates in all. -1: as many as num_train_epochs makes.")
+           .at_least(-1)
+           .in("steps"),
+       key(&T::micro_batching, "micro_batching",
+           "How the samples of an update are cut. tokens: ordered by length, little padding. samples: "
+           "batch_size "
+           "samples each, in order."),
+       key(&T::max_grad_norm, "max_grad_norm",
+           "Gradients with a larger norm are scaled down to it. 0: never.")
+           .at_least(0),
+       key(&T::eval_strategy, "eval_strategy",
+           "When to evaluate on data.eval. Every eval_steps, every epoch, or not."),
+       key(&T::eval_steps, "eval_steps", "Updates between evaluations. For eval_strategy: steps.")
+           .at_least(1)
+           .in("steps"),
+       key(&T::eval_batch_size, "eval_batch_size", "As batch_size, in evaluation. Default: batch_size.")
+           .at_least(1)
+           .in("samples"),
+       key(&T::logging_steps, "logging_steps", "Updates between lines of progress.").at_least(1).in("steps"),
+       key(&T::num_workers, "num_workers", "Threads that read and tokenise the data.")
+           .at_least(1)
+           .in("threads"),
+       key(&T::num_threads, "num_threads", "Threads that compute on the CPU. 0: one per core.")
+           .at_least(0)
+           .in("threads"),
+       key(&T::label_smoothing, "label_smoothing",
+           "Part of the target's weight that is spread over all tokens.")
+           .at_least(0)
+           .below(1),
+       key(&T::dropout, "dropout", "Dropout of the model. Default: as its config.json says.")
+           .at_least(0)
+           .below(1)});
+}
+
+Section optimizer_section() {
+  using O = OptimizerConfig;
+  return section(
+      "optimizer", "How weights are updated.",
+      {key(&O::name, "name", "The optimizer.").one_of({"adamw"}),
+       key(&O::learning_rate, "learning_rate", "Highest learning rate of the schedule.").at_least(0),
+       key(&O::weight_decay, "weight_decay", "Decoupled weight decay. Norms and biases have none.")
+           .at_least(0),
+       key(&O::adam_beta1, "adam_beta1", "Decay of the mean of gradients.").at_least(0).below(1),
+       key(&O::adam_beta2, "adam_beta2", "Decay of the mean of squared gradients.").at_least(0).below(1),
+       key(&O::adam_epsilon, "adam_epsilon", "Added to the denominator.").at_least(0),
+       key(&O::lr_scheduler_type, "lr_scheduler_type",
+           "How the learning rate goes on after the warm-up. As the schedule of that name in Transformers."),
+       key(&O::warmup_steps, "warmup_steps",
+           "Updates in which the learning rate rises from 0. Either this or warmup_ratio.")
+           .at_least(0)
+           .in("steps"),
+       key(&O::warmup_ratio, "warmup_ratio", "The same as a part of all updates.").at_least(0).below(1),
+       key(&O::master_weights, "master_weights",
+           "Keep an fp32 copy of bf16 weights for the updates. 4 bytes a parameter more; without it bf16 "
+           "weights are "
+           "rounded stochastically. Only for full fine-tuning: LoRA matrices are fp32 anyway."),
+       key(&O::state_dtype, "state_dtype", "Type of the optimizer's two moments. auto: fp32."),
+       key(&O::grad_dtype, "grad_dtype", "Type in which gradients are summed. auto: that of the weights.")});
+}
+
+Section save_section() {
+  using S = SaveConfig;
+  return section(
+      "save", "Checkpoints on the way. The result is saved at the end in any case.",
+      {key(&S::strategy, "strategy", "When to save. Every save.steps, every epoch, or only at the end."),
+       key(&S::steps, "steps", "Updates between checkpoints. For strategy: steps.").at_least(1).in("steps"),
+       key(&S::total_limit, "total_limit", "Checkpoints to keep; older ones are deleted. 0: all.")
+           .at_least(0)});
+}
+
+Section memory_section() {
+  using M = MemoryConfig;
+  return section(
+      "memory", "What to trade for memory.",
+      {key(&M::gradient_checkpointing, "gradient_checkpointing",
+           "Compute the inside of each block again in the backward pass. About a third more time for a "
+           "small part of the memory of activations; the result is the same."),
+       key(&M::empty_cache_steps, "empty_cache_steps",
+           "Updates after which cached GPU memory is given back. 0: never.")
+           .at_least(0)
+           .in("steps")});
+}
+
+Section top_level() {
+  return section(
+      "", "At the top level of the file, without a section.",
+      {key(&Config::device, "device",
+           "Where to compute. auto, cpu, cuda or cuda:N; auto takes a GPU when there is one.")
+           .matching("^(auto|cpu|cuda(:[0-9]{1,3})?)$", "auto, cpu, cuda or cuda:N"),
+       key(&Config::seed, "seed", "Where all randomness comes from: order of samples, dropout, new weights.")
+           .at_least(0),
+       key(&Config::output_dir, "output_dir",
+           "Directory for the result, checkpoints, metrics.jsonl and log.txt.")
+           .path()
+           .matching("^(.|\\n)+$", "a directory"),
+       key(&Config::overwrite_output_dir, "overwrite_output_dir",
+           "Allow an output_dir that holds another run's results; they are replaced.")});
+}
+
+}  // namespace
+
+const std::vector<Section>& schema() {
+  static const std::vector<Section> sections{model_section(),    lora_section(),      data_section(),
+                                             training_section(), optimizer_section(), save_section(),
+                                             memory_section(),   top_level()};
+  return sections;
+}
+
+const Section* find_section(const std::string& name) {
+  for (const Section& section : schema()) {
+    if (section.name == name && !name.empty()) return &section;
+  }
+  return nullptr;
+}
+
+const Key* find_key(const std::string& section, const std::string& name) {
+  for (const Key* key : keys_named(name)) {
+    if (key->section == section) return key;
+  }
+  return nullptr;
+}
+
+const Key* find_key(const std::string& full_name) {
+  const size_t dot = full_name.find('.');
+  if (dot == std::string::npos) return find_key("", full_name);
+  return find_key(full_name.substr(0, dot), full_name.substr(dot + 1));
+}
+
+std::vector<const Key*> keys_named(const std::string& name) {
+  std::vector<const Key*> found;
+  for (const Section& section : schema()) {
+    for (const Key& key : section.keys) {
+      if (key.name == name) found.push_back(&key);
+    }
+  }
+  return found;
+}
+
+const std::vector<std::pair<std::string, std::string>>& alternatives() {
+  static const std::vector<std::pair<std::string, std::string>> pairs{
+      {"training.gradient_accumulation_steps", "training.effective_batch_size"},
+      {"optimizer.warmup_steps", "optimizer.warmup_ratio"}};
+  return pairs;
+}
+
+}  // namespace trainer::config

@@ -1,0 +1,98 @@
+// Every configuration key, described once. Loading, checking, the dumped YAML, the JSON schema, the reference
+// page and
+// --help are all made from this table.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "trainer/config/config.h"
+
+namespace trainer::config {
+
+// An enumeration, as an index into Key::choices.
+struct Choice {
+  std::function<size_t()> get;
+  std::function<void(size_t)> set;
+};
+
+using TextOrList = std::variant<std::string, std::vector<std::string>>;
+
+// The place of a key's value inside one Config.
+using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
+                           std::string*, std::vector<std::string>*, TextOrList*, Choice>;
+
+struct Key {
+  std::string section;  // "" at the top level
+  std::string name;
+  std::string help;  // the first sentence also stands in --help
+  // The value in `config`; of an optional section, it is created.
+  std::function<Field(Config& config)> field;
+
+  std::vector<std::string> choices;  // empty: any
+  std::optional<double> minimum, maximum;
+  bool above_minimum = false, below_maximum = false;  // the bound itself is not allowed
+  std::string unit;
+  bool is_path = false;  // a leading ~ is the home directory
+  std::string pattern, pattern_in_words;
+
+  std::string full_name() const { return section.empty() ? name : section + "." + name; }
+
+  Key at_least(double bound) && {
+    minimum = bound;
+    return std::move(*this);
+  }
+  Key above(double bound) && {
+    minimum = bound;
+    above_minimum = true;
+    return std::move(*this);
+  }
+  Key below(double bound) && {
+    maximum = bound;
+    below_maximum = true;
+    return std::move(*this);
+  }
+  Key in(std::string name_of_unit) && {
+    unit = std::move(name_of_unit);
+    return std::move(*this);
+  }
+  Key path() && {
+    is_path = true;
+    return std::move(*this);
+  }
+  Key one_of(std::vector<std::string> names) && {
+    choices = std::move(names);
+    return std::move(*this);
+  }
+  Key matching(std::string regex, std::string in_words) && {
+    pattern = std::move(regex);
+    pattern_in_words = std::move(in_words);
+    return std::move(*this);
+  }
+};
+
+struct Section {
+  std::string name;  // "" for the top level
+  std::string help;
+  bool optional = false;  // absent unless it, or a key of it, is given
+  std::vector<Key> keys;
+};
+
+// In the order of the reference page; the top level comes last.
+const std::vector<Section>& schema();
+
+const Section* find_section(const std::string& name);
+const Key* find_key(const std::string& section, const std::string& name);
+const Key* find_key(const std::string& full_name);
+
+// All keys with this name, whatever their section.
+std::vector<const Key*> keys_named(const std::string& name);
+
+// Keys of which a run has one or the other. Setting one in a later file or override takes back the other.
+const std::vector<std::pair<std::string, std::string>>& alternatives();
+
+}  // namespace trainer::config

@@ -1,0 +1,108 @@
+#include "config/unknown_key.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+
+#include "config/schema.h"
+
+namespace trainer::config {
+namespace {
+
+std::string full_name(const std::string& section, const std::string& name) {
+  return section.empty() ? name : section + "." + name;
+}
+
+// learning-rate, Learning_Rate -> learning_rate
+std::string normalised(std::string name) {
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<std::string> full_names(const std::vector<const Key*>& keys) {
+  std::vector<std::string> names;
+  for (const Key* key : keys) names.push_back(key->full_name());
+  return names;
+}
+
+// The key whose name is closest: of the same section if one is close there, else of any.
+std::string closest_key(const std::string& section, const std::string& name) {
+  std::vector<std::string> in_section, anywhere;
+  for (const Section& known : schema()) {
+    if (!known.name.empty() && section.empty()) anywhere.push_back(known.name);
+    for (const Key& key : known.keys) (key.section == section ? in_section : anywhere).push_back(key.name);
+  }
+  if (section.empty()) in_section.push_back("extends");
+  const std::string near = closest(name, in_section);
+  if (!near.empty()) return full_name(section, near);
+  const std::string far = closest(name, anywhere);
+  if (far.empty() || (section.empty() && find_section(far) != nullptr)) return far;
+  return join(full_names(keys_named(far)), " or ");
+}
+
+std::string foreign_sentence(const ForeignName& foreign) {
+  const std::string advice = foreign.advice;
+  if (!advice.empty()) return advice;
+  return concat("unknown key; here it is called ", foreign.key);
+}
+
+}  // namespace
+
+std::string unknown_key(const std::string& section, const std::string& original_name) {
+  const std::string name = normalised(original_name);
+  if (!section.empty()) {
+    if (const ForeignName* foreign = find_foreign_name(normalised(full_name(section, name)))) {
+      return foreign_sentence(*foreign);
+    }
+    if (find_section(section) == nullptr) {
+      if (const ForeignName* foreign = find_foreign_name(normalised(section)))
+        return foreign_sentence(*foreign);
+    }
+    if (find_section(name) != nullptr) return concat(name, " is a section of its own, at the top level");
+  }
+  if (section.empty() && find_key(name) != nullptr && name.find('.') != std::string::npos) {
+    return concat("unknown key; in a file a key stands inside its section: `", name.substr(0, name.find('.')),
+                  ":`, and below it, indented, `", name.substr(name.find('.') + 1), ":`");
+  }
+  const std::vector<const Key*> same_name = keys_named(name);
+  if (!same_name.empty())
+    return concat("unknown key; did you mean ", join(full_names(same_name), " or "), "?");
+  if (const ForeignName* foreign = find_foreign_name(name)) return foreign_sentence(*foreign);
+  const std::string near = closest_key(section, name);
+  if (!near.empty()) return concat("unknown key; did you mean ", near, "?");
+  if (const Section* known = find_section(section)) {
+    std::vector<std::string> names;
+    for (const Key& key : known->keys) names.push_back(key.name);
+    return concat("unknown key; ", section, " has ", join(names));
+  }
+  return "unknown key; `trainer config --reference` lists all keys";
+}
+
+}  // namespace trainer::config
+
+namespace trainer {
+
+std::string advice_for_flag(const std::string& name, const std::string& value) {
+  using namespace config;
+  const std::string normal = normalised(name);
+  const std::vector<const Key*> same_name = keys_named(normal);
+  const ForeignName* foreign = find_foreign_name(normal);
+  std::string key;
+  if (find_key(normal) != nullptr || find_section(normal) != nullptr) {
+    key = normal;
+  } else if (same_name.size() == 1) {
+    key = same_name[0]->full_name();
+  } else if (foreign != nullptr && *foreign->advice == '\0') {
+    key = foreign->key;
+  } else if (foreign != nullptr) {
+    return foreign->advice;
+  } else {
+    return "";
+  }
+  return concat("keys of the configuration are written without dashes: ", key, "=",
+                value.empty() ? "VALUE" : value);
+}
+
+}  // namespace trainer

@@ -1,0 +1,225 @@
+#include "config/value.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <regex>
+
+#include "trainer/base/strings.h"
+
+namespace trainer::config {
+namespace {
+
+template <class... Lambdas>
+struct Overloaded : Lambdas... {
+  using Lambdas::operator()...;
+};
+template <class... Lambdas>
+Overloaded(Lambdas...) -> Overloaded<Lambdas...>;
+
+bool is_quoted(const YAML::Node& node) { return node.Tag() != "?" && !node.Tag().empty(); }
+
+template <class Number>
+std::optional<Number> parse_number(std::string text) {
+  std::erase(text, '_');
+  const char* first = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* last = text.data() + text.size();
+  Number value{};
+  const auto [end, error] = std::from_chars(first, last, value);
+  if (error != std::errc{} || end != last) return std::nullopt;
+  return value;
+}
+
+std::string bound_as_text(double bound) { return number_as_yaml(bound); }
+
+bool in_range(const Key& key, double value) {
+  if (!std::isfinite(value)) return false;
+  if (key.minimum && (key.above_minimum ? value <= *key.minimum : value < *key.minimum)) return false;
+  if (key.maximum && (key.below_maximum ? value >= *key.maximum : value > *key.maximum)) return false;
+  return true;
+}
+
+template <class Number>
+std::optional<std::string> assign_number(const Key& key, const YAML::Node& node, Number& target) {
+  std::optional<Number> value;
+  if (node.IsScalar() && !is_quoted(node)) value = parse_number<Number>(node.Scalar());
+  if (!value) return concat("expected ", expected_value(key), ", found ", describe(node));
+  if (!in_range(key, static_cast<double>(*value))) {
+    const std::string range = allowed_range(key);
+    return concat("must be ", range.empty() ? "finite" : range, ", found ", node.Scalar());
+  }
+  target = *value;
+  return std::nullopt;
+}
+
+std::optional<std::string> assign_bool(const Key& key, const YAML::Node& node, bool& target) {
+  const std::string text = node.IsScalar() && !is_quoted(node) ? node.Scalar() : "";
+  const bool yes = text == "true" || text == "True" || text == "TRUE";
+  const bool no = text == "false" || text == "False" || text == "FALSE";
+  if (!yes && !no) return concat("expected ", expected_value(key), ", found ", describe(node));
+  target = yes;
+  return std::nullopt;
+}
+
+std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
+                                         const std::function<void(size_t)>& set) {
+  const std::string text = node.IsScalar() ? node.Scalar() : "";
+  for (size_t i = 0; i < key.choices.size(); i++) {
+    if (key.choices[i] == text) {
+      set(i);
+      return std::nullopt;
+    }
+  }
+  const std::string near = text.empty() ? "" : closest(text, key.choices);
+  return concat("expected ", expected_value(key), ", found ", describe(node),
+                near.empty() ? "" : concat("; did you mean ", near, "?"));
+}
+
+std::string expand_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  const bool from_home = path == "~" || path.starts_with("~/");
+  return from_home && home != nullptr ? home + path.substr(1) : path;
+}
+
+std::optional<std::string> assign_text(const Key& key, const YAML::Node& node, std::string& target) {
+  if (!node.IsScalar()) return concat("expected ", expected_value(key), ", found ", describe(node));
+  const std::string text = key.is_path ? expand_home(node.Scalar()) : node.Scalar();
+  if (!key.pattern.empty() && !std::regex_match(text, std::regex(key.pattern))) {
+    return concat("expected ", key.pattern_in_words, ", found ", describe(node));
+  }
+  target = text;
+  return std::nullopt;
+}
+
+std::optional<std::string> assign_list(const Key& key, const YAML::Node& node,
+                                       std::vector<std::string>& target) {
+  std::vector<std::string> items;
+  if (node.IsSequence()) {
+    for (const YAML::Node& item : node) {
+      if (auto problem = assign_text(key, item, items.emplace_back())) return problem;
+      if (items.back().empty()) return "an empty text in the list";
+    }
+  } else if (auto problem = assign_text(key, node, items.emplace_back())) {
+    return problem;
+  }
+  if (items.size() == 1 && items[0].empty()) items.clear();
+  target = std::move(items);
+  return std::nullopt;
+}
+
+std::optional<std::string> assign_text_or_list(const Key& key, const YAML::Node& node, TextOrList& target) {
+  if (node.IsSequence() || (node.IsScalar() && node.Scalar().empty())) {
+    return assign_list(key, node, target.emplace<std::vector<std::string>>());
+  }
+  return assign_text(key, node, target.emplace<std::string>());
+}
+
+std::string list_as_yaml(const std::vector<std::string>& items) {
+  std::vector<std::string> quoted;
+  for (const std::string& item : items) quoted.push_back(text_as_yaml(item));
+  return "[" + join(quoted) + "]";
+}
+
+}  // namespace
+
+std::string expected_value(const Key& key) {
+  if (key.choices.size() == 1) return "'" + key.choices[0] + "'";
+  if (!key.choices.empty()) return "one of " + join(key.choices);
+  Config config;
+  return std::visit(
+      Overloaded{
+          [](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
+          [](std::optional<int64_t>*) { return "an integer or null"; }, [](double*) { return "a number"; },
+          [](std::optional<double>*) { return "a number or null"; }, [](std::string*) { return "text"; },
+          [](std::vector<std::string>*) { return "text or a list of text"; },
+          [](TextOrList*) { return "text or a list of text"; }, [](const Choice&) { return ""; }},
+      key.field(config));
+}
+
+std::string allowed_range(const Key& key) {
+  std::string range;
+  if (key.minimum) range += (key.above_minimum ? "above " : "at least ") + bound_as_text(*key.minimum);
+  if (key.minimum && key.maximum) range += " and ";
+  if (key.maximum) range += (key.below_maximum ? "below " : "at most ") + bound_as_text(*key.maximum);
+  return range;
+}
+
+bool may_be_empty(const Key& key) {
+  Config config;
+  return std::visit(
+      Overloaded{[](std::optional<int64_t>*) { return true; }, [](std::optional<double>*) { return true; },
+                 [](std::string* text) { return text->empty(); },
+                 [](std::vector<std::string>*) { return true; }, [](TextOrList*) { return true; },
+                 [](const auto&) { return false; }},
+      key.field(config));
+}
+
+bool takes_text(const Key& key) {
+  Config config;
+  const Field field = key.field(config);
+  return key.choices.empty() && (std::holds_alternative<std::string*>(field) ||
+                                 std::holds_alternative<std::vector<std::string>*>(field) ||
+                                 std::holds_alternative<TextOrList*>(field));
+}
+
+std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config& config) {
+  if (node.IsNull()) {
+    if (!may_be_empty(key)) {
+      return concat("expected ", expected_value(key), ", found nothing; leave the line out for the default, ",
+                    default_as_yaml(key));
+    }
+    reset(key, config);
+    return std::nullopt;
+  }
+  return std::visit(
+      Overloaded{[&](bool* value) { return assign_bool(key, node, *value); },
+                 [&](int64_t* value) { return assign_number(key, node, *value); },
+                 [&](double* value) { return assign_number(key, node, *value); },
+                 [&](std::optional<int64_t>* value) { return assign_number(key, node, value->emplace()); },
+                 [&](std::optional<double>* value) { return assign_number(key, node, value->emplace()); },
+                 [&](std::string* value) {
+                   if (key.choices.empty()) return assign_text(key, node, *value);
+                   return assign_choice(key, node, [&](size_t index) { *value = key.choices[index]; });
+                 },
+                 [&](std::vector<std::string>* value) { return assign_list(key, node, *value); },
+                 [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
+                 [&](const Choice& choice) { return assign_choice(key, node, choice.set); }},
+      key.field(config));
+}
+
+void reset(const Key& key, Config& config) {
+  Config defaults;
+  const Field source = key.field(defaults), target = key.field(config);
+  std::visit(Overloaded{[&](const Choice& choice) { choice.set(std::get<Choice>(source).get()); },
+                        [&](auto* value) { *value = *std::get<decltype(value)>(source); }},
+             target);
+}
+
+std::string describe(const YAML::Node& node) {
+  if (node.IsSequence()) return "a list";
+  if (node.IsMap()) return "a mapping";
+  if (!node.IsScalar() || (node.Scalar().empty() && !is_quoted(node))) return "nothing";
+  return (is_quoted(node) ? "the text '" : "'") + node.Scalar() + "'";
+}
+
+std::string value_as_yaml(const Key& key, const Config& config) {
+  Config copy = config;  // key.field creates an optional section
+  return std::visit(
+      Overloaded{[](bool* value) { return std::string(*value ? "true" : "false"); },
+                 [](int64_t* value) { return std::to_string(*value); },
+                 [](double* value) { return number_as_yaml(*value); },
+                 [](std::optional<int64_t>* value) { return *value ? std::to_string(**value) : "null"; },
+                 [](std::optional<double>* value) { return *value ? number_as_yaml(**value) : "null"; },
+                 [](std::string* value) { return text_as_yaml(*value); },
+                 [](std::vector<std::string>* value) { return list_as_yaml(*value); },
+                 [](TextOrList* value) {
+                   const auto* list = std::get_if<std::vector<std::string>>(value);
+                   return list != nullptr ? list_as_yaml(*list) : text_as_yaml(std::get<std::string>(*value));
+                 },
+                 [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},
+      key.field(copy));
+}
+
+std::string default_as_yaml(const Key& key) { return value_as_yaml(key, Config{}); }
+
+}  // namespace trainer::config

@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+
+#include "config/layer.h"
+#include "config/schema.h"
+#include "config/value.h"
+
+namespace trainer::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of an empty value yaml-cpp knows no place of its own: the key's is used.
+Place place_of_value(const YAML::Node& key, const YAML::Node& value, const Where& where) {
+  return where(value.IsNull() ? key.Mark() : value.Mark());
+}
+
+// Calls `visit` for each entry of a mapping; a key that comes twice, or is no text, becomes a problem.
+void for_each_entry(
+    const std::string& section, const YAML::Node& mapping, const Where& where, Problems& problems,
+    const std::function<void(const std::string&, const YAML::Node&, const YAML::Node&)>& visit) {
+  std::map<std::string, YAML::Mark> seen;
+  for (const auto& entry : mapping) {
+    if (!entry.first.IsScalar()) {
+      problems.push_back({where(entry.first.Mark()), section.empty() ? "top level" : section,
+                          "a key must be a name, found " + describe(entry.first)});
+      continue;
+    }
+    const std::string name = entry.first.Scalar();
+    const auto [first, is_new] = seen.emplace(name, entry.first.Mark());
+    if (is_new) {
+      visit(name, entry.first, entry.second);
+    } else {
+      problems.push_back({where(entry.first.Mark()), section.empty() ? name : section + "." + name,
+                          concat("given twice; the first is at line ", first->second.line + 1)});
+    }
+  }
+}
+
+class FileReader {
+ public:
+  explicit FileReader(Problems& problems) : problems_(problems) {}
+
+  void read(const fs::path& file, const Place& asked_from) {
+    std::error_code ignored;
+    const fs::path identity = fs::weakly_canonical(file, ignored);
+    if (std::find(open_.begin(), open_.end(), identity) != open_.end()) {
+      std::vector<std::string> chain;
+      for (const fs::path& path : open_) chain.push_back(path.filename().string());
+      chain.push_back(identity.filename().string());
+      problems_.push_back({asked_from, "extends", "goes round in a circle: " + join(chain, " -> ")});
+      return;
+    }
+    if (!fs::is_regular_file(file, ignored)) {
+      const char* what = fs::exists(file, ignored) ? "is not a file" : "there is no such file";
+      problems_.push_back({asked_from, "", concat(file.string(), ": ", what)});
+      return;
+    }
+    open_.push_back(identity);
+    read_document(file, asked_from);
+    open_.pop_back();
+  }
+
+  std::vector<Layer> layers;
+
+ private:
+  void read_document(const fs::path& file, const Place& asked_from) {
+    const Where where = [&file](const YAML::Mark& mark) {
+      return Place{file.string(), mark.line + 1, mark.column + 1};
+    };
+    std::string text;
+    try {
+      text = read_file(file);
+    } catch (const Error& error) {
+      problems_.push_back({asked_from, "", error.what()});
+      return;
+    }
+    if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
+    try {
+      // With a comment at the end, yaml-cpp notices a quote that is never closed.
+      const std::vector<YAML::Node> documents = YAML::LoadAll(text + "\n#");
+      if (documents.size() > 1) {
+        problems_.push_back(
+            {where(documents[1].Mark()), "", "a second YAML document; only one is allowed in a file"});
+      }
+      if (!documents.empty()) read_root(file, text, documents[0], where);
+    } catch (const YAML::Exception& error) {
+      const bool tab = indented_with_tab(text, error.mark.line);
+      problems_.push_back(
+          {where(error.mark), "",
+           "malformed YAML: " + (tab ? "indented with a tab; YAML wants spaces" : yaml_problem(error))});
+    }
+  }
+
+  static bool indented_with_tab(const std::string& text, int line) {
+    std::istringstream lines(text);
+    std::string current;
+    for (int i = 0; i <= line && std::getline(lines, current); i++) {
+    }
+    return current.substr(0, current.find_first_not_of(" \t")).find('\t') != std::string::npos;
+  }
+
+  void read_root(const fs::path& file, const std::string& text, const YAML::Node& root, const Where& where) {
+    if (root.IsNull()) return;
+    if (!root.IsMap()) {
+      problems_.push_back(
+          {where(root.Mark()), "", "expected sections and keys (`training:`), found " + describe(root)});
+      return;
+    }
+    Layer layer;
+    for_each_entry(
+        "", root, where, problems_,
+        [&](const std::string& name, const YAML::Node& key, const YAML::Node& value) {
+          if (name == "extends") {
+            read_extended(file, value, where);
+          } else if (const Section* section = find_section(name)) {
+            read_whole_section(*section, text, key, value, where, layer);
+          } else {
+            layer.push_back({"", name, value, where(key.Mark()), place_of_value(key, value, where)});
+          }
+        });
+    layers.push_back(std::move(layer));
+  }
+
+  void read_whole_section(const Section& section, const std::string& text, const YAML::Node& key,
+                          const YAML::Node& value, const Where& where, Layer& layer) {
+    if (section.optional && value.IsNull() && nothing_follows(text, key.Mark())) {
+      problems_.push_back({where(key.Mark()), section.name,
+                           concat("is empty: write `", section.name, ": {}` for it with its defaults, or `",
+                                  section.name, ": null` to do without")});
+      return;
+    }
+    layer.push_back({section.name, "", value, where(key.Mark()), place_of_value(key, value, where)});
+    if (value.IsMap()) read_section(section.name, value, where, layer, problems_);
+  }
+
+  // "lora:" and then the end of the line or a comment: written so, it is not clear what is meant.
+  static bool nothing_follows(const std::string& text, const YAML::Mark& key) {
+    const size_t colon = text.find(':', static_cast<size_t>(key.pos));
+    if (colon == std::string::npos) return false;
+    const size_t next = text.find_first_not_of(" \t\r", colon + 1);
+    return next == std::string::npos || text[next] == '\n' || text[next] == '#';
+  }
+
+  void read_extended(const fs::path& file, const YAML::Node& value, const Where& where) {
+    if (value.IsNull()) return;
+    const std::vector<YAML::Node> names = value.IsSequence()
+                                              ? std::vector<YAML::Node>(value.begin(), value.end())
+                                              : std::vector<YAML::Node>{value};
+    for (const YAML::Node& name : names) {
+      const Place at = where(name.Mark());
+      if (name.IsScalar() && !name.Scalar().empty()) {
+        read(find_preset(file, name.Scalar()), at);
+      } else {
+        problems_.push_back({at, "extends", "expected a path or a list of paths, found " + describe(name)});
+      }
+    }
+  }
+
+  // A path relative to the file that names it; `robust` also stands for robust.yaml.
+  static fs::path find_preset(const fs::path& file, const std::string& name) {
+    const fs::path path = (file.parent_path() / name).lexically_normal();
+    fs::path with_ending = path;
+    with_ending += ".yaml";
+    return !fs::exists(path) && fs::exists(with_ending) ? with_ending : path;
+  }
+
+  Problems& problems_;
+  std::vector<fs::path> open_;
+};
+
+}  // namespace
+
+void read_section(const std::string& section, const YAML::Node& mapping, const Where& where, Layer& layer,
+                  Problems& problems) {
+  for_each_entry(
+      section, mapping, where, problems,
+      [&](const std::string& name, const YAML::Node& key, const YAML::Node& value) {
+        layer.push_back({section, name, value, where(key.Mark()), place_of_value(key, value, where)});
+      });
+}
+
+std::vector<Layer> read_layers(const fs::path& file, Problems& problems) {
+  FileReader reader(problems);
+  reader.read(file, {});
+  return std::move(reader.layers);
+}
+
+std::string yaml_problem(const YAML::Exception& error) {
+  if (error.msg == "illegal map value") return "a ':' where none can be; quote text that holds one";
+  if (error.msg == "illegal EOF in scalar") return "a quote that is never closed";
+  if (error.msg.starts_with("end of map not found"))
+    return "a line that belongs to no section; check its indentation";
+  return error.msg;
+}
+
+}  // namespace trainer::config
