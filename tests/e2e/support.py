@@ -1,0 +1,91 @@
+"""What the end-to-end tests share: the program, tiny models and data, and readers of what a run leaves."""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TRAINER = pathlib.Path(os.environ.get("TRAINER", ROOT / "build" / "trainer"))
+
+
+def run_script(name, *arguments):
+    subprocess.run([sys.executable, "-B", ROOT / "scripts" / name, *map(str, arguments)], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def trainer(*arguments, text=None, timeout=300):
+    """Runs the program; the result has returncode, stdout and stderr."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    return subprocess.run([TRAINER, *map(str, arguments)], input=text, text=True, capture_output=True, timeout=timeout,
+                          env=environment, cwd=ROOT)
+
+
+def read_rows(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def tensors_of(path):
+    """A safetensors file: name -> (type, shape, bytes)."""
+    content = pathlib.Path(path).read_bytes()
+    start = 8 + struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"], content[start + entry["data_offsets"][0]:start + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
+class EndToEnd(unittest.TestCase):
+    """A scratch folder for the tests of a class, with data and, where `family` is set, a tiny model of it."""
+    family = None
+    model_arguments = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = pathlib.Path(tempfile.mkdtemp(prefix="trainer-e2e-"))
+        cls.addClassCleanup(shutil.rmtree, cls.scratch)
+        cls.data = cls.scratch / "data"
+        run_script("make_demo_data", "--out", cls.data, "--train", 400, "--heldout", 24)
+        cls.model = cls.scratch / "model"
+        if cls.family:
+            cls.make_model(cls.model, *cls.model_arguments)
+
+    @classmethod
+    def make_model(cls, directory, *arguments):
+        run_script("make_tiny_model", "--family", cls.family, "--text", cls.data / "text.txt", "--out", directory, *arguments)
+
+    def train(self, preset, output, *overrides):
+        """Arguments after the preset that every run needs; returns the program's result."""
+        return trainer("--config", ROOT / "configs" / preset, f"model.path={self.model}",
+                       f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu", "logging_steps=1",
+                       *overrides)
+
+    def assert_done(self, result):
+        self.assertEqual(result.returncode, 0, f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}")
+
+    def assert_refused(self, result, code, *words):
+        """The exit code, and a message on stderr that has all the words and is no crash."""
+        said = f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}"
+        self.assertEqual(result.returncode, code, said)
+        for word in words:
+            self.assertIn(str(word), result.stderr, said)
+        for crash in ("terminate called", "Exception raised from", "frame #", "Segmentation"):
+            self.assertNotIn(crash, result.stderr, said)
+
+    def assert_loss_falls(self, output, steps, to):
+        """One row a step, and at the end a loss of less than `to` times the first one's."""
+        rows = [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
+        self.assertEqual([row["step"] for row in rows], list(range(1, steps + 1)))
+        for key in ("loss", "grad_norm", "learning_rate", "tokens", "supervised_tokens", "cuts"):
+            self.assertIn(key, rows[0])
+        first, last = rows[0]["loss"], sum(row["loss"] for row in rows[-5:]) / 5
+        self.assertLess(last, to * first)
+        return rows
