@@ -14,11 +14,12 @@ namespace trainer {
 
 struct AdapterConfig {
   std::string base_model_name_or_path;
-  std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM
+  std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: not said
   int64_t r = 8;
   double lora_alpha = 8;
   double lora_dropout = 0;
-  std::variant<std::string, std::vector<std::string>> target_modules;
+  // Name suffixes; or a regular expression, or "all-linear". An empty list: PEFT's default for the model.
+  std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
   std::vector<std::string> modules_to_save;
   bool use_rslora = false;
 };
@@ -26,8 +27,9 @@ struct AdapterConfig {
 // True when `directory` holds an adapter_config.json.
 bool is_adapter_directory(const std::filesystem::path& directory);
 
-// Throws FormatError for a missing or damaged file, a peft_type other than LORA, and everything in it that changes the
-// mathematics and is not supported (use_dora, bias other than none, rank_pattern, fan_in_fan_out, ...), by name.
+// Throws FormatError for a missing or damaged file, a peft_type other than LORA, and everything in it that
+// changes the mathematics and is not supported (use_dora, bias other than none, rank_pattern, fan_in_fan_out,
+// ...), by name.
 AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 void write_adapter_config(const std::filesystem::path& directory, const AdapterConfig& config);
 
@@ -35,6 +37,7 @@ void write_adapter_config(const std::filesystem::path& directory, const AdapterC
 // "lm_head.weight" (modules_to_save).
 SafetensorsFile read_adapter_weights(const std::filesystem::path& directory);
 // Adds the prefix and writes adapter_model.safetensors.
-void write_adapter_weights(const std::filesystem::path& directory, const std::map<std::string, TensorView>& tensors);
+void write_adapter_weights(const std::filesystem::path& directory,
+                           const std::map<std::string, TensorView>& tensors);
 
 }  // namespace trainer

@@ -1,0 +1,45 @@
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/peft.h"
+
+#include "formats/conversion_advice.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kWeightsFile = "adapter_model.safetensors";
+constexpr std::string_view kPrefix = "base_model.model.";
+
+}  // namespace
+
+SafetensorsFile read_adapter_weights(const fs::path& directory) {
+  const fs::path path = directory / kWeightsFile;
+  if (!fs::exists(path)) {
+    if (fs::exists(directory / "adapter_model.bin")) {
+      throw FormatError(
+          concat(path.string(), ": is missing; the directory has adapter_model.bin, a pickle, which can run ",
+                 "code when it is read. Convert it once with\n  ", adapter_conversion_command(directory)));
+    }
+    throw FormatError(concat(path.string(), ": is missing; the adapter has no weights"));
+  }
+  SafetensorsFile file = read_safetensors(path);
+  std::map<std::string, TensorView> tensors;
+  for (auto& [name, view] : file.tensors) {
+    if (!name.starts_with(kPrefix)) {
+      throw FormatError(
+          concat(path.string(), ": tensor '", name, "': the names in a PEFT adapter begin with ", kPrefix));
+    }
+    tensors[name.substr(kPrefix.size())] = std::move(view);
+  }
+  file.tensors = std::move(tensors);
+  return file;
+}
+
+void write_adapter_weights(const fs::path& directory, const std::map<std::string, TensorView>& tensors) {
+  std::map<std::string, TensorView> prefixed;
+  for (const auto& [name, view] : tensors) prefixed[concat(kPrefix, name)] = view;
+  write_safetensors(directory / kWeightsFile, prefixed);
+}
+
+}  // namespace trainer

@@ -1,0 +1,15 @@
+// The names of element types in files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainer/formats/safetensors.h"
+
+namespace trainer {
+
+std::optional<Dtype> dtype_from_name(std::string_view name);  // "BF16"; none for a type that we do not know
+std::string torch_dtype_name(Dtype dtype);                    // "bfloat16", as config.json says it
+
+}  // namespace trainer

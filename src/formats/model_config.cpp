@@ -1,0 +1,138 @@
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/formats/peft.h"
+
+#include "formats/dtype.h"
+#include "formats/json_file.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+fs::path config_file(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
+    throw FormatError(concat(directory.string(),
+                             ": is not a directory; a model is a Hugging Face directory with "
+                             "config.json, model.safetensors and tokenizer files"));
+  }
+  const fs::path path = directory / "config.json";
+  if (!fs::exists(path)) {
+    throw FormatError(
+        concat(path.string(), ": is missing; ",
+               is_adapter_directory(directory)
+                   ? "this directory holds an adapter, the model is the one that it was trained on"
+                   : "a model is a Hugging Face directory with config.json and model.safetensors"));
+  }
+  return path;
+}
+
+bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
+
+// rope_parameters (v5) -> rope_theta, partial_rotary_factor, rope_scaling (v4).
+void flatten_rope_parameters(json& config, const std::string& where) {
+  json rope = config["rope_parameters"];
+  config.erase("rope_parameters");
+  if (rope.is_null()) return;
+  if (!rope.is_object())
+    throw FormatError(concat(where, ": rope_parameters: must be an object, is ", rope.dump()));
+  for (const auto& [key, value] : rope.items()) {
+    if (value.is_object()) {
+      throw FormatError(concat(where, ": rope_parameters.", key,
+                               ": a rotary embedding of its own for each layer type is not supported"));
+    }
+  }
+  if (is_set(config, "rope_scaling")) {
+    throw FormatError(
+        concat(where, ": has both rope_parameters and rope_scaling; remove the one that is not meant"));
+  }
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    if (is_set(rope, key)) config[key] = rope[key];
+    rope.erase(key);
+  }
+  const json type = rope.value("rope_type", rope.value("type", json("default")));
+  config.erase("rope_scaling");
+  if (type != "default") config["rope_scaling"] = rope;
+}
+
+// The value of a key; nullptr when it is absent or null.
+const json* find_value(const json& config, const std::string& key) {
+  const auto found = config.find(key);
+  return found == config.end() || found->is_null() ? nullptr : &*found;
+}
+
+[[noreturn]] void wrong_type(const std::string& key, const char* expected, const json& value) {
+  throw FormatError(concat("config.json: ", key, ": must be ", expected, ", is ", value.dump()));
+}
+
+int64_t as_int(const std::string& key, const json& value) {
+  const bool fits = value.is_number_integer() && (!value.is_number_unsigned() ||
+                                                  value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!fits) wrong_type(key, "a whole number", value);
+  return value.get<int64_t>();
+}
+
+}  // namespace
+
+json read_model_config(const fs::path& directory) {
+  const fs::path path = config_file(directory);
+  const std::string where = path.string();
+  json config = read_json_object(path);
+  if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
+  if (is_set(config, "rope_scaling")) {
+    json& scaling = config["rope_scaling"];
+    if (!scaling.is_object())
+      throw FormatError(concat(where, ": rope_scaling: must be an object, is ", scaling.dump()));
+    if (!is_set(scaling, "rope_type") && is_set(scaling, "type")) scaling["rope_type"] = scaling["type"];
+  }
+  if (is_set(config, "dtype")) config["torch_dtype"] = config["dtype"];
+  config.erase("dtype");
+  if (!is_set(config, "model_type") || !config["model_type"].is_string()) {
+    throw FormatError(concat(where, ": model_type is missing; is this a language model's directory?"));
+  }
+  return config;
+}
+
+void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype) {
+  nlohmann::ordered_json config = read_ordered_json_object(config_file(from));
+  const bool has_dtype = config.contains("dtype");
+  if (has_dtype) config["dtype"] = torch_dtype_name(dtype);
+  if (!has_dtype || config.contains("torch_dtype")) config["torch_dtype"] = torch_dtype_name(dtype);
+  write_json(to / "config.json", config);
+}
+
+int64_t config_int(const json& config, const std::string& key) {
+  const json* value = find_value(config, key);
+  if (value == nullptr) throw FormatError(concat("config.json: ", key, ": is missing (a whole number)"));
+  return as_int(key, *value);
+}
+
+int64_t config_int(const json& config, const std::string& key, int64_t fallback) {
+  const json* value = find_value(config, key);
+  return value == nullptr ? fallback : as_int(key, *value);
+}
+
+double config_double(const json& config, const std::string& key, double fallback) {
+  const json* value = find_value(config, key);
+  if (value == nullptr) return fallback;
+  if (!value->is_number()) wrong_type(key, "a number", *value);
+  return value->get<double>();
+}
+
+bool config_bool(const json& config, const std::string& key, bool fallback) {
+  const json* value = find_value(config, key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) wrong_type(key, "true or false", *value);
+  return value->get<bool>();
+}
+
+std::string config_string(const json& config, const std::string& key, const std::string& fallback) {
+  const json* value = find_value(config, key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) wrong_type(key, "a string", *value);
+  return value->get<std::string>();
+}
+
+}  // namespace trainer

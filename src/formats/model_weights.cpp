@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+
+#include "formats/conversion_advice.h"
+#include "formats/json_file.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+std::vector<std::string> files_ending_in(const fs::path& directory, const std::string& ending) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(ending)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+[[noreturn]] void refuse_without_safetensors(const fs::path& directory) {
+  const std::string missing = concat((directory / kSingleFile).string(), ": is missing");
+  const std::vector<std::string> others = files_ending_in(directory, ".safetensors");
+  if (!others.empty()) {
+    throw FormatError(concat(missing, ", and so is ", kIndexFile, "; the directory has ", join(others),
+                             ": rename a single file to ", kSingleFile, ", or get the index of several"));
+  }
+  const std::vector<std::string> pickles = files_ending_in(directory, ".bin");
+  if (!pickles.empty()) {
+    throw FormatError(concat(missing, "; the directory has pickles (", join(pickles),
+                             "), which can run code when they are read. Convert them once with\n  ",
+                             model_conversion_command(directory)));
+  }
+  throw FormatError(concat(missing, ": the directory holds no weights; download the model again"));
+}
+
+// tensor -> file, as the index says. A file is a plain name: an index never leads out of its directory.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const nlohmann::json index = read_json_object(path);
+  const auto found = index.find("weight_map");
+  if (found == index.end() || !found->is_object() || found->empty()) {
+    throw FormatError(concat(path.string(), ": has no weight_map; download it again"));
+  }
+  std::map<std::string, std::string> file_of;
+  for (const auto& [tensor, file] : found->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name == ".." || name != fs::path(name).filename().string()) {
+      throw FormatError(
+          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is no file name"));
+    }
+    file_of[tensor] = name;
+  }
+  return file_of;
+}
+
+void add_file(ModelWeights& weights, const fs::path& path) {
+  SafetensorsFile file = read_safetensors(path);
+  const std::string name = path.filename().string();
+  for (const auto& [tensor, view] : file.tensors) {
+    const auto [at, is_new] = weights.file_of.try_emplace(tensor, name);
+    if (!is_new) {
+      throw FormatError(concat(path.parent_path().string(), ": tensor '", tensor, "' is in both ", at->second,
+                               " and ", name, "; are these files of one model?"));
+    }
+    weights.tensors[tensor] = view;
+  }
+  weights.files.push_back(std::move(file));
+}
+
+void add_shards(ModelWeights& weights, const fs::path& directory) {
+  const fs::path index = directory / kIndexFile;
+  const auto listed = read_index(index);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : listed) names.insert(file);
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (!fs::exists(directory / name)) missing.push_back(name);
+  }
+  if (!missing.empty()) {
+    throw FormatError(concat(directory.string(), ": ", missing.size(), " of ", names.size(), " files that ",
+                             kIndexFile, " lists are missing: ", join(missing), "; download them"));
+  }
+  for (const std::string& name : names) add_file(weights, directory / name);
+  for (const auto& [tensor, file] : listed) {
+    const auto found = weights.file_of.find(tensor);
+    if (found == weights.file_of.end() || found->second != file) {
+      throw FormatError(concat(index.string(), ": tensor '", tensor, "' is not in ", file,
+                               "; the index and the files do not belong together; download them again"));
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> ModelWeights::mapping_of(const std::string& name) const {
+  const std::string& file_name = file_of.at(name);
+  for (const SafetensorsFile& file : files) {
+    if (file.mapping->path().filename() == file_name) return file.mapping;
+  }
+  throw std::logic_error("ModelWeights: no file " + file_name);
+}
+
+int64_t ModelWeights::total_bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, view] : tensors) total += static_cast<int64_t>(view.nbytes);
+  return total;
+}
+
+ModelWeights read_model_weights(const fs::path& directory) {
+  if (!fs::is_directory(directory)) throw FormatError(concat(directory.string(), ": is not a directory"));
+  ModelWeights weights;
+  if (fs::exists(directory / kSingleFile)) {
+    add_file(weights, directory / kSingleFile);
+  } else if (fs::exists(directory / kIndexFile)) {
+    add_shards(weights, directory);
+  } else {
+    refuse_without_safetensors(directory);
+  }
+  return weights;
+}
+
+}  // namespace trainer

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+
+#include "formats/json_file.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// What belongs to a directory besides config.json and the weights.
+constexpr std::array kCompanions{"tokenizer.json",
+                                 "tokenizer_config.json",
+                                 "special_tokens_map.json",
+                                 "added_tokens.json",
+                                 "vocab.json",
+                                 "merges.txt",
+                                 "spiece.model",
+                                 "tokenizer.model",
+                                 "chat_template.jinja",
+                                 "chat_template.json",
+                                 "generation_config.json"};
+
+int64_t bytes_of(const TensorSources::value_type& item) {
+  return static_cast<int64_t>(tensor_bytes(item.second.dtype, item.second.shape, item.first));
+}
+
+// Filled one after the other in the order of names; a tensor larger than a shard gets one of its own.
+std::vector<TensorSources> split_into_shards(const TensorSources& tensors, int64_t max_bytes) {
+  std::vector<TensorSources> shards(1);
+  int64_t used = 0;
+  for (const auto& item : tensors) {
+    const int64_t bytes = bytes_of(item);
+    if (!shards.back().empty() && bytes > max_bytes - used) {
+      shards.emplace_back();
+      used = 0;
+    }
+    shards.back().insert(item);
+    used += bytes;
+  }
+  return shards;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return name;
+}
+
+nlohmann::json index_of(const std::vector<TensorSources>& shards) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  int64_t total_bytes = 0, total_parameters = 0;
+  for (size_t i = 0; i < shards.size(); i++) {
+    for (const auto& item : shards[i]) {
+      weight_map[item.first] = shard_name(i, shards.size());
+      total_bytes += bytes_of(item);
+      total_parameters += bytes_of(item) / static_cast<int64_t>(dtype_size(item.second.dtype));
+    }
+  }
+  return {{"metadata", {{"total_parameters", total_parameters}, {"total_size", total_bytes}}},
+          {"weight_map", std::move(weight_map)}};
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) throw FormatError(concat(path.string(), ": cannot be removed: ", error.message()));
+}
+
+bool is_weights_name(const std::string& name) {
+  const bool is_shard = name.starts_with("model-") && name.ends_with(".safetensors") &&
+                        name.size() == shard_name(0, 1).size() && name.substr(11, 4) == "-of-";
+  return is_shard || name == kSingleFile || name == kIndexFile;
+}
+
+// Weights of an earlier save, under names that this one does not use.
+void remove_others(const fs::path& directory, const std::vector<std::string>& written) {
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_ours = std::find(written.begin(), written.end(), name) != written.end();
+    if (!is_ours && is_weights_name(name)) others.push_back(entry.path());
+  }
+  for (const fs::path& path : others) remove_file(path);
+}
+
+}  // namespace
+
+std::vector<std::string> write_model_weights(const fs::path& directory, const TensorSources& tensors,
+                                             int64_t max_shard_bytes) {
+  const std::vector<TensorSources> shards = split_into_shards(tensors, max_shard_bytes);
+  std::vector<std::string> written;
+  if (shards.size() == 1) {
+    write_safetensors(directory / kSingleFile, tensors);
+    written = {kSingleFile};
+  } else {
+    // Without its index, an earlier save's shards of the same names are no model that could be read half new.
+    remove_file(directory / kIndexFile);
+    for (size_t i = 0; i < shards.size(); i++) {
+      written.push_back(shard_name(i, shards.size()));
+      write_safetensors(directory / written.back(), shards[i]);
+    }
+    write_json(directory / kIndexFile, index_of(shards));
+    written.push_back(kIndexFile);
+  }
+  remove_others(directory, written);
+  return written;
+}
+
+std::vector<std::string> copy_companion_files(const fs::path& from, const fs::path& to) {
+  std::vector<std::string> copied;
+  const bool same = fs::exists(to) && fs::equivalent(from, to);
+  for (const char* name : kCompanions) {
+    if (!fs::is_regular_file(from / name)) continue;
+    if (!same) write_atomically(to / name, read_file(from / name));
+    copied.push_back(name);
+  }
+  return copied;
+}
+
+}  // namespace trainer

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/safetensors.h"
+
+#include "formats/dtype.h"
+
+namespace trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
+constexpr int kMaxDepth = 8;                       // a header has 3 levels; so nothing deep is ever built
+constexpr const char* kAdvice = "the file is damaged or incomplete; copy or download it again";
+
+// The header's text, checked to lie inside the file.
+std::string_view header_text(const MappedFile& file, const std::string& where) {
+  if (file.size() < kLengthBytes) {
+    throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kAdvice));
+  }
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; i++) {
+    length |= static_cast<uint64_t>(std::to_integer<uint8_t>(file.data()[i])) << (8 * i);
+  }
+  if (length > kMaxHeaderBytes) {
+    throw FormatError(concat(where, ": a header of ", length, " bytes; this is no safetensors file"));
+  }
+  if (length > file.size() - kLengthBytes) {
+    throw FormatError(
+        concat(where, ": the header has ", length, " bytes, the file only ", file.size(), "; ", kAdvice));
+  }
+  return file.text().substr(kLengthBytes, length);
+}
+
+// Parses the header and refuses a key that comes twice in one object, which a JSON object would silently
+// lose.
+json parse_header(std::string_view text, const std::string& where) {
+  // The parser takes a NUL for the end of its input.
+  if (text.find('\0') != std::string_view::npos) {
+    throw FormatError(concat(where, ": the header is no JSON; ", kAdvice));
+  }
+  std::vector<std::set<std::string>> open_objects;
+  const auto check_keys = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kMaxDepth) throw FormatError(concat(where, ": the header is nested too deeply; ", kAdvice));
+    if (event == json::parse_event_t::object_start) {
+      open_objects.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      open_objects.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!open_objects.back().insert(key).second) {
+        throw FormatError(concat(where, open_objects.size() == 1 ? ": tensor '" : ": header: key '", key,
+                                 "' is there twice"));
+      }
+    }
+    return true;
+  };
+  json header;
+  try {
+    header = json::parse(text, check_keys);
+  } catch (const json::exception&) {
+    throw FormatError(concat(where, ": the header is no JSON; ", kAdvice));
+  }
+  if (!header.is_object()) throw FormatError(concat(where, ": the header is no JSON object; ", kAdvice));
+  return header;
+}
+
+std::map<std::string, std::string> parse_metadata(const json& value, const std::string& where) {
+  std::map<std::string, std::string> metadata;
+  if (value.is_null()) return metadata;
+  if (!value.is_object()) throw FormatError(concat(where, ": __metadata__ is no JSON object"));
+  for (const auto& [key, item] : value.items()) {
+    if (!item.is_string()) throw FormatError(concat(where, ": __metadata__: '", key, "' is no string"));
+    metadata[key] = item.get<std::string>();
+  }
+  return metadata;
+}
+
+// A list of whole numbers that are not negative.
+std::vector<uint64_t> parse_numbers(const json& entry, const char* key, const std::string& where) {
+  const auto found = entry.find(key);
+  std::vector<uint64_t> numbers;
+  bool valid = found != entry.end() && found->is_array();
+  if (valid) {
+    for (const json& number : *found) {
+      valid = valid && number.is_number_unsigned();
+      if (valid) numbers.push_back(number.get<uint64_t>());
+    }
+  }
+  if (!valid) throw FormatError(concat(where, ": ", key, " is no list of whole numbers; ", kAdvice));
+  return numbers;
+}
+
+struct Entry {
+  std::string name;
+  Dtype dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin, end;
+};
+
+Entry parse_entry(const std::string& name, const json& value, const std::string& where) {
+  if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string()) {
+    throw FormatError(concat(where, ": has no dtype in the header; ", kAdvice));
+  }
+  const std::string dtype_text = value["dtype"].get<std::string>();
+  const std::optional<Dtype> dtype = dtype_from_name(dtype_text);
+  if (!dtype) {
+    throw FormatError(
+        concat(where, ": dtype ", dtype_text, " is not supported; save the model in BF16, F16 or F32"));
+  }
+  Entry entry{name, *dtype, {}, 0, 0};
+  for (uint64_t size : parse_numbers(value, "shape", where)) {
+    if (size > std::numeric_limits<int64_t>::max()) {
+      throw FormatError(concat(where, ": size ", size, " in its shape; ", kAdvice));
+    }
+    entry.shape.push_back(static_cast<int64_t>(size));
+  }
+  const std::vector<uint64_t> offsets = parse_numbers(value, "data_offsets", where);
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    throw FormatError(concat(where, ": data_offsets are not [begin, end]; ", kAdvice));
+  }
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+  const size_t expected = tensor_bytes(*dtype, entry.shape, where);
+  if (entry.end - entry.begin != expected) {
+    throw FormatError(concat(where, ": data_offsets give ", entry.end - entry.begin, " bytes, ", dtype_text,
+                             " ", shape_string(entry.shape), " has ", expected, "; ", kAdvice));
+  }
+  return entry;
+}
+
+// The tensors must follow each other without overlap or gap and end with the file.
+void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, const std::string& where) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != at) {
+      throw FormatError(concat(where, ": tensor '", entry.name, "' begins at byte ", entry.begin,
+                               entry.begin < at ? ", inside the tensor before it, which ends at "
+                                                : ", after a gap: the tensor before it ends at ",
+                               at, "; ", kAdvice));
+    }
+    at = entry.end;
+  }
+  if (at > data_bytes) {
+    throw FormatError(concat(where, ": is truncated: its tensors have ", at, " bytes, ", data_bytes,
+                             " are there; copy or download it again"));
+  }
+  if (at < data_bytes) {
+    throw FormatError(concat(where, ": has ", data_bytes - at, " bytes after its last tensor; ", kAdvice));
+  }
+}
+
+}  // namespace
+
+SafetensorsFile read_safetensors(const std::filesystem::path& path) {
+  SafetensorsFile file{MappedFile::open(path), {}, {}};
+  const std::string where = path.string();
+  const std::string_view text = header_text(*file.mapping, where);
+  const json header = parse_header(text, where);
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      file.metadata = parse_metadata(value, where);
+    } else {
+      entries.push_back(parse_entry(name, value, concat(where, ": tensor '", name, "'")));
+    }
+  }
+  const size_t data_start = kLengthBytes + text.size();
+  check_layout(entries, file.mapping->size() - data_start, where);
+  for (Entry& entry : entries) {
+    file.tensors[entry.name] =
+        TensorView{entry.dtype, std::move(entry.shape), file.mapping->data() + data_start + entry.begin,
+                   entry.end - entry.begin};
+  }
+  return file;
+}
+
+}  // namespace trainer

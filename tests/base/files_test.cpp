@@ -1,0 +1,153 @@
+#include "trainer/base/files.h"
+
+#include <fstream>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::error_message;
+using testing::TemporaryDirectory;
+
+// Files of this process cannot grow beyond `bytes` while it lives: a full disk without one.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+TEST(WriteAtomically, replaces_the_file_and_leaves_nothing_else) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "first");
+  write_atomically(directory / "a", "second");
+  EXPECT_EQ(read_file(directory / "a"), "second");
+  EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
+}
+
+TEST(WriteAtomically, when_the_disk_is_full_the_old_file_stays_whole) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "old");
+  const std::string large(200'000, 'x');
+  const FileSizeLimit limit(100'000);
+  const std::string message = error_message<FormatError>([&] { write_atomically(directory / "a", large); });
+  EXPECT_TRUE(contains(message, (directory / "a").string())) << message;
+  EXPECT_TRUE(contains(message, "File too large")) << message;
+  EXPECT_EQ(read_file(directory / "a"), "old");
+  EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
+}
+
+TEST(WriteAtomically, when_the_writer_fails_the_old_file_stays_whole) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "old");
+  EXPECT_THROW(write_atomically(directory / "a",
+                                [](std::ostream& out) {
+                                  out << "half";
+                                  throw FormatError("stopped");
+                                }),
+               FormatError);
+  EXPECT_EQ(read_file(directory / "a"), "old");
+  EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
+}
+
+TEST(WriteAtomically, names_the_file_where_nothing_can_be_written) {
+  TemporaryDirectory directory;
+  const fs::path below_a_file = directory / "file" / fs::path("a");
+  write_atomically(directory / "file", "");
+  for (const fs::path& path : {below_a_file, fs::path("/proc/a"), directory / "missing" / fs::path("a")}) {
+    const std::string message = error_message<FormatError>([&] { write_atomically(path, "x"); });
+    EXPECT_TRUE(contains(message, path.string())) << message;
+  }
+}
+
+TEST(WriteAtomically, fails_in_a_read_only_directory) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root writes everywhere";
+  TemporaryDirectory directory;
+  fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  const std::string message = error_message<FormatError>([&] { write_atomically(directory / "a", "x"); });
+  fs::permissions(directory.path(), fs::perms::owner_all);
+  EXPECT_TRUE(contains(message, "Permission denied")) << message;
+  EXPECT_TRUE(directory.names().empty());
+}
+
+TEST(WriteAtomically, does_not_replace_a_directory) {
+  TemporaryDirectory directory;
+  fs::create_directory(directory / "a");
+  EXPECT_THROW(write_atomically(directory / "a", "x"), FormatError);
+  EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
+}
+
+TEST(MappedFile, holds_the_bytes_of_the_file) {
+  TemporaryDirectory directory;
+  const std::string content("one\0two", 7);
+  write_atomically(directory / "a", content);
+  const auto file = MappedFile::open(directory / "a");
+  EXPECT_EQ(file->text(), content);
+  EXPECT_EQ(file->path(), directory / "a");
+}
+
+TEST(MappedFile, writes_to_the_memory_never_reach_the_file) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "abc");
+  const auto file = MappedFile::open(directory / "a");
+  file->data()[0] = std::byte{'x'};
+  EXPECT_EQ(file->text(), "xbc");
+  EXPECT_EQ(read_file(directory / "a"), "abc");
+}
+
+TEST(MappedFile, outlives_the_replacement_of_the_file) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "old");
+  const auto file = MappedFile::open(directory / "a");
+  write_atomically(directory / "a", "new");
+  EXPECT_EQ(file->text(), "old");
+}
+
+TEST(MappedFile, an_empty_file_is_empty) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", "");
+  EXPECT_EQ(MappedFile::open(directory / "a")->size(), 0u);
+}
+
+TEST(MappedFile, what_is_no_file_is_named) {
+  TemporaryDirectory directory;
+  const std::string missing = error_message<FormatError>([&] { MappedFile::open(directory / "a"); });
+  EXPECT_TRUE(contains(missing, (directory / "a").string())) << missing;
+  EXPECT_TRUE(contains(missing, "No such file")) << missing;
+  const std::string folder = error_message<FormatError>([&] { MappedFile::open(directory.path()); });
+  EXPECT_TRUE(contains(folder, directory.path().string())) << folder;
+}
+
+TEST(ReadFile, what_cannot_be_read_is_named) {
+  TemporaryDirectory directory;
+  for (const fs::path& path : {directory / "missing", directory.path()}) {
+    const std::string message = error_message<FormatError>([&] { read_file(path); });
+    EXPECT_TRUE(contains(message, path.string())) << message;
+    EXPECT_FALSE(contains(message, "Success")) << message;
+  }
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/formats/model_directory.h"
+
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::contains;
+using testing::error_message;
+using testing::TemporaryDirectory;
+
+const fs::path kGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
+
+json read_config(const std::string& text) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "config.json", text);
+  return read_model_config(directory.path());
+}
+
+std::string config_error(const std::string& text) {
+  const std::string message = error_message<FormatError>([&] { read_config(text); });
+  EXPECT_TRUE(contains(message, "config.json")) << message;
+  return message;
+}
+
+TEST(ReadModelConfig, a_version_5_file_reads_like_version_4) {
+  const json config = read_model_config(kGoldens / "llama_sharded");
+  EXPECT_EQ(config["model_type"], "llama");
+  EXPECT_EQ(config["torch_dtype"], "bfloat16");
+  EXPECT_FALSE(config.contains("dtype"));
+  EXPECT_EQ(config["rope_theta"], 500000.0);
+  EXPECT_FALSE(config.contains("rope_parameters"));
+  EXPECT_EQ(config["rope_scaling"],
+            json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 16})"));
+  EXPECT_EQ(config["hidden_size"], 8);
+}
+
+TEST(ReadModelConfig, a_version_4_file_stays_as_it_is) {
+  const std::string text = R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "rope_theta": 1000000.0,
+      "rope_scaling": null, "sliding_window": 32768})";
+  EXPECT_EQ(read_config(text), json::parse(text));
+}
+
+TEST(ReadModelConfig, the_default_rope_has_no_scaling) {
+  const json config = read_config(
+      R"({"model_type": "qwen3", "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}})");
+  EXPECT_EQ(config, json::parse(R"({"model_type": "qwen3", "rope_theta": 1000000})"));
+}
+
+TEST(ReadModelConfig, the_old_name_of_the_rope_type_is_understood) {
+  const json config =
+      read_config(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}})");
+  EXPECT_EQ(config["rope_scaling"]["rope_type"], "linear");
+}
+
+TEST(ReadModelConfig, where_both_are_there_the_new_dtype_counts) {
+  EXPECT_EQ(
+      read_config(R"({"model_type": "t5", "dtype": "float32", "torch_dtype": "float16"})")["torch_dtype"],
+      "float32");
+  EXPECT_EQ(read_config(R"({"model_type": "t5", "dtype": null, "torch_dtype": "float16"})")["torch_dtype"],
+            "float16");
+}
+
+TEST(ReadModelConfig, refuses_what_it_would_get_wrong) {
+  EXPECT_TRUE(contains(config_error(R"({"model_type": "gemma3",
+      "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})"),
+                       "rope_parameters.full_attention"));
+  EXPECT_TRUE(
+      contains(config_error(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_theta": 1e6}})"),
+               "both rope_parameters and rope_scaling"));
+  EXPECT_TRUE(contains(config_error(R"({"model_type": "llama", "rope_parameters": 7})"), "rope_parameters"));
+  EXPECT_TRUE(contains(config_error(R"({"model_type": "llama", "rope_scaling": "linear"})"), "rope_scaling"));
+}
+
+TEST(ReadModelConfig, says_where_a_damaged_file_is_damaged) {
+  EXPECT_TRUE(
+      contains(config_error("{\n  \"model_type\": \"t5\",\n  \"d_model\": x\n}"), "config.json:3:14"));
+  EXPECT_TRUE(contains(config_error(""), "is empty"));
+  EXPECT_TRUE(contains(config_error("[]"), "not a JSON object"));
+  EXPECT_TRUE(contains(config_error("{}"), "model_type"));
+  EXPECT_TRUE(contains(config_error(R"({"model_type": 5})"), "model_type"));
+}
+
+TEST(ReadModelConfig, says_what_a_directory_lacks) {
+  TemporaryDirectory directory;
+  const auto read_error = [&](const fs::path& path) {
+    return error_message<FormatError>([&] { read_model_config(path); });
+  };
+  EXPECT_TRUE(contains(read_error(directory / "missing"), "is not a directory"));
+  EXPECT_TRUE(contains(read_error(directory.path()), "config.json: is missing"));
+  EXPECT_TRUE(contains(read_error(kGoldens / "t5_adapter"), "adapter"));
+}
+
+TEST(ConfigValue, is_given_with_its_type_or_refused_by_name) {
+  const json config =
+      json::parse(R"({"n": 3, "f": 1e-06, "b": true, "s": "x", "null": null, "large": 1e30})");
+  EXPECT_EQ(config_int(config, "n"), 3);
+  EXPECT_EQ(config_int(config, "null", 7), 7);
+  EXPECT_EQ(config_int(config, "absent", 7), 7);
+  EXPECT_EQ(config_double(config, "f", 0), 1e-6);
+  EXPECT_EQ(config_double(config, "n", 0), 3.0);
+  EXPECT_EQ(config_double(config, "absent", 0.5), 0.5);
+  EXPECT_TRUE(config_bool(config, "b", false));
+  EXPECT_FALSE(config_bool(config, "null", false));
+  EXPECT_EQ(config_string(config, "s", ""), "x");
+  EXPECT_EQ(config_string(config, "absent", "y"), "y");
+  for (const char* key : {"f", "b", "s", "absent", "null", "large"}) {
+    EXPECT_TRUE(contains(error_message<FormatError>([&] { config_int(config, key); }), key));
+  }
+  EXPECT_TRUE(
+      contains(error_message<FormatError>([&] { config_double(config, "s", 0); }), "s: must be a number"));
+  EXPECT_TRUE(
+      contains(error_message<FormatError>([&] { config_bool(config, "n", true); }), "n: must be true"));
+  EXPECT_TRUE(
+      contains(error_message<FormatError>([&] { config_string(config, "b", ""); }), "b: must be a string"));
+}
+
+TEST(WriteModelConfig, keeps_the_file_and_sets_the_type_in_its_spelling) {
+  TemporaryDirectory from, to;
+  write_atomically(from / "config.json",
+                   R"({"model_type": "t5", "b": 1e-06, "a": [1], "torch_dtype": "float16"})");
+  write_model_config(from.path(), to.path(), Dtype::bf16);
+  EXPECT_EQ(nlohmann::ordered_json::parse(read_file(to / "config.json")),
+            nlohmann::ordered_json::parse(
+                R"({"model_type": "t5", "b": 1e-06, "a": [1], "torch_dtype": "bfloat16"})"));
+
+  write_model_config(kGoldens / "llama_sharded", to.path(), Dtype::f32);
+  json expected = json::parse(read_file(kGoldens / "llama_sharded/config.json"));
+  expected["dtype"] = "float32";
+  EXPECT_EQ(json::parse(read_file(to / "config.json")), expected);
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,29 @@
+// The message of the error that a call ends with; a test failure when it ends with none, or with another
+// type.
+#pragma once
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace trainer::testing {
+
+template <class ErrorType, class Call>
+std::string error_message(const Call& call) {
+  try {
+    call();
+  } catch (const ErrorType& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "another type of error: " << e.what();
+    return "";
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace trainer::testing
