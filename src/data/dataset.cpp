@@ -26,6 +26,36 @@ struct BadRow {
 };
 constexpr size_t kBadRowsShown = 5;
 
+// What one thread of the survey has found.
+struct SurveyWorker {
+  Survey survey;
+  std::vector<BadRow> bad_rows;  // the first ones
+  int64_t bad_row_count = 0;
+  std::exception_ptr failure;
+
+  void merge(const SurveyWorker& other) {
+    survey.merge(other.survey);
+    bad_rows.insert(bad_rows.end(), other.bad_rows.begin(), other.bad_rows.end());
+    bad_row_count += other.bad_row_count;
+  }
+};
+
+// Says every ten seconds how far it is.
+class Progress {
+ public:
+  explicit Progress(int64_t rows) : rows_(rows) {}
+  void show(int64_t done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < std::chrono::seconds(10)) return;
+    shown_ = now;
+    log::info(concat("data: ", grouped(done), " of ", grouped(rows_), " rows read"));
+  }
+
+ private:
+  int64_t rows_;
+  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 struct Dataset::State {
@@ -68,6 +98,8 @@ struct Dataset::State {
 
   void choose_fields();
   void survey(int64_t num_workers);
+  void survey_rows(SurveyWorker& worker, std::atomic<int64_t>& next, Progress* progress) const;
+  void survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const;
   [[noreturn]] void throw_bad_rows(std::vector<BadRow> rows, int64_t count) const;
   void check_supervision() const;
 };
@@ -79,30 +111,6 @@ RowParser& thread_parser() {
   thread_local RowParser parser;
   return parser;
 }
-
-// What one thread of the survey has found.
-struct SurveyWorker {
-  Survey survey;
-  std::vector<BadRow> bad_rows;  // the first ones
-  int64_t bad_row_count = 0;
-  std::exception_ptr failure;
-};
-
-// Says every ten seconds how far it is.
-class Progress {
- public:
-  explicit Progress(int64_t rows) : rows_(rows) {}
-  void show(int64_t done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < std::chrono::seconds(10)) return;
-    shown_ = now;
-    log::info(concat("data: ", grouped(done), " of ", grouped(rows_), " rows read"));
-  }
-
- private:
-  int64_t rows_;
-  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -134,47 +142,49 @@ void Dataset::State::choose_fields() {
   report.target_field = fields.target;
 }
 
-void Dataset::State::survey(int64_t num_workers) {
+void Dataset::State::survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const {
+  try {
+    const Texts row_texts = texts(parser, index);
+    worker.survey.add(encode(row_texts), row_texts, kind);
+  } catch (const DataError& e) {
+    worker.bad_row_count++;
+    // Each thread takes its rows in rising order, so the first of all are among the first of each.
+    if (worker.bad_rows.size() < kBadRowsShown) worker.bad_rows.push_back({index, e.what()});
+  }
+}
+
+// A thread's share: chunk after chunk until none is left.
+void Dataset::State::survey_rows(SurveyWorker& worker, std::atomic<int64_t>& next, Progress* progress) const {
   constexpr int64_t kChunk = 256;
-  std::atomic<int64_t> next = 0;
-  const int64_t chunks = (size() + kChunk - 1) / kChunk;
-  std::vector<SurveyWorker> workers(static_cast<size_t>(std::clamp<int64_t>(num_workers, 1, chunks)),
+  try {
+    RowParser parser;
+    for (int64_t begin; (begin = next.fetch_add(kChunk)) < size();) {
+      if (progress) progress->show(begin);
+      const int64_t end = std::min(begin + kChunk, size());
+      for (int64_t index = begin; index < end; index++) survey_row(worker, parser, index);
+    }
+  } catch (...) {
+    worker.failure = std::current_exception();
+    next = size();
+  }
+}
+
+void Dataset::State::survey(int64_t num_workers) {
+  std::vector<SurveyWorker> workers(static_cast<size_t>(std::clamp<int64_t>(num_workers, 1, size())),
                                     SurveyWorker{Survey(*tokenizer), {}, 0, nullptr});
+  SurveyWorker& all = workers.front();  // this thread's
+  std::atomic<int64_t> next = 0;
   Progress progress(size());
-  const auto look_at = [&](SurveyWorker& worker, RowParser& parser, int64_t index) {
-    try {
-      const Texts row_texts = texts(parser, index);
-      worker.survey.add(encode(row_texts), row_texts, kind);
-    } catch (const DataError& e) {
-      worker.bad_row_count++;
-      if (worker.bad_rows.size() < kBadRowsShown) worker.bad_rows.push_back({index, e.what()});
-    }
-  };
-  const auto work = [&](SurveyWorker& worker) {
-    try {
-      RowParser parser;
-      for (int64_t begin; (begin = next.fetch_add(kChunk)) < size();) {
-        if (&worker == &workers.front()) progress.show(begin);
-        const int64_t end = std::min(begin + kChunk, size());
-        for (int64_t index = begin; index < end; index++) look_at(worker, parser, index);
-      }
-    } catch (...) {
-      worker.failure = std::current_exception();
-      next = size();
-    }
-  };
   {
     std::vector<std::jthread> threads;
-    for (size_t i = 1; i < workers.size(); i++) threads.emplace_back(work, std::ref(workers[i]));
-    work(workers.front());
+    for (size_t i = 1; i < workers.size(); i++) {
+      threads.emplace_back([&, i] { survey_rows(workers[i], next, nullptr); });
+    }
+    survey_rows(all, next, &progress);
   }
-  SurveyWorker& all = workers.front();
-  for (size_t i = 0; i < workers.size(); i++) {
-    if (workers[i].failure) std::rethrow_exception(workers[i].failure);
-    if (i == 0) continue;
-    all.survey.merge(workers[i].survey);
-    all.bad_row_count += workers[i].bad_row_count;
-    all.bad_rows.insert(all.bad_rows.end(), workers[i].bad_rows.begin(), workers[i].bad_rows.end());
+  for (SurveyWorker& worker : workers) {
+    if (worker.failure) std::rethrow_exception(worker.failure);
+    if (&worker != &all) all.merge(worker);
   }
   if (all.bad_row_count > 0) throw_bad_rows(all.bad_rows, all.bad_row_count);
   DataReport counts = all.survey.report();
