@@ -129,8 +129,7 @@ def verdicts():
 def tiny_t5():
     torch.manual_seed(0)
     return transformers.T5ForConditionalGeneration(transformers.T5Config(
-        vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, relative_attention_num_buckets=4,
-        tie_word_embeddings=False))
+        vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, relative_attention_num_buckets=4))
 
 
 def tiny_llama():
