@@ -12,7 +12,8 @@ PYTHON_SPLIT = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\w]?[^\W\d_]+|\d|
                           r"\s+(?!\S)|\s+")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
-                 "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+                 "'<|im_end|>' + '\n' }}{% endfor %}"
+                 "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 
 
 def byte_alphabet():
@@ -62,7 +63,7 @@ def merged(word, pair):
 
 
 def train(text_file, vocab_size, family, directory):
-    """Writes tokenizer.json and its configuration; returns (vocabulary size, id of the pad token, id of the end token)."""
+    """Writes tokenizer.json and its configuration; returns the number of ids, the pad token's and the end token's id."""
     text = text_file.read_text(encoding="utf-8")
     symbols = sorted(byte_alphabet().values())
     merges = learn_merges(text, max(0, vocab_size - len(symbols) - len(SPECIAL)))

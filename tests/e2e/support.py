@@ -39,8 +39,8 @@ def tensors_of(path):
     start = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:start])
     header.pop("__metadata__", None)
-    return {name: (entry["dtype"], entry["shape"], content[start + entry["data_offsets"][0]:start + entry["data_offsets"][1]])
-            for name, entry in header.items()}
+    content = content[start:]
+    return {name: (entry["dtype"], entry["shape"], content[slice(*entry["data_offsets"])]) for name, entry in header.items()}
 
 
 class EndToEnd(unittest.TestCase):
@@ -60,13 +60,14 @@ class EndToEnd(unittest.TestCase):
 
     @classmethod
     def make_model(cls, directory, *arguments):
-        run_script("make_tiny_model", "--family", cls.family, "--text", cls.data / "text.txt", "--out", directory, *arguments)
+        run_script("make_tiny_model", "--family", cls.family, "--text", cls.data / "text.txt", "--out", directory,
+                   *arguments)
 
     def train(self, preset, output, *overrides):
         """Arguments after the preset that every run needs; returns the program's result."""
         return trainer("--config", ROOT / "configs" / preset, f"model.path={self.model}",
-                       f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu", "logging_steps=1",
-                       *overrides)
+                       f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu",
+                       "logging_steps=1", *overrides)
 
     def assert_done(self, result):
         self.assertEqual(result.returncode, 0, f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}")

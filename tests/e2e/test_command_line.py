@@ -23,8 +23,8 @@ class CommandLine(EndToEnd):
         config.write_text("training:\n  bacth_size: 4\n  max_steps: many\noptimizer:\n  learning_rate: -1\n")
         output = self.scratch / "nothing"
         result = trainer("--config", config, f"output_dir={output}")
-        self.assert_refused(result, 2, "mistakes.yaml:2:3", "batch_size", "mistakes.yaml:3:", "mistakes.yaml:5:", "model.path",
-                            "data.train")
+        self.assert_refused(result, 2, "mistakes.yaml:2:3", "batch_size", "mistakes.yaml:3:", "mistakes.yaml:5:",
+                            "model.path", "data.train")
         self.assertFalse(output.exists())
 
     def test_names_of_other_trainers_are_answered_with_ours(self):
@@ -54,7 +54,7 @@ class CommandLine(EndToEnd):
 
     def test_an_unknown_command_or_flag_is_a_usage_error(self):
         self.assert_refused(trainer("trian", "--config", "x.yaml"), 2)
-        self.assert_refused(trainer("generate", "--no-such-flag"), 2, "no-such-flag")
+        self.assert_refused(trainer("generate", "--model", "m", "--no-such-flag"), 2, "no-such-flag")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ class QwenLora(EndToEnd):
     def setUpClass(cls):
         super().setUpClass()
         cls.output = cls.scratch / "output"
-        cls.result = cls.train(cls, "tiny_qwen.yaml", cls.output, f"max_steps={STEPS}", "lora.r=8", "lora.lora_alpha=16",
-                               "optimizer.learning_rate=1e-2", "data.max_length=160", "memory.gradient_checkpointing=true")
+        cls.result = cls.train(cls, "tiny_qwen.yaml", cls.output, f"max_steps={STEPS}", "lora.r=8",
+                               "lora.lora_alpha=16", "optimizer.learning_rate=1e-2", "data.max_length=160",
+                               "memory.gradient_checkpointing=true")
 
     def test_loss_falls(self):
         self.assert_done(self.result)
