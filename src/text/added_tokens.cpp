@@ -1,0 +1,155 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+#include <utf8proc.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/utf8.h"
+
+namespace trainer {
+namespace {
+
+// Letters, marks, decimal digits, connectors and joiners: \w of Unicode's Technical Standard 18.
+bool is_word_character(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:  // circled and squared letters are Other_Alphabetic, the two joiners Join_Control
+      return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+             (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
+  }
+}
+
+// Where the character before text[end] begins; end > 0.
+size_t previous(std::string_view text, size_t end) {
+  do end--;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
+  return end;
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  if (begin > 0) {
+    size_t at = previous(text, begin);
+    if (is_word_character(next_code_point(text, at))) return false;
+  }
+  return end == text.size() || !is_word_character(next_code_point(text, end));
+}
+
+size_t skip_blanks_back(std::string_view text, size_t end, size_t limit) {
+  while (end > limit) {
+    const size_t begin = previous(text, end);
+    size_t at = begin;
+    if (!is_white_space(next_code_point(text, at))) break;
+    end = begin;
+  }
+  return end;
+}
+
+size_t skip_blanks(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    size_t next = begin;
+    if (!is_white_space(next_code_point(text, next))) break;
+    begin = next;
+  }
+  return begin;
+}
+
+struct Match {
+  size_t begin, end;
+  int32_t id;
+};
+
+// The leftmost match at or behind `from`, of these the longest.
+std::optional<Match> find_match(const Trie& trie, std::string_view text, size_t from) {
+  for (size_t begin = from; begin < text.size(); begin++) {
+    if (!trie.has_start(text[begin])) continue;
+    Match longest{begin, begin, Trie::kNone};
+    int32_t node = Trie::kRoot;
+    for (size_t end = begin; end < text.size();) {
+      node = trie.child(node, text[end++]);
+      if (node == Trie::kNone) break;
+      if (trie.id(node) != Trie::kNone) longest = {begin, end, trie.id(node)};
+    }
+    if (longest.id != Trie::kNone) return longest;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void AddedTokens::add(const AddedToken& token, int32_t id) {
+  if (token.content.empty()) return;
+  ids_[token.content] = id;
+  if (tokens_.insert_or_assign(id, token).second) order_.push_back(id);
+  largest_id_ = std::max(largest_id_, id);
+}
+
+void AddedTokens::add(const AddedToken& token, std::optional<int32_t> vocabulary_id, int32_t vocabulary_size,
+                      std::optional<int32_t> stated_id, const std::string& where) {
+  const std::optional<int32_t> known = id_of(token.content) ? id_of(token.content) : vocabulary_id;
+  const int32_t id = known.value_or(std::max(vocabulary_size, largest_id_ + 1));
+  if (stated_id && *stated_id != id) {
+    throw FormatError(concat(where, ": token '", token.content, "' has the id ", *stated_id,
+                             ", but the rest of the vocabulary gives it ", id));
+  }
+  add(token, id);
+}
+
+void AddedTokens::prepare(const std::function<std::string(std::string_view)>& normalize) {
+  for (int32_t id : order_) {
+    AddedToken& token = tokens_.at(id);
+    if (token.normalized) {
+      token.content = normalize(token.content);
+      ids_.emplace(token.content, id);
+      normalized_.insert(token.content, id);
+      has_normalized_ = true;
+    } else {
+      raw_.insert(token.content, id);
+    }
+  }
+}
+
+std::optional<int32_t> AddedTokens::id_of(std::string_view content) const {
+  const auto found = ids_.find(std::string(content));
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const AddedToken* AddedTokens::find(int32_t id) const {
+  const auto found = tokens_.find(id);
+  return found == tokens_.end() ? nullptr : &found->second;
+}
+
+bool AddedTokens::is_special(int32_t id) const {
+  const AddedToken* token = find(id);
+  return token != nullptr && token->special;
+}
+
+void AddedTokens::split(std::string_view text, bool normalized, std::vector<Piece>& pieces) const {
+  const Trie& trie = normalized ? normalized_ : raw_;
+  size_t done = 0;
+  for (auto match = find_match(trie, text, 0); match; match = find_match(trie, text, match->end)) {
+    const AddedToken& token = tokens_.at(match->id);
+    size_t begin = match->begin, end = match->end;
+    if (token.single_word && !stands_alone(text, begin, end)) continue;
+    if (token.lstrip) begin = skip_blanks_back(text, begin, done);
+    if (token.rstrip) end = skip_blanks(text, end);
+    if (begin > done) pieces.push_back({text.substr(done, begin - done), -1});
+    pieces.push_back({text.substr(begin, end - begin), match->id});
+    done = end;
+  }
+  if (done < text.size()) pieces.push_back({text.substr(done), -1});
+}
+
+}  // namespace trainer

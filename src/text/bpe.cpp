@@ -1,0 +1,129 @@
+#include "text/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "trainer/base/random.h"
+
+namespace trainer {
+namespace {
+
+constexpr uint64_t kEmpty = ~0ull;
+constexpr int32_t kGone = -1;
+
+uint64_t pair_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+}  // namespace
+
+Bpe::MergeTable::MergeTable(const std::vector<BpeModel::Merge>& merges)
+    : slots_(std::bit_ceil(2 * merges.size() + 1), Slot{kEmpty, {}}) {
+  int32_t rank = 0;
+  // Of equal pairs the last one counts, as in a map that is filled in this order.
+  for (const auto& merge : merges) {
+    const uint64_t pair = pair_of(merge.left, merge.right);
+    slots_[slot_of(pair)] = {pair, {rank++, merge.merged}};
+  }
+}
+
+size_t Bpe::MergeTable::slot_of(uint64_t pair) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = mix64(pair) & mask;
+  while (slots_[slot].pair != pair && slots_[slot].pair != kEmpty) slot = (slot + 1) & mask;
+  return slot;
+}
+
+const Bpe::Merged* Bpe::MergeTable::find(int32_t left, int32_t right) const {
+  const Slot& slot = slots_[slot_of(pair_of(left, right))];
+  return slot.pair == kEmpty ? nullptr : &slot.merged;
+}
+
+Bpe::Bpe(const BpeModel& model) : merges_(model.merges), unk_(model.unk), fuse_unk_(model.fuse_unk) {
+  std::fill(std::begin(id_of_byte_), std::end(id_of_byte_), kGone);
+  for (size_t id = 0; id < model.tokens.size(); id++) {
+    if (!model.tokens[id]) continue;
+    const std::string& bytes = *model.tokens[id];
+    if (bytes.size() == 1) id_of_byte_[static_cast<unsigned char>(bytes[0])] = static_cast<int32_t>(id);
+    if (model.ignore_merges) whole_words_.emplace(bytes, static_cast<int32_t>(id));
+  }
+}
+
+void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
+  if (cache_.find(word, ids)) return;
+  if (!whole_words_.empty()) {
+    const auto found = whole_words_.find(std::string(word));
+    if (found != whole_words_.end()) {
+      ids.push_back(found->second);
+      return;
+    }
+  }
+  std::vector<int32_t> symbols = start_symbols(word);
+  merge(symbols);
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
+  cache_.insert(word, std::move(symbols));
+}
+
+std::vector<int32_t> Bpe::start_symbols(std::string_view word) const {
+  std::vector<int32_t> symbols;
+  symbols.reserve(word.size());
+  bool after_unknown = false;
+  for (unsigned char byte : word) {
+    const bool unknown = id_of_byte_[byte] == kGone;
+    if (!unknown) {
+      symbols.push_back(id_of_byte_[byte]);
+    } else if (unk_ && !(fuse_unk_ && after_unknown)) {
+      symbols.push_back(*unk_);
+    }
+    after_unknown = unknown;
+  }
+  return symbols;
+}
+
+// Symbols form a list: next[i] is the place of the one behind symbol i. A merge writes its result to the
+// place of the left one; the queue may hold pairs that are gone by then, told by ids that no longer fit.
+void Bpe::merge(std::vector<int32_t>& symbols) const {
+  struct Candidate {
+    Merged merged;
+    int32_t place, left, right;
+    // std::priority_queue gives the largest: lowest rank first, then leftmost.
+    bool operator<(const Candidate& other) const {
+      return merged.rank != other.merged.rank ? merged.rank > other.merged.rank : place > other.place;
+    }
+  };
+  const auto size = static_cast<int32_t>(symbols.size());
+  std::vector<int32_t> next(symbols.size()), before(symbols.size());
+  for (int32_t i = 0; i < size; i++) {
+    next[i] = i + 1;
+    before[i] = i - 1;
+  }
+  std::vector<Candidate> found;
+  found.reserve(symbols.size());
+  const auto candidate = [&](int32_t place, auto&& keep) {
+    if (place < 0 || next[place] >= size) return;
+    const int32_t left = symbols[place], right = symbols[next[place]];
+    if (const Merged* merged = merges_.find(left, right)) keep(Candidate{*merged, place, left, right});
+  };
+  for (int32_t i = 0; i < size; i++) candidate(i, [&](const Candidate& c) { found.push_back(c); });
+  if (found.empty()) return;
+
+  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(found));
+  const auto push = [&](const Candidate& c) { queue.push(c); };
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    const int32_t place = best.place;
+    if (symbols[place] != best.left || next[place] >= size || symbols[next[place]] != best.right) continue;
+    const int32_t right = next[place];
+    symbols[place] = best.merged.id;
+    symbols[right] = kGone;
+    next[place] = next[right];
+    if (next[place] < size) before[next[place]] = place;
+    candidate(place, push);
+    candidate(before[place], push);
+  }
+  std::erase(symbols, kGone);
+}
+
+}  // namespace trainer

@@ -1,0 +1,39 @@
+// Reading JSON files of which nothing may be overlooked: each function says which file and which key is
+// wrong.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace trainer {
+
+// A JSON value, and where it stands ("DIR/tokenizer.json: model.vocab") for messages.
+struct JsonAt {
+  const nlohmann::json& value;
+  std::string where;
+
+  // The member `key`; throws FormatError when this is no object or has no such member.
+  JsonAt at(const std::string& key) const;
+  // The same, or nullptr JSON when it is absent.
+  JsonAt get(const std::string& key) const;
+  JsonAt item(size_t index) const;
+
+  bool is_null() const { return value.is_null(); }
+  std::string string() const;
+  bool boolean() const;
+  int32_t id() const;  // an integer >= 0 that fits in int32
+  const nlohmann::json::array_t& array() const;
+
+  // Throws FormatError unless this is an object whose members all have one of these names.
+  void require_known(std::initializer_list<const char*> keys) const;
+  // Throws FormatError "WHERE: WHAT".
+  [[noreturn]] void fail(const std::string& what) const;
+};
+
+// The parsed content of a file. Throws FormatError when it cannot be read or is no JSON.
+nlohmann::json read_json(const std::filesystem::path& path);
+
+}  // namespace trainer

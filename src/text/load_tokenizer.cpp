@@ -1,0 +1,31 @@
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/bpe_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
+
+namespace trainer {
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
+  // T5 directories may hold both; the model's own file is the one that its pretraining used.
+  if (has("spiece.model")) return load_sentencepiece_tokenizer(directory);
+  if (has("tokenizer.json")) return load_bpe_tokenizer(directory);
+  if (has("tokenizer.model")) {
+    throw FormatError(
+        concat((directory / "tokenizer.model").string(),
+               ": this kind of tokenizer (Llama 2) is not supported; supported are byte-level BPE in ",
+               "tokenizer.json and T5's spiece.model"));
+  }
+  if (has("vocab.json") && has("merges.txt")) {
+    throw FormatError(concat(directory.string(),
+                             ": has vocab.json and merges.txt, but no tokenizer.json; make it ",
+                             "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
+  }
+  throw FormatError(
+      concat(directory.string(),
+             ": has no tokenizer: neither tokenizer.json nor spiece.model; copy the tokenizer files ",
+             "of the model there"));
+}
+
+}  // namespace trainer

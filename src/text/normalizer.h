@@ -1,0 +1,14 @@
+// Unicode normal forms.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trainer {
+
+// Normalization form C. `text` must be valid UTF-8.
+std::string nfc(std::string_view text);
+// False when `text` is surely in normalization form C already, which is quick to see for most text.
+bool may_change_under_nfc(std::string_view text);
+
+}  // namespace trainer

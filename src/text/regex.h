@@ -1,0 +1,42 @@
+// Regular expressions of tokenizer files, run by PCRE2.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct pcre2_real_code_8;
+
+namespace trainer {
+
+// Where a match begins and ends, in bytes.
+struct Span {
+  size_t begin, end;
+};
+
+// A pattern in the dialect of the `tokenizers` library (Oniguruma, Ruby syntax, UTF-8), with the same meaning
+// here. Safe to use from several threads at once.
+class Regex {
+ public:
+  // Throws FormatError for a construct whose meaning in PCRE2 is not known to be the same; `where` opens the
+  // message
+  // ("tokenizer.json: pre_tokenizer").
+  Regex(std::string_view pattern, const std::string& where);
+  // A pattern that matches exactly `text`.
+  static Regex literal(std::string_view text, const std::string& where);
+
+  // Appends all matches in `text` (valid UTF-8), left to right, none overlapping. `text` is all that
+  // look-arounds see.
+  void find_all(std::string_view text, std::vector<Span>& matches) const;
+
+ private:
+  Regex() = default;
+  void compile(const std::string& pattern, uint32_t options, const std::string& where);
+  std::shared_ptr<pcre2_real_code_8> code_;
+};
+
+// The pattern rewritten for PCRE2.
+std::string translate_regex(std::string_view pattern, const std::string& where);
+
+}  // namespace trainer

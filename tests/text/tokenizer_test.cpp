@@ -1,0 +1,85 @@
+// What the callers of a tokenizer rely on beyond the ids themselves.
+#include "trainer/text/tokenizer.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no DataError";
+}
+
+TEST(Tokenizer, SpecialTokensHaveTheirRoles) {
+  const auto qwen = load_tokenizer(golden("qwen"));
+  EXPECT_EQ(qwen->eos_id(), qwen->token_to_id("<|im_end|>"));
+  EXPECT_EQ(qwen->pad_id(), qwen->token_to_id("<|endoftext|>"));
+  EXPECT_TRUE(qwen->eos_id());
+  EXPECT_FALSE(qwen->unk_id());
+  const auto t5 = load_tokenizer(golden("t5"));
+  EXPECT_EQ(t5->pad_id(), 0);
+  EXPECT_EQ(t5->eos_id(), 1);
+  EXPECT_EQ(t5->unk_id(), 2);
+  const auto gpt2 = load_tokenizer(golden("gpt2"));  // named in special_tokens_map.json only
+  EXPECT_EQ(gpt2->eos_id(), gpt2->vocab_size() - 1);
+  EXPECT_EQ(gpt2->pad_id(), gpt2->token_to_id("<right>"));
+}
+
+TEST(Tokenizer, T5SentinelsCountDownFromTheLastId) {
+  const auto t5 = load_tokenizer(golden("t5"));
+  EXPECT_EQ(t5->token_to_id("<extra_id_0>"), t5->vocab_size() - 1);
+  EXPECT_EQ(t5->token_to_id("<extra_id_99>"), t5->vocab_size() - 100);
+  EXPECT_EQ(t5->token_to_id("<extra_id_100>"), std::nullopt);
+}
+
+TEST(Tokenizer, TokensAreFoundByTheirExactName) {
+  const auto qwen = load_tokenizer(golden("qwen"));
+  EXPECT_TRUE(qwen->token_to_id("\u0120the"));
+  EXPECT_FALSE(qwen->token_to_id("<|im_en"));
+  EXPECT_TRUE(load_tokenizer(golden("t5"))->token_to_id("\u2581"));
+}
+
+TEST(Tokenizer, TextThatIsNoUtf8IsRefusedWithItsPlace) {
+  for (const char* name : {"qwen", "t5"}) {
+    const auto tokenizer = load_tokenizer(golden(name));
+    for (const std::string bad :
+         {"abc\xff", "abc\xc3", "abc\xed\xa0\x80", "abc\xc0\xaf", "abc\xf4\x90\x80\x80"}) {
+      const std::string message = message_of([&] { tokenizer->encode(bad, true); });
+      EXPECT_NE(message.find("offset 3"), std::string::npos) << name << ": " << message;
+    }
+  }
+}
+
+TEST(Tokenizer, IdsOutsideTheVocabularyAreRefused) {
+  for (const char* name : {"qwen", "t5"}) {
+    const auto tokenizer = load_tokenizer(golden(name));
+    for (int32_t id : {-1, static_cast<int32_t>(tokenizer->vocab_size())}) {
+      const std::string message = message_of([&] { tokenizer->decode({{id}}, true); });
+      EXPECT_NE(message.find(concat("id ", id)), std::string::npos) << name << ": " << message;
+    }
+  }
+}
+
+TEST(Tokenizer, LongWordsAndTextsTakeReasonableTime) {
+  const auto qwen = load_tokenizer(golden("qwen"));
+  const std::string letters(400000, 'a'), blanks(400000, ' ');
+  EXPECT_EQ(qwen->decode(qwen->encode(letters, false), false), letters);
+  EXPECT_EQ(qwen->decode(qwen->encode(blanks + "x", false), false), blanks + "x");
+}
+
+}  // namespace
+}  // namespace trainer
