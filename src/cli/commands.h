@@ -1,7 +1,11 @@
 // The commands of the program: each adds itself, with its options, to the command line.
 #pragma once
 
+#include <string>
+
 #include <CLI/CLI.hpp>
+
+#include "trainer/base/error.h"
 
 namespace trainer::cli {
 
@@ -9,5 +13,12 @@ void add_train_command(CLI::App& app);
 void add_config_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+
+// CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
+// for here.
+inline void require_option(const std::string& value, const std::string& command, const std::string& option) {
+  if (value.empty())
+    throw ConfigError(command + ": " + option + " is required; see trainer " + command + " --help");
+}
 
 }  // namespace trainer::cli

@@ -12,9 +12,7 @@ namespace trainer::cli {
 void add_generate_command(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Answer prompts with a model (greedy)");
-  command->add_option("-m,--model", options->model, "Model or adapter directory")
-      ->type_name("DIR")
-      ->required();
+  command->add_option("-m,--model", options->model, "Model or adapter directory")->type_name("DIR");
   CLI::Option* prompt =
       command->add_option("-p,--prompt", options->prompts, "A prompt; may be given several times")
           ->type_name("TEXT");
@@ -44,6 +42,7 @@ void add_generate_command(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(0, 4096));
   command->callback([options] {
+    require_option(options->model, "generate", "--model DIR");
     if (options->prompts.empty() && options->input_file.empty()) {
       throw ConfigError("generate: give a --prompt TEXT or an --input FILE");
     }

@@ -33,7 +33,9 @@ Arguments with_command(Arguments arguments) {
   const auto first = std::find_if(arguments.begin(), arguments.end(), [](const std::string& argument) {
     return !is_one_of(argument, {"--quiet", "-q", "--verbose", "-v"});
   });
-  if (first == arguments.end()) return arguments;
+  if (first == arguments.end()) {
+    throw ConfigError("nothing to do; `trainer --config FILE` trains, `trainer --help` lists the commands");
+  }
   if (is_one_of(*first, kCommands) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
   if (!first->starts_with('-') && first->find('=') == std::string::npos) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {

@@ -103,19 +103,19 @@ void add_tokenize_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("tokenize", "Rows {\"text\": ...} -> {\"ids\": [...]}, or the other way");
-  command->add_option("-m,--model", options->model, "Model directory with its tokenizer")
-      ->type_name("DIR")
-      ->required();
-  command->add_option("-i,--input", options->input, "Rows of JSON; - is stdin")
-      ->type_name("FILE")
-      ->required();
+  command->add_option("-m,--model", options->model, "Model directory with its tokenizer")->type_name("DIR");
+  command->add_option("-i,--input", options->input, "Rows of JSON; - is stdin")->type_name("FILE");
   CLI::Option* decode =
       command->add_flag("--decode", options->decode, "Rows {\"ids\": [...]} -> {\"text\": ...}");
   command
       ->add_flag("--skip-special-tokens", options->skip_special_tokens,
                  "Leave </s> and the like out of the text")
       ->needs(decode);
-  command->callback([options] { run(*options); });
+  command->callback([options] {
+    require_option(options->model, "tokenize", "--model DIR");
+    require_option(options->input, "tokenize", "--input FILE");
+    run(*options);
+  });
 }
 
 }  // namespace trainer::cli

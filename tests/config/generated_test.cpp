@@ -1,0 +1,119 @@
+// What is made from the declarations of the keys: the reference page, the JSON schema, commented YAML.
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/files.h"
+#include "trainer/config/load.h"
+
+#include "config/schema.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSource = SOURCE_DIR;
+
+std::string written(void (*write)(std::ostream&)) {
+  std::ostringstream out;
+  write(out);
+  return out.str();
+}
+
+std::string as_yaml(const Config& config) {
+  std::ostringstream out;
+  write_yaml(config, out);
+  return out.str();
+}
+
+std::vector<fs::path> presets() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(kSource / "configs")) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  return files;
+}
+
+TEST(Generated, ReferencePageIsUpToDate) {
+  EXPECT_EQ(read_file(kSource / "docs/config.md"), written(write_reference_page))
+      << "write it anew: scripts/check_generated --write";
+}
+
+TEST(Generated, JsonSchemaIsUpToDate) {
+  EXPECT_EQ(read_file(kSource / "configs/schema.json"), written(write_json_schema))
+      << "write it anew: scripts/check_generated --write";
+}
+
+TEST(Generated, SummaryNamesEveryKey) {
+  const std::string summary = written(write_key_summary);
+  for (const config::Section& section : config::schema()) {
+    for (const config::Key& key : section.keys) {
+      EXPECT_NE(summary.find(key.full_name() + "="), std::string::npos) << key.full_name();
+    }
+  }
+}
+
+// Reads what was written and writes it again: a key that is lost or changed on the way would show.
+void expect_round_trip(const Config& config) {
+  testing::TemporaryDirectory directory;
+  const std::string text = as_yaml(config);
+  std::ofstream(directory / "dump.yaml") << text;
+  EXPECT_EQ(as_yaml(load_config(directory / "dump.yaml", {})), text);
+}
+
+TEST(Dump, ReadsBackToTheSameValues) {
+  expect_round_trip(Config{});
+  const Config config = load_config(
+      std::nullopt, {"model.path=/a b/c: #d", "lora.target_modules=.*\\.(q|v)$",
+                     "lora.modules_to_save=[a, \"null\", \"1.5\"]",
+                     "data.train=[\"a,b.jsonl\", 'c\"d.jsonl', \"ü\\n.jsonl\"]", "data.input={x}: \"{y}\"",
+                     "data.target=true", "training.dropout=0.1", "training.effective_batch_size=7",
+                     "optimizer.learning_rate=1.2345678901234567e-5", "training.num_train_epochs=0.1",
+                     "output_dir=-", "training.eval_strategy=no", "device=cuda:3"});
+  expect_round_trip(config);
+  testing::TemporaryDirectory directory;
+  std::ofstream(directory / "dump.yaml") << as_yaml(config);
+  const Config again = load_config(directory / "dump.yaml", {});
+  EXPECT_EQ(again.model.path, "/a b/c: #d");
+  EXPECT_EQ(again.data.train, (std::vector<std::string>{"a,b.jsonl", "c\"d.jsonl", "ü\n.jsonl"}));
+  EXPECT_EQ(again.data.target, "true");
+  EXPECT_EQ(again.lora->modules_to_save, (std::vector<std::string>{"a", "null", "1.5"}));
+  EXPECT_EQ(again.optimizer.learning_rate, 1.2345678901234567e-5);
+  EXPECT_EQ(again.output_dir, "-");
+}
+
+TEST(Presets, LoadAndReadBack) {
+  EXPECT_GE(presets().size(), 7u);
+  for (const fs::path& file : presets()) {
+    SCOPED_TRACE(file.string());
+    ASSERT_NO_THROW(expect_round_trip(load_config(file, {})));
+  }
+}
+
+TEST(Presets, OpenWithPurposeAndLaunchLine) {
+  for (const fs::path& file : presets()) {
+    const std::string text = read_file(file);
+    EXPECT_TRUE(text.starts_with("# ")) << file;
+    EXPECT_NE(text.find("--config configs/" + file.filename().string()), std::string::npos) << file;
+  }
+}
+
+TEST(Presets, OfLargeModelsKeepTheirUpdate) {
+  const Config t5 = load_config(kSource / "configs/flan_t5_xl.yaml", {"batch_size=2"});
+  EXPECT_EQ(t5.effective_batch_size(), 128);
+  EXPECT_EQ(t5.data.max_source_length, 196);
+  EXPECT_EQ(t5.data.max_target_length, 384);
+  EXPECT_FALSE(t5.lora);
+  const Config qwen = load_config(kSource / "configs/qwen2_5_7b_lora_24gb.yaml", {});
+  EXPECT_EQ(qwen.effective_batch_size(), 16);
+  EXPECT_EQ(qwen.lora->r, 128);
+  EXPECT_EQ(qwen.data.max_length, 1536);
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,180 @@
+// What is said of a configuration that is wrong.
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/config/load.h"
+
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+using testing::contains;
+
+class ConfigProblems : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_ / name) << text; }
+
+  // The message, with the directory taken out of it.
+  std::string message(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    write("my.yaml", text);
+    std::string message =
+        testing::error_message<ConfigError>([&] { load_config(directory_ / "my.yaml", overrides); });
+    const std::string prefix = directory_.path().string() + "/";
+    for (size_t at = message.find(prefix); at != std::string::npos; at = message.find(prefix)) {
+      message.erase(at, prefix.size());
+    }
+    return message;
+  }
+
+  static std::string override_message(const std::string& override) {
+    return testing::error_message<ConfigError>([&] { load_config(std::nullopt, {override}); });
+  }
+
+  testing::TemporaryDirectory directory_;
+};
+
+TEST_F(ConfigProblems, AllOfThemComeAtOnceInTheirOrder) {
+  EXPECT_EQ(message(R"(modle: {path: x}
+training:
+  batch_size: eight
+  dropuot: 0.1
+  label_smoothing: 1.5
+  effective_batch_size: 4
+  gradient_accumulation_steps: 2
+)",
+                    {"lora.r=0"}),
+            "6 problems in the configuration:\n"
+            "  my.yaml:1:1: modle: unknown key; did you mean model?\n"
+            "  my.yaml:3:15: training.batch_size: expected an integer, found 'eight'\n"
+            "  my.yaml:4:3: training.dropuot: unknown key; did you mean training.dropout?\n"
+            "  my.yaml:5:20: training.label_smoothing: must be at least 0 and below 1, found 1.5\n"
+            "  override 'lora.r=0': lora.r: must be at least 1, found 0\n"
+            "  my.yaml:6:25: training.effective_batch_size: training.gradient_accumulation_steps is set as "
+            "well; keep "
+            "one of the two");
+}
+
+TEST_F(ConfigProblems, AKeyInTheWrongSectionIsShownItsPlace) {
+  EXPECT_EQ(message("learning_rate: 5e-5\n"),
+            "my.yaml:1:1: learning_rate: unknown key; did you mean optimizer.learning_rate?");
+  EXPECT_TRUE(contains(message("training: {weight_decay: 0}\n"), "did you mean optimizer.weight_decay?"));
+  EXPECT_TRUE(contains(message("training: {learning-rate: 0}\n"), "did you mean optimizer.learning_rate?"));
+  EXPECT_TRUE(
+      contains(message("training: {lora: {r: 3}}\n"), "lora is a section of its own, at the top level"));
+  EXPECT_TRUE(contains(message("training.batch_size: 8\n"), "a key stands inside its section"));
+  EXPECT_TRUE(contains(message("lora: {rr: 8}\n"), "lora has r, lora_alpha,"));
+}
+
+TEST_F(ConfigProblems, NamesOfOtherTrainersAreTranslated) {
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"per_device_train_batch_size", "training.batch_size"},
+      {"per_device_eval_batch_size", "training.eval_batch_size"},
+      {"evaluation_strategy", "training.eval_strategy"},
+      {"save_steps", "save.steps"},
+      {"save_total_limit", "save.total_limit"},
+      {"cutoff_len", "data.max_length"},
+      {"lora_rank", "lora.r"},
+      {"lora_target", "lora.target_modules"},
+      {"model_name_or_path", "model.path"},
+      {"micro_batch_size", "training.batch_size"},
+      {"num_epochs", "training.num_train_epochs"},
+      {"sequence_len", "data.max_length"},
+      {"base_model", "model.path"},
+  };
+  for (const auto& [foreign, ours] : names) {
+    EXPECT_EQ(message(foreign + ": 8\n"),
+              "my.yaml:1:1: " + foreign + ": unknown key; here it is called " + ours);
+    EXPECT_TRUE(contains(message("training:\n  " + foreign + ": 8\n"), "here it is called " + ours))
+        << foreign;
+    EXPECT_TRUE(contains(override_message(foreign + "=8"), "here it is called " + ours)) << foreign;
+  }
+  EXPECT_TRUE(contains(message("bf16: true\n"), "write model.dtype: bf16"));
+  EXPECT_TRUE(
+      contains(message("gradient_checkpointing: true\n"), "did you mean memory.gradient_checkpointing?"));
+  EXPECT_TRUE(contains(message("num_train_epochs: 1\n"), "did you mean training.num_train_epochs?"));
+}
+
+TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
+  for (const char* text :
+       {"memory: {limit: 10GB}\n", "recovery: {max_retries: 3}\n", "gpu: {wait_for_gpu: true}\n",
+        "resume: true\n", "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
+        "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
+    EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;
+  }
+}
+
+TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
+  EXPECT_TRUE(contains(message("seed: \"8\"\n"), "1:7: seed: expected an integer, found the text '8'"));
+  EXPECT_TRUE(contains(message("seed: 1.5\n"), "expected an integer, found '1.5'"));
+  EXPECT_TRUE(contains(message("seed: 99999999999999999999\n"), "expected an integer"));
+  EXPECT_TRUE(contains(message("seed:\n"), "seed: expected an integer, found nothing; leave the line out"));
+  EXPECT_TRUE(contains(message("optimizer: {learning_rate: [1]}\n"), "expected a number, found a list"));
+  EXPECT_TRUE(contains(message("optimizer: {weight_decay: .nan}\n"), "expected a number, found '.nan'"));
+  EXPECT_TRUE(
+      contains(message("memory: {gradient_checkpointing: yes}\n"), "expected true or false, found 'yes'"));
+  EXPECT_TRUE(contains(message("model: {path: {a: b}}\n"), "expected text, found a mapping"));
+  EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"), "expected text or a list of text, found a list"));
+  EXPECT_TRUE(
+      contains(message("training: 3\n"), "training: is a section: expected keys inside it, found '3'"));
+  EXPECT_TRUE(contains(message("device: cuda:x\n"), "expected auto, cpu, cuda or cuda:N, found 'cuda:x'"));
+  EXPECT_TRUE(contains(message("model: {dtype: fp16}\n"), "expected one of auto, bf16, fp32, found 'fp16'"));
+  EXPECT_TRUE(contains(message("optimizer: {lr_scheduler_type: cosin}\n"), "did you mean cosine?"));
+}
+
+TEST_F(ConfigProblems, DamagedYamlIsShownItsPlace) {
+  EXPECT_TRUE(contains(message("training:\n  batch_size: 2\n  batch_size: 3\n"),
+                       "my.yaml:3:3: training.batch_size: given twice; the first is at line 2"));
+  EXPECT_TRUE(contains(message("training:\n  batch_size: 8\n batch: 7\n"), "my.yaml:3:2: malformed YAML"));
+  EXPECT_TRUE(
+      contains(message("training:\n\tbatch_size: 8\n"), "my.yaml:2:12: malformed YAML: indented with a tab"));
+  EXPECT_TRUE(contains(message("data: {input: a: b}\n"), "my.yaml:1:16: malformed YAML"));
+  EXPECT_TRUE(contains(message("data:\n  input: \"a\nseed: 3\n"), "a quote that is never closed"));
+  EXPECT_TRUE(contains(message("- a\n"), "my.yaml:1:1: expected sections and keys"));
+  EXPECT_TRUE(contains(message("seed: 1\n---\nseed: 2\n"), "a second YAML document"));
+  EXPECT_TRUE(contains(message("lora:\nseed: 1\n"), "my.yaml:1:1: lora: is empty: write `lora: {}`"));
+}
+
+TEST_F(ConfigProblems, ExtendsNamesWhatIsWrongWhere) {
+  write("a.yaml", "extends: b\n");
+  write("b.yaml", "seed: x\nextends: a\n");
+  EXPECT_EQ(message("extends: a\n"),
+            "2 problems in the configuration:\n"
+            "  b.yaml:1:7: seed: expected an integer, found 'x'\n"
+            "  b.yaml:2:10: extends: goes round in a circle: my.yaml -> a.yaml -> b.yaml -> a.yaml");
+  EXPECT_EQ(message("seed: 1\nextends: nope\n"), "my.yaml:2:10: nope: there is no such file");
+  EXPECT_TRUE(contains(message("extends: {a: b}\n"), "expected a path or a list of paths, found a mapping"));
+}
+
+TEST_F(ConfigProblems, OverridesAreQuoted) {
+  EXPECT_EQ(override_message("training.batch_sise=8"),
+            "override 'training.batch_sise=8': training.batch_sise: unknown key; did you mean "
+            "training.batch_size?");
+  EXPECT_EQ(override_message("batch_size"), "override 'batch_size': expected key=value");
+  EXPECT_TRUE(contains(override_message("my.yaml"), "a file is given with --config my.yaml"));
+  EXPECT_TRUE(contains(override_message("training={batch_size: [1"), "malformed value"));
+  EXPECT_TRUE(contains(override_message("lora.target_modules=q,v"), "a list needs brackets: [q,v]"));
+}
+
+TEST_F(ConfigProblems, AMissingFileIsNamed) {
+  EXPECT_TRUE(
+      contains(testing::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
+               "nope.yaml: there is no such file"));
+  EXPECT_TRUE(contains(testing::error_message<ConfigError>([&] { load_config(directory_.path(), {}); }),
+                       "is not a file"));
+}
+
+TEST(AdviceForFlag, KnowsKeysAndNamesOfOtherTrainers) {
+  const std::string start = "keys of the configuration are written without dashes: ";
+  EXPECT_EQ(advice_for_flag("training.batch_size", "4"), start + "training.batch_size=4");
+  EXPECT_EQ(advice_for_flag("learning-rate", "1e-4"), start + "optimizer.learning_rate=1e-4");
+  EXPECT_EQ(advice_for_flag("per_device_train_batch_size", ""), start + "training.batch_size=VALUE");
+  EXPECT_TRUE(contains(advice_for_flag("fp16", ""), "model.dtype: bf16"));
+  EXPECT_EQ(advice_for_flag("colour", "red"), "");
+}
+
+}  // namespace
+}  // namespace trainer
