@@ -1,14 +1,13 @@
 #include "trainer/base/files.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <sstream>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -82,7 +81,9 @@ void write_atomically(const fs::path& path, const std::function<void(std::ostrea
 }
 
 void write_atomically(const fs::path& path, std::string_view content) {
-  write_atomically(path, [&](std::ostream& out) { out.write(content.data(), static_cast<std::streamsize>(content.size())); });
+  write_atomically(path, [&](std::ostream& out) {
+    out.write(content.data(), static_cast<std::streamsize>(content.size()));
+  });
 }
 
 }  // namespace trainer

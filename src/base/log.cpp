@@ -11,10 +11,14 @@ void (*before_line)() = nullptr;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }

@@ -31,8 +31,11 @@ std::string bytes_string(int64_t bytes) {
     unit++;
   }
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, unit == 0 ? "%.0f %s" : value < 9.995 ? "%.2f %s" : "%.1f %s", value,
-                units[unit]);
+  std::snprintf(buffer, sizeof buffer,
+                unit == 0       ? "%.0f %s"
+                : value < 9.995 ? "%.2f %s"
+                                : "%.1f %s",
+                value, units[unit]);
   return buffer;
 }
 

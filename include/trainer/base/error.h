@@ -9,14 +9,14 @@ namespace trainer {
 
 enum class ExitCode : int {
   done = 0,
-  usage = 2,            // command line or configuration
-  data = 3,             // training or evaluation data
-  files = 4,            // model, tokenizer, adapter or checkpoint files; the output directory
+  usage = 2,  // command line or configuration
+  data = 3,   // training or evaluation data
+  files = 4,  // model, tokenizer, adapter or checkpoint files; the output directory
   out_of_memory = 5,
   no_device = 6,
-  numbers = 7,          // NaN or Inf
+  numbers = 7,  // NaN or Inf
   device_fault = 8,
-  interrupted = 75,     // stopped by a signal and saved: the same command goes on
+  interrupted = 75,  // stopped by a signal and saved: the same command goes on
 };
 
 class Error : public std::runtime_error {

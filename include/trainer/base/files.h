@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-// A whole file mapped privately: reads come from the page cache, writes (LibTorch wants writable memory) go to
-// private copies of the pages and never reach the file.
+// A whole file mapped privately: reads come from the page cache, writes (LibTorch wants writable memory) go
+// to private copies of the pages and never reach the file.
 class MappedFile {
  public:
   // Throws FormatError when the file is missing or cannot be read. An empty file maps to size 0.
@@ -37,8 +37,8 @@ class MappedFile {
 // The content of a (small) file. Throws FormatError when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On any failure PATH is untouched, the
-// temporary file is removed and FormatError says why (no space, read-only, ...).
+// Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On any failure PATH is untouched,
+// the temporary file is removed and FormatError says why (no space, read-only, ...).
 void write_atomically(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 

@@ -1,4 +1,5 @@
-// Logging to stderr (results go to stdout). Levels: debug (--verbose), info, warning (also with --quiet), error.
+// Logging to stderr (results go to stdout). Levels: debug (--verbose), info, warning (also with --quiet),
+// error.
 #pragma once
 
 #include <string>

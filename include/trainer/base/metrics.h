@@ -1,8 +1,9 @@
 // What training has to tell, and who listens. `training` writes rows; `observe` implements the sinks.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 namespace trainer {
 

@@ -1,5 +1,5 @@
-// Counter-based randomness: every random number of a run is a function of (seed, what it is for), never of what
-// was drawn before. 64-bit mixing is SplitMix64's finaliser (Steele, Lea, Flood 2014).
+// Counter-based randomness: every random number of a run is a function of (seed, what it is for), never of
+// what was drawn before. 64-bit mixing is SplitMix64's finaliser (Steele, Lea, Flood 2014).
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ constexpr uint64_t derive(uint64_t key, std::string_view name) {
   return derive(key, hash);
 }
 
-// A seeded permutation of [0, size): at(i) for any i without storing or computing the rest (a Feistel network with
-// cycle walking, Black and Rogaway 2002).
+// A seeded permutation of [0, size): at(i) for any i without storing or computing the rest (a Feistel network
+// with cycle walking, Black and Rogaway 2002).
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);

@@ -1,0 +1,38 @@
+// The device of a run, and what is known of its memory. One program serves machines with and without a GPU:
+// LibTorch's CUDA half is opened when there is a driver.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <c10/core/Device.h>
+
+namespace trainer {
+
+// Opens libtorch_cuda beside libtorch_cpu; call before anything asks LibTorch for CUDA. Returns "" when it is
+// there, else why not; then the CPU is used.
+const std::string& open_cuda();
+
+// "auto": the GPU with the most free memory (other processes counted), else the CPU. "cpu", "cuda" (as auto,
+// but a GPU), "cuda:N". Throws DeviceError when what was asked for is not there, with the reason.
+c10::Device choose_device(const std::string& wanted);
+
+// "CPU (2 threads)", "cuda:0, 24.1 GB free of 25.4 GB"
+std::string describe_device(c10::Device device);
+
+// False for a GPU that does not compute in bf16 (before compute capability 8.0).
+bool computes_in_bf16(c10::Device device);
+
+struct MemoryUse {
+  int64_t current = 0, peak = 0;  // bytes: GPU: LibTorch's allocations; CPU: the process's resident memory
+};
+MemoryUse memory_use(c10::Device device);
+void reset_peak_memory(c10::Device device);
+
+// Gives cached GPU memory back to the driver; nothing on the CPU.
+void empty_cache(c10::Device device);
+
+// Threads of LibTorch's operators; 0: one per core.
+void set_num_threads(int64_t threads);
+
+}  // namespace trainer

@@ -1,0 +1,22 @@
+// What a forward pass knows besides its batch.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+struct ForwardContext {
+  bool training = false;    // dropout on
+  uint64_t random_key = 0;  // of (seed, step): all dropout masks follow from it
+  int64_t recompute_blocks =
+      0;  // so many blocks (from the first) keep only their input and run again in backward
+  double label_smoothing = 0.0;
+  bool count_correct = false;  // evaluation: also count the tokens predicted right
+  // A one-element leaf that requires grad: what makes autograd enter a recomputed block whose inputs need no
+  // gradient (LoRA on a frozen embedding).
+  at::Tensor anchor;
+};
+
+}  // namespace trainer

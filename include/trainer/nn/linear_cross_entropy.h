@@ -1,0 +1,19 @@
+// The output projection and the cross-entropy in one: the logits [tokens, vocab] never exist as a whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+struct LossSum {
+  at::Tensor loss;     // fp32 scalar, differentiable: the SUM of token losses
+  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label; undefined unless asked for
+};
+
+// hidden [n, hidden] and weight [vocab, hidden] in one type, labels [n] int64. Logits are made in chunks of
+// rows, in fp32 from there on; gradients are made in the same pass, so backward only scales them.
+// label_smoothing e: (1 - e) * nll + e * mean over the vocabulary of -log p (transformers, LabelSmoother).
+LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                             double label_smoothing, bool count_correct);
+
+}  // namespace trainer

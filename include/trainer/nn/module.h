@@ -1,0 +1,58 @@
+// A tree of named parameters. Names are Hugging Face's: the path of a parameter in the tree is its name on
+// disk. A model is first built as a tree of shapes, without memory; then its tensors are loaded, or put on
+// `meta`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+// A weight and what the model expects of it. Frozen ones may lie in a mapped file; trained ones may be kept
+// in a wider type than the model computes in (LoRA: fp32), so layers ask for `as`.
+struct Parameter {
+  explicit Parameter(std::vector<int64_t> expected) : shape(std::move(expected)) {}
+
+  // The weight in the type of the computation; differentiable when it is trained.
+  at::Tensor as(at::ScalarType type) const { return value.scalar_type() == type ? value : value.to(type); }
+  bool trained() const { return value.defined() && value.requires_grad(); }
+
+  std::vector<int64_t> shape;
+  at::Tensor value;  // undefined until loaded
+};
+
+class Module {
+ public:
+  Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module() = default;
+
+  using ParameterVisitor = std::function<void(const std::string& name, Parameter& parameter)>;
+  using ModuleVisitor = std::function<void(const std::string& name, Module& module)>;
+  // In the order of registration, each once, with full names.
+  void for_each_parameter(const ParameterVisitor& visit, const std::string& prefix = "");
+  void for_each_module(const ModuleVisitor& visit, const std::string& prefix = "");  // this one first
+
+  // Tells each module below its full name; call once when the tree is complete. Dropout masks are keyed by
+  // it.
+  void assign_names();
+  const std::string& name() const { return name_; }
+  uint64_t name_key() const { return name_key_; }
+
+  // Called in constructors: members become entries of the tree under these names.
+  void add(std::string name, Parameter& parameter) { parameters_.push_back({std::move(name), &parameter}); }
+  void add(std::string name, Module& child) { children_.push_back({std::move(name), &child}); }
+
+ private:
+  std::vector<std::pair<std::string, Parameter*>> parameters_;
+  std::vector<std::pair<std::string, Module*>> children_;
+  std::string name_;
+  uint64_t name_key_ = 0;
+};
+
+}  // namespace trainer

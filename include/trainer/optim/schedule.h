@@ -1,0 +1,24 @@
+// Learning rate schedules, as transformers' get_scheduler computes them (transformers, optimization.py).
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/config/config.h"
+
+namespace trainer {
+
+class Schedule {
+ public:
+  Schedule(const OptimizerConfig& config, int64_t total_steps);
+  // Learning rate of the update number `step`, counted from 0.
+  double learning_rate(int64_t step) const;
+  int64_t warmup_steps() const { return warmup_; }
+
+ private:
+  double factor(int64_t step) const;
+  SchedulerType type_;
+  double learning_rate_;
+  int64_t warmup_, total_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,153 @@
+#include "trainer/models/load_model.h"
+
+#include <chrono>
+#include <cstring>
+#include <regex>
+#include <sys/mman.h>
+
+#include <ATen/ATen.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/models/registry.h"
+#include "trainer/models/tensor_views.h"
+
+namespace trainer {
+namespace {
+
+constexpr int64_t kPieceBytes = 16 << 20;
+
+bool same_bytes(const TensorView& a, const TensorView& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
+}
+
+// A head stored beside an embedding that config.json ties it to is only separate when it differs.
+bool has_separate_head(const nlohmann::json& config, const ModelWeights& weights,
+                       const std::string& embedding) {
+  const auto head = weights.tensors.find("lm_head.weight");
+  if (head == weights.tensors.end()) return false;
+  const auto shared = weights.tensors.find(embedding);
+  const bool tied_flag = config_bool(config, "tie_word_embeddings", true);
+  return !(tied_flag && shared != weights.tensors.end() && same_bytes(head->second, shared->second));
+}
+
+// T5 files may hold the embedding under the names of its copies only.
+std::string stored_name(const std::string& name, const Model& model, const ModelWeights& weights) {
+  if (weights.tensors.contains(name)) return name;
+  const std::vector<std::string> tied = model.tied_names();
+  if (!tied.empty() && name == tied[0]) {
+    for (const std::string& alias : tied) {
+      if (weights.tensors.contains(alias)) return alias;
+    }
+  }
+  return name;
+}
+
+// All that is wrong between the model's tree and the stored tensors; fills in the names that are ignored.
+void check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
+                   const std::filesystem::path& directory, std::vector<std::string>& ignored) {
+  std::vector<std::string> problems;
+  std::map<std::string, bool> wanted;
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const std::string stored = stored_name(name, model, weights);
+    wanted[stored] = true;
+    const auto found = weights.tensors.find(stored);
+    if (found == weights.tensors.end()) {
+      problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
+    } else if (found->second.shape != parameter.shape) {
+      problems.push_back(concat("misshapen: ", name, ": expected ", shape_string(parameter.shape), ", found ",
+                                shape_string(found->second.shape)));
+    }
+  });
+  for (const auto& [name, view] : weights.tensors) {
+    if (wanted.contains(name)) continue;
+    const bool superfluous =
+        std::ranges::any_of(architecture.superfluous, [&, &tensor = name](const std::string& pattern) {
+          return std::regex_match(tensor, std::regex(pattern));
+        });
+    if (superfluous) {
+      ignored.push_back(name);
+    } else {
+      problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));
+    }
+  }
+  if (!problems.empty()) {
+    throw FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
+                             architecture.model_type, "):\n  ", join(problems, "\n  "),
+                             "\nUse the config.json that was saved with these weights."));
+  }
+}
+
+// The file's pages are given back as they are copied, so that memory holds the model once.
+void release_pages(std::byte* data, int64_t bytes) {
+  const uintptr_t page = 4096, begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page,
+                  end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
+  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device device) {
+  at::Tensor out = at::empty(view.shape, at::TensorOptions().dtype(dtype).device(device));
+  const at::Tensor flat = out.view({-1});
+  const int64_t size = static_cast<int64_t>(dtype_size(view.dtype)), count = out.numel(),
+                piece = kPieceBytes / size;
+  for (int64_t first = 0; first < count; first += piece) {
+    const int64_t n = std::min(piece, count - first);
+    std::byte* data = view.data + first * size;
+    flat.narrow(0, first, n)
+        .copy_(at::from_blob(data, {n}, at::TensorOptions().dtype(scalar_type(view.dtype))));
+    release_pages(data, n * size);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const LoadOptions& options,
+                                  LoadReport* report) {
+  const auto begin = std::chrono::steady_clock::now();
+  LoadReport local;
+  LoadReport& seen = report != nullptr ? *report : local;
+  const nlohmann::json config = read_model_config(directory);
+  const Architecture& architecture = find_architecture(config.at("model_type"));
+  const ModelWeights weights = read_model_weights(directory);
+  std::unique_ptr<Model> model =
+      architecture.make(config, has_separate_head(config, weights, architecture.embedding));
+  model->set_dtype(options.dtype);
+  check_tensors(*model, weights, architecture, directory, seen.ignored);
+
+  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const std::string stored = stored_name(name, *model, weights);
+    const TensorView& view = weights.tensors.at(stored);
+    const int64_t bytes = static_cast<int64_t>(view.nbytes);
+    const bool same_type = scalar_type(view.dtype) == options.dtype;
+    seen.bytes += bytes;
+    if (same_type && options.device.is_cpu() && !options.train_all) {
+      parameter.value = mapped_tensor(view, weights.mapping_of(stored));
+      seen.mapped_bytes += bytes;
+    } else {
+      parameter.value = copy_to(view, options.dtype, options.device);
+      if (!same_type) seen.converted_bytes += bytes;
+    }
+    parameter.value.set_requires_grad(options.train_all);
+  });
+  seen.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return model;
+}
+
+std::string LoadReport::line() const {
+  std::string text =
+      concat("weights: ", bytes_string(bytes), " in ", std::round(seconds * 100) / 100, " s, one copy (");
+  if (mapped_bytes > 0) text += concat(bytes_string(mapped_bytes), " mapped from the file");
+  if (mapped_bytes > 0 && mapped_bytes < bytes) text += ", ";
+  if (mapped_bytes < bytes) text += concat(bytes_string(bytes - mapped_bytes), " read straight to its place");
+  if (converted_bytes > 0) text += concat(", ", bytes_string(converted_bytes), " of it converted on the way");
+  return text + ")";
+}
+
+at::ScalarType automatic_dtype(at::Device device) {
+  if (device.is_cuda()) return at::kBFloat16;
+  return __builtin_cpu_supports("avx512bf16") ? at::kBFloat16 : at::kFloat;
+}
+
+}  // namespace trainer

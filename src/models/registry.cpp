@@ -1,0 +1,34 @@
+#include "trainer/models/registry.h"
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+static const std::vector<Architecture>& architectures() {
+  static const std::vector<std::string> t5_extras{
+      R"((encoder|decoder)\.embed_tokens\.weight)",
+      R"(decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)",
+      R"(lm_head\.weight)"};
+  static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
+  static const std::vector<Architecture> table{
+      {"t5", make_t5, t5_extras, "shared.weight"},
+      {"mt5", make_t5, t5_extras, "shared.weight"},
+      {"llama", make_decoder, decoder_extras, "model.embed_tokens.weight"},
+      {"qwen2", make_decoder, decoder_extras, "model.embed_tokens.weight"},
+      {"qwen3", make_decoder, decoder_extras, "model.embed_tokens.weight"},
+  };
+  return table;
+}
+
+const Architecture& find_architecture(const std::string& model_type) {
+  std::vector<std::string> known;
+  for (const Architecture& architecture : architectures()) {
+    if (architecture.model_type == model_type) return architecture;
+    known.push_back(architecture.model_type);
+  }
+  throw FormatError(
+      concat("config.json: model_type '", model_type, "' is not supported (supported: ", join(known), ")"));
+}
+
+}  // namespace trainer

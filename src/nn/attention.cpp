@@ -1,0 +1,18 @@
+#include "trainer/nn/attention.h"
+
+#include <ATen/ATen.h>
+
+namespace trainer {
+
+at::Tensor attention(const AttentionInputs& in) {
+  const std::optional<at::Tensor> mask = in.mask.defined() ? std::optional(in.mask) : std::nullopt;
+  const int64_t groups = in.q.size(1) / in.k.size(1);
+  if (groups == 1 || !mask) {
+    return at::scaled_dot_product_attention(in.q, in.k, in.v, mask, 0.0, in.causal, in.scale, groups > 1);
+  }
+  // A mask together with grouped heads would fall to a path that keeps the matrix.
+  return at::scaled_dot_product_attention(in.q, in.k.repeat_interleave(groups, 1),
+                                          in.v.repeat_interleave(groups, 1), mask, 0.0, in.causal, in.scale);
+}
+
+}  // namespace trainer

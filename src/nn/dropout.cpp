@@ -1,0 +1,136 @@
+#include "trainer/nn/dropout.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "trainer/base/random.h"
+
+namespace trainer {
+namespace {
+
+// The mask: element `col` of a row is kept iff hash(row, col) >= p * 2^32. The hash is two multiply-xorshift
+// rounds on 32 bits (constants: Wellons' lowbias32), with half of the row's 64-bit key added before and half
+// between.
+constexpr uint32_t kStride = 0x9e3779b1u, kRound1 = 0x7feb352du, kRound2 = 0x846ca68bu;
+
+uint32_t threshold_of(double p) { return static_cast<uint32_t>(p * 4294967296.0); }
+
+template <class T>
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void drop_row(
+    const T* in, T* out, int64_t cols, uint32_t low, uint32_t high, uint32_t threshold, float scale) {
+  for (int64_t col = 0; col < cols; col++) {
+    uint32_t h = static_cast<uint32_t>(col) * kStride + low;
+    h ^= h >> 16;
+    h *= kRound1;
+    h ^= high;
+    h ^= h >> 15;
+    h *= kRound2;
+    h ^= h >> 16;
+    out[col] = h >= threshold ? static_cast<T>(static_cast<float>(in[col]) * scale) : static_cast<T>(0.0f);
+  }
+}
+
+at::Tensor dropout_cpu(const at::Tensor& input, const at::Tensor& row_keys, int64_t key, double p) {
+  const at::Tensor x = input.contiguous();
+  at::Tensor out = at::empty_like(x);
+  const int64_t cols = x.size(-1), rows = x.numel() / std::max<int64_t>(cols, 1);
+  TORCH_CHECK(row_keys.numel() == rows, "dropout: ", rows, " rows, but ", row_keys.numel(), " row keys");
+  const at::Tensor keys = row_keys.contiguous();
+  const int64_t* row_key = keys.const_data_ptr<int64_t>();
+  const uint32_t threshold = threshold_of(p);
+  const float scale = static_cast<float>(1.0 / (1.0 - p));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "dropout", [&] {
+    const scalar_t* in = x.const_data_ptr<scalar_t>();
+    scalar_t* to = out.mutable_data_ptr<scalar_t>();
+    at::parallel_for(
+        0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(cols, 1)), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; row++) {
+            const uint64_t k = mix64(static_cast<uint64_t>(row_key[row]) ^ static_cast<uint64_t>(key));
+            drop_row(in + row * cols, to + row * cols, cols, static_cast<uint32_t>(k),
+                     static_cast<uint32_t>(k >> 32), threshold, scale);
+          }
+        });
+  });
+  return out;
+}
+
+at::Tensor dropout_meta(const at::Tensor& x, const at::Tensor&, int64_t, double) {
+  return at::empty_like(x, at::MemoryFormat::Contiguous);
+}
+
+// x >> n of 64-bit patterns as if unsigned.
+at::Tensor shift_right(const at::Tensor& x, int64_t n) {
+  return at::bitwise_right_shift(x, at::Scalar(n)).bitwise_and_(at::Scalar((int64_t{1} << (64 - n)) - 1));
+}
+
+// SplitMix64's finaliser (base/random.h, mix64) on a tensor; signed arithmetic wraps to the same bits.
+at::Tensor mix64_tensor(at::Tensor x) {
+  x = x + static_cast<int64_t>(0x9e3779b97f4a7c15ull);
+  x = (x.bitwise_xor(shift_right(x, 30))) * static_cast<int64_t>(0xbf58476d1ce4e5b9ull);
+  x = (x.bitwise_xor(shift_right(x, 27))) * static_cast<int64_t>(0x94d049bb133111ebull);
+  return x.bitwise_xor(shift_right(x, 31));
+}
+
+// One parameter beyond the tensors, so that backward can draw the same mask.
+struct Dropout : torch::autograd::Function<Dropout> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& row_keys, int64_t key, double p) {
+    ctx->save_for_backward({row_keys});
+    ctx->saved_data["key"] = key;
+    ctx->saved_data["p"] = p;
+    return dropout_apply(x, row_keys, static_cast<uint64_t>(key), p);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    const uint64_t key = static_cast<uint64_t>(ctx->saved_data["key"].toInt());
+    return {dropout_apply(grads[0], saved[0], key, ctx->saved_data["p"].toDouble()), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
+  constexpr int64_t low32 = 0xffffffff;
+  const int64_t cols = x.size(-1);
+  const at::Tensor k = mix64_tensor(row_keys.reshape({-1, 1}).bitwise_xor(at::Scalar(key)));
+  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kStride)) +
+                 k.bitwise_and(at::Scalar(low32));
+  h.bitwise_and_(at::Scalar(low32));
+  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
+  h.mul_(static_cast<int64_t>(kRound1)).bitwise_and_(at::Scalar(low32));
+  h.bitwise_xor_(shift_right(k, 32));
+  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
+  h.mul_(static_cast<int64_t>(kRound2)).bitwise_and_(at::Scalar(low32));
+  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
+  const at::Tensor keep = h.ge(static_cast<int64_t>(threshold_of(p))).view(x.sizes());
+  const at::Tensor scaled = (x.to(at::kFloat) * static_cast<float>(1.0 / (1.0 - p))).to(x.scalar_type());
+  return scaled.masked_fill_(keep.logical_not(), 0.0);
+}
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("dropout(Tensor x, Tensor row_keys, int key, float p) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dropout", dropout_cpu); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dropout", dropout_composite); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("dropout", dropout_meta); }
+
+at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("trainer::dropout", "")
+                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t, double)>();
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return op.call(x, row_keys, static_cast<int64_t>(key), p);
+}
+
+at::Tensor dropout(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {
+  return p == 0.0 ? x : Dropout::apply(x, row_keys, static_cast<int64_t>(key), p);
+}
+
+at::Tensor row_keys(const at::Tensor& slots, int64_t seq) {
+  return slots.unsqueeze(1).mul(int64_t{1} << 40).add(at::arange(seq, slots.options()).unsqueeze(0));
+}
+
+}  // namespace trainer

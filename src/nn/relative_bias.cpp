@@ -1,0 +1,53 @@
+#include <cmath>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "trainer/nn/attention.h"
+
+namespace trainer {
+
+RelativeBias::RelativeBias(int64_t num_buckets, int64_t max_distance, int64_t num_heads, bool bidirectional)
+    : weight({num_buckets, num_heads}),
+      num_buckets_(num_buckets),
+      max_distance_(max_distance),
+      bidirectional_(bidirectional) {
+  add("weight", weight);
+}
+
+// distance: key - query. Near distances have a bucket each, far ones share them logarithmically; in fp32, as
+// the reference computes it, so that boundaries fall the same way.
+int64_t RelativeBias::bucket(int64_t distance) const {
+  int64_t buckets = num_buckets_, first = 0;
+  if (bidirectional_) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+    distance = std::abs(distance);
+  } else {
+    distance = std::max<int64_t>(-distance, 0);
+  }
+  const int64_t exact = buckets / 2;
+  if (distance < exact) return first + distance;
+  const float ratio =
+      std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(max_distance_) / static_cast<double>(exact)));
+  const int64_t far = exact + static_cast<int64_t>(ratio * static_cast<float>(buckets - exact));
+  return first + std::min(far, buckets - 1);
+}
+
+at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, at::Device device) const {
+  at::Tensor out = at::empty({queries + keys - 1}, at::kLong);
+  int64_t* to = out.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < queries + keys - 1; i++) to[i] = bucket(i - (queries - 1) - offset);
+  return out.to(device);
+}
+
+at::Tensor RelativeBias::bias(int64_t queries, int64_t keys, int64_t offset, at::ScalarType type) const {
+  const at::TensorOptions ints = weight.value.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor distance =
+      at::arange(keys, ints).unsqueeze(0) - at::arange(queries, ints).unsqueeze(1) + (queries - 1);
+  const at::Tensor ids = buckets(queries, keys, offset, ints.device()).index({distance});  // [queries, keys]
+  return at::embedding(weight.as(type), ids).permute({2, 0, 1}).unsqueeze(0);
+}
+
+}  // namespace trainer

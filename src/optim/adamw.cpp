@@ -1,0 +1,67 @@
+#include "trainer/optim/adamw.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/base/random.h"
+
+namespace trainer {
+namespace {
+
+// auto: fp32 where the weight is fp32 or has an fp32 master, bf16 beside bf16 weights.
+at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
+  if (wanted == StateDtype::automatic) {
+    return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;
+  }
+  return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)
+    : parameters_(std::move(parameters)), config_(config), seed_(seed) {
+  at::NoGradGuard no_grad;
+  for (const TrainedParameter& parameter : parameters_) {
+    const bool master = config.master_weights && parameter.value.scalar_type() != at::kFloat;
+    const auto options = parameter.value.options()
+                             .dtype(state_type(config.state_dtype, parameter.value, master))
+                             .requires_grad(false);
+    State state{at::zeros(parameter.value.sizes(), options), at::zeros(parameter.value.sizes(), options), {}};
+    if (master) state.master = parameter.value.detach().to(at::kFloat);
+    states_.push_back(std::move(state));
+  }
+}
+
+void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
+                 double learning_rate) {
+  at::NoGradGuard no_grad;
+  const at::Tensor scale = max_grad_norm > 0
+                               ? at::reciprocal(norm.add(1e-6).div_(max_grad_norm)).clamp_max_(1.0)
+                               : at::ones_like(norm);
+  steps_++;
+  for (size_t i = 0; i < parameters_.size(); i++) {
+    const TrainedParameter& parameter = parameters_[i];
+    const at::Tensor gradient = gradients.get(i);
+    if (!gradient.defined()) continue;
+    const AdamwUpdate update{learning_rate,
+                             config_.adam_beta1,
+                             config_.adam_beta2,
+                             config_.adam_epsilon,
+                             parameter.decay ? config_.weight_decay : 0.0,
+                             steps_,
+                             derive(derive(seed_, static_cast<uint64_t>(steps_)), parameter.name)};
+    at::Tensor weight = parameter.value.detach();
+    adamw_update(weight, gradient, states_[i].exp_avg, states_[i].exp_avg_sq, states_[i].master, scale,
+                 update);
+  }
+}
+
+int64_t AdamW::state_bytes() const {
+  int64_t bytes = 0;
+  for (const State& state : states_) {
+    bytes += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
+    if (state.master.defined()) bytes += static_cast<int64_t>(state.master.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace trainer

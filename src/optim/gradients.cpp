@@ -1,0 +1,88 @@
+#include "trainer/optim/gradients.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace trainer {
+
+struct Gradients::Sums {
+  std::vector<at::Tensor> values;
+};
+
+namespace {
+
+// By name, as transformers does (trainer.py, get_decay_parameter_names): T5's relative_attention_bias counts
+// as one.
+bool is_norm_or_bias(const std::string& name) {
+  return name.find("bias") != std::string::npos || name.find("norm") != std::string::npos;
+}
+
+}  // namespace
+
+// Called by autograd when a leaf's gradient of this micro-batch is complete.
+struct MoveToSum : torch::autograd::PostAccumulateGradHook {
+  explicit MoveToSum(std::function<void(const at::Tensor&)> move) : move_(std::move(move)) {}
+  void operator()(const torch::autograd::Variable& leaf) override { move_(leaf); }
+  std::function<void(const at::Tensor&)> move_;
+};
+
+std::vector<TrainedParameter> trained_parameters(Module& model) {
+  std::vector<TrainedParameter> out;
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (parameter.trained()) out.push_back({name, parameter.value, !is_norm_or_bias(name)});
+  });
+  return out;
+}
+
+Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype) {
+  for (const TrainedParameter& parameter : parameters) leaves_.push_back(parameter.value);
+  const bool wider = dtype == StateDtype::fp32 && std::ranges::any_of(leaves_, [](const at::Tensor& leaf) {
+                       return leaf.scalar_type() != at::kFloat;
+                     });
+  if (!wider) return;
+  sums_ = std::make_shared<Sums>();
+  sums_->values.resize(leaves_.size());
+  for (size_t i = 0; i < leaves_.size(); i++) {
+    auto move = [sums = sums_, i](const at::Tensor& leaf) {
+      at::NoGradGuard no_grad;
+      at::Tensor& sum = sums->values[i];
+      const at::Tensor gradient = leaf.grad();
+      if (sum.defined()) {
+        sum.add_(gradient);
+      } else {
+        sum = gradient.to(at::kFloat);
+      }
+      leaf.mutable_grad().reset();
+    };
+    torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], std::make_unique<MoveToSum>(move));
+  }
+}
+
+Gradients::~Gradients() {
+  if (sums_) {
+    for (const at::Tensor& leaf : leaves_) torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+  }
+}
+
+void Gradients::clear() {
+  for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+  if (sums_) std::ranges::fill(sums_->values, at::Tensor());
+}
+
+at::Tensor Gradients::get(size_t i) const { return sums_ ? sums_->values[i] : leaves_[i].grad(); }
+
+at::Tensor Gradients::norm() const {
+  std::vector<at::Tensor> norms;
+  for (size_t i = 0; i < leaves_.size(); i++) {
+    if (const at::Tensor gradient = get(i); gradient.defined()) {
+      norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kFloat));
+    }
+  }
+  if (norms.empty()) return at::zeros({});
+  return at::linalg_vector_norm(at::stack(norms));
+}
+
+}  // namespace trainer

@@ -1,0 +1,43 @@
+#include "trainer/training/update_check.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+at::Tensor UpdateCheck::sample_of(const at::Tensor& tensor) {
+  constexpr int64_t kElements = 4096;
+  const at::Tensor flat = tensor.detach().view({-1});
+  const int64_t stride = std::max<int64_t>(1, flat.numel() / kElements);
+  return flat.slice(0, 0, flat.numel(), stride).clone();
+}
+
+UpdateCheck::UpdateCheck(Model& model) {
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    (parameter.trained() ? trained_ : frozen_).push_back({name, parameter.value, sample_of(parameter.value)});
+  });
+}
+
+std::string UpdateCheck::after_update(double learning_rate) const {
+  for (const Seen& seen : frozen_) {
+    if (!sample_of(seen.value).equal(seen.sample)) {
+      throw NumericsError(concat("the frozen tensor ", seen.name,
+                                 " changed in the first update; this is a defect of the "
+                                 "program: please report it with the configuration"));
+    }
+  }
+  size_t moved = 0;
+  for (const Seen& seen : trained_) moved += sample_of(seen.value).equal(seen.sample) ? 0 : 1;
+  if (moved == 0) {
+    throw NumericsError(concat("none of the ", trained_.size(),
+                               " trained tensors moved in an update with learning rate ", learning_rate,
+                               ": all gradients are zero, or the learning rate is too small for the type "
+                               "of the weights"));
+  }
+  return concat("first update: ", moved, " of ", trained_.size(), " trained tensors moved, ", frozen_.size(),
+                " frozen ones did not");
+}
+
+}  // namespace trainer

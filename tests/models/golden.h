@@ -1,0 +1,100 @@
+// One golden of tests/goldens/models (scripts/make_goldens says what is in it), loaded as a run would load
+// it.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/data/batching.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/models/load_model.h"
+#include "trainer/models/lora.h"
+#include "trainer/models/tensor_views.h"
+
+namespace trainer {
+
+struct Golden {
+  explicit Golden(const std::string& name, at::ScalarType dtype = at::kFloat)
+      : directory(std::filesystem::path(SOURCE_DIR) / "tests/goldens/models" / name) {
+    const bool lora = std::filesystem::exists(directory / "adapter");
+    model = load_model(directory / "model", {at::kCPU, dtype, !lora});
+    if (lora) {
+      LoraConfig config;
+      config.adapter = directory / "adapter";
+      apply_lora(*model, config, 0, at::kCPU);
+    }
+    const nlohmann::json samples = json("batch.json");
+    for (size_t i = 0; i < samples["input_ids"].size(); i++) {
+      batch.samples.push_back({samples["input_ids"][i].get<std::vector<int32_t>>(),
+                               samples["labels"][i].get<std::vector<int32_t>>()});
+      batch.supervised_tokens += supervised_tokens(batch.samples.back(), model->encoder_decoder());
+    }
+    file = read_safetensors(directory / "expected.safetensors");
+  }
+
+  nlohmann::json json(const std::string& name) const {
+    std::ifstream in(directory / name);
+    return nlohmann::json::parse(in);
+  }
+  at::Tensor expected(const std::string& name) const {
+    EXPECT_TRUE(file.tensors.contains(name)) << name;
+    return mapped_tensor(file.tensors.at(name), file.mapping).clone();
+  }
+  // Slots of all samples, as one micro-batch.
+  MicroBatch whole() const {
+    std::vector<int64_t> slots(batch.samples.size());
+    for (size_t i = 0; i < slots.size(); i++) slots[i] = static_cast<int64_t>(i);
+    return collate(batch, slots, model->collate_options(), at::kCPU);
+  }
+  // Gradients of sum(loss) / supervised tokens by name, over the given cut.
+  std::map<std::string, at::Tensor> gradients(const std::vector<std::vector<int64_t>>& cuts,
+                                              const ForwardContext& context, double* loss = nullptr) const {
+    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.mutable_grad().reset(); });
+    double sum = 0;
+    const double n = static_cast<double>(batch.supervised_tokens);
+    for (const auto& slots : cuts) {
+      const LossSum out = model->loss(collate(batch, slots, model->collate_options(), at::kCPU), context);
+      sum += out.loss.item<double>();
+      out.loss.backward(at::full({}, 1.0 / n));
+    }
+    if (loss != nullptr) *loss = sum / n;
+    std::map<std::string, at::Tensor> gradients;
+    model->for_each_parameter([&](const std::string& name, Parameter& p) {
+      if (p.trained())
+        gradients[name] = p.value.grad().defined() ? p.value.grad().clone() : at::zeros_like(p.value);
+    });
+    return gradients;
+  }
+  std::vector<std::vector<int64_t>> one_cut() const {
+    std::vector<int64_t> slots(batch.samples.size());
+    for (size_t i = 0; i < slots.size(); i++) slots[i] = static_cast<int64_t>(i);
+    return {slots};
+  }
+
+  std::filesystem::path directory;
+  std::unique_ptr<Model> model;
+  EffectiveBatch batch;
+  SafetensorsFile file;
+};
+
+// |a - b| / |b|, in double.
+inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor wide = b.to(at::kDouble);
+  return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
+}
+
+inline const std::vector<std::string>& golden_names() {
+  static const std::vector<std::string> names{
+      "t5_v1_0",    "t5_v1_0_lora", "t5_v1_1",    "t5_v1_1_lora", "t5_v1_1_lora_all", "qwen2",
+      "qwen2_lora", "qwen3",        "qwen3_lora", "llama",        "llama_lora",       "llama_lora_head"};
+  return names;
+}
+
+}  // namespace trainer
