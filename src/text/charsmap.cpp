@@ -29,6 +29,7 @@ Charsmap::Charsmap(std::string blob, const std::filesystem::path& path) {
   trie_.resize(trie_bytes / 4);
   std::memcpy(trie_.data(), blob.data() + sizeof trie_bytes, trie_bytes);
   replacements_ = blob.substr(sizeof trie_bytes + trie_bytes);
+  for (char c = 0x20; c < 0x7f; c++) kept_[static_cast<size_t>(c)] = find({&c, 1}) == nullptr;
 }
 
 const char* Charsmap::find(std::string_view text) const {
@@ -65,26 +66,37 @@ void Charsmap::append_grapheme(std::string_view grapheme, std::string& out) cons
   }
 }
 
+bool Charsmap::is_kept(std::string_view text, size_t at) const {
+  const auto is_ascii = [&](size_t i) { return static_cast<unsigned char>(text[i]) < 0x80; };
+  return is_ascii(at) && kept_[static_cast<size_t>(text[at])] && (at + 1 == text.size() || is_ascii(at + 1));
+}
+
 std::string Charsmap::normalize(std::string_view text) const {
   if (trie_.empty()) return std::string(text);
   std::string out;
   out.reserve(text.size());
-  size_t begin = 0;
+  size_t begin = 0;  // of the grapheme that `at` is in
   utf8proc_int32_t state = 0;
   char32_t last = 0;
   for (size_t at = 0; at < text.size();) {
-    const size_t here = at;
-    const char32_t c = next_code_point(text, at);
-    const bool boundary =
-        here > 0 && utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last),
-                                                     static_cast<utf8proc_int32_t>(c), &state);
-    if (boundary) {
-      append_grapheme(text.substr(begin, here - begin), out);
-      begin = here;
+    if (begin == at && is_kept(text, at)) {
+      out += text[at];
+      begin = ++at;
+      continue;
+    }
+    size_t next = at;
+    const char32_t c = next_code_point(text, next);
+    if (at > begin && utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last),
+                                                       static_cast<utf8proc_int32_t>(c), &state)) {
+      append_grapheme(text.substr(begin, at - begin), out);
+      begin = at;
+      state = 0;
+      continue;
     }
     last = c;
+    at = next;
   }
-  if (!text.empty()) append_grapheme(text.substr(begin), out);
+  append_grapheme(text.substr(begin), out);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SentencePiece's normalization (NFKC and more) as Transformers' T5 tokenizer applies it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -28,8 +29,12 @@ class Charsmap {
   const char* find(std::string_view text) const;
   void append_grapheme(std::string_view grapheme, std::string& out) const;
 
+  // Whether text[at] is a grapheme of its own that nothing is done to; a quick answer for ASCII.
+  bool is_kept(std::string_view text, size_t at) const;
+
   std::vector<uint32_t> trie_;
   std::string replacements_;
+  std::array<bool, 128> kept_{};
 };
 
 }  // namespace trainer

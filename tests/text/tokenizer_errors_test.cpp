@@ -1,0 +1,166 @@
+// Whatever a tokenizer directory asks that would be done differently is refused, with the file and the
+// construct.
+#include <fstream>
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+namespace {
+
+using nlohmann::json;
+
+std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
+}
+
+class TokenizerErrors : public testing::Test {
+ protected:
+  TokenizerErrors() : directory_(std::filesystem::path(testing::TempDir()) / name()) {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  ~TokenizerErrors() override { std::filesystem::remove_all(directory_); }
+
+  static std::string name() {
+    return std::string("trainer_") + testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+  void write(const char* file, const std::string& content) {
+    std::ofstream(directory_ / file, std::ios::binary) << content;
+  }
+  // The message that loading Qwen's tokenizer.json gives after `change`.
+  std::string error_after(const std::function<void(json&)>& change) {
+    json file = json::parse(read_file(golden("qwen") / "tokenizer.json"));
+    change(file);
+    write("tokenizer.json", file.dump());
+    return error();
+  }
+  std::string error() {
+    try {
+      load_tokenizer(directory_);
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "no FormatError";
+  }
+  static void expect_in(const std::string& message, std::initializer_list<const char*> parts) {
+    for (const char* part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(TokenizerErrors, AnUnchangedFileLoads) {
+  EXPECT_EQ(error_after([](json&) {}), "no FormatError");
+}
+
+TEST_F(TokenizerErrors, UnknownTypesAreNamed) {
+  expect_in(error_after([](json& file) {
+              file["pre_tokenizer"] = {{"type", "Metaspace"}};
+            }),
+            {"tokenizer.json: pre_tokenizer", "type 'Metaspace' is not supported"});
+  expect_in(error_after([](json& file) {
+              file["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Punctuation"}};
+            }),
+            {"pre_tokenizer.pretokenizers[0]", "'Punctuation'"});
+  expect_in(error_after([](json& file) {
+              file["normalizer"] = {{"type", "Lowercase"}};
+            }),
+            {"normalizer", "'Lowercase'"});
+  expect_in(error_after([](json& file) {
+              file["post_processor"] = {{"type", "BertProcessing"}};
+            }),
+            {"post_processor", "'BertProcessing'"});
+  expect_in(error_after([](json& file) {
+              file["decoder"] = {{"type", "Metaspace"}};
+            }),
+            {"decoder", "'Metaspace'"});
+  expect_in(error_after([](json& file) { file["model"]["type"] = "WordPiece"; }), {"model", "'WordPiece'"});
+}
+
+TEST_F(TokenizerErrors, UnigramInTokenizerJsonPointsToSpieceModel) {
+  expect_in(error_after([](json& file) {
+              file["model"] = {{"type", "Unigram"}, {"vocab", json::array()}};
+            }),
+            {"tokenizer.json", "Unigram", "spiece.model"});
+}
+
+TEST_F(TokenizerErrors, SettingsThatChangeIdsAreRefused) {
+  expect_in(error_after([](json& file) { file["model"]["dropout"] = 0.1; }), {"model.dropout", "0.1"});
+  expect_in(error_after([](json& file) { file["model"]["byte_fallback"] = true; }), {"model.byte_fallback"});
+  expect_in(error_after([](json& file) { file["model"]["end_of_word_suffix"] = "</w>"; }),
+            {"model.end_of_word_suffix"});
+  expect_in(error_after([](json& file) { file["model"]["new_setting"] = 1; }), {"'new_setting'"});
+  expect_in(error_after([](json& file) { file["new_part"] = 1; }), {"'new_part'"});
+  expect_in(error_after([](json& file) { file["pre_tokenizer"]["pretokenizers"].erase(1); }), {"ByteLevel"});
+}
+
+// Padding and truncation are settings of the last call; the default call does neither.
+TEST_F(TokenizerErrors, PaddingAndTruncationAreNoErrors) {
+  EXPECT_EQ(error_after([](json& file) {
+              file["truncation"] = {{"direction", "Right"}, {"max_length", 4}};
+              file["padding"] = {{"strategy", {{"Fixed", 8}}}};
+            }),
+            "no FormatError");
+  EXPECT_EQ(load_tokenizer(directory_)->encode("a b c d e f g", true),
+            load_tokenizer(golden("qwen"))->encode("a b c d e f g", true));
+}
+
+TEST_F(TokenizerErrors, RegularExpressionsOfUnknownMeaningAreRefused) {
+  for (const char* pattern : {"\\w+", "\\p{N}{1,3}+", "[[:alpha:]]+", "[a-z&&[^x]]", "a.b", "^a", "\\h",
+                              "(?x: a)", "(", "\\p{Foo}", "(?<name>a)", "[a"}) {
+    const std::string message = error_after(
+        [&](json& file) { file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern; });
+    expect_in(message, {"tokenizer.json: pre_tokenizer.pretokenizers[0].pattern.Regex", "regular expression",
+                        pattern});
+  }
+}
+
+TEST_F(TokenizerErrors, ContradictionsInTheVocabularyAreNamed) {
+  expect_in(error_after([](json& file) {
+              file["model"]["merges"].push_back({"th", "zzzz"});
+            }),
+            {"model.merges", "zzzz"});
+  expect_in(error_after([](json& file) { file["model"]["merges"].push_back("a b c"); }), {"model.merges["});
+  expect_in(error_after([](json& file) { file["model"]["vocab"]["twice"] = 5; }), {"model.vocab", "id 5"});
+  expect_in(error_after([](json& file) { file["model"]["vocab"]["minus"] = -5; }), {"model.vocab", "minus"});
+  expect_in(error_after([](json& file) { file["added_tokens"].back()["id"] = 5000; }),
+            {"added_tokens", "</tool_call>", "5000"});
+  expect_in(error_after([](json& file) { file["model"].erase("merges"); }), {"'merges' is missing"});
+}
+
+TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
+  const std::string good = read_file(golden("qwen") / "tokenizer.json");
+  write("tokenizer.json", good.substr(0, good.size() / 2));
+  expect_in(error(), {"tokenizer.json", "is not JSON"});
+  const std::string model = read_file(golden("t5") / "spiece.model");
+  for (size_t size : {size_t{0}, size_t{1}, model.size() / 3}) {
+    write("spiece.model", model.substr(0, size));
+    expect_in(error(), {"spiece.model"});
+  }
+  write("spiece.model", model);
+  write("tokenizer_config.json", "[1]");
+  expect_in(error(), {"tokenizer_config.json", "an object is expected"});
+}
+
+TEST_F(TokenizerErrors, DirectoriesWithoutASupportedTokenizerSayWhatToDo) {
+  expect_in(error(), {directory_.c_str(), "neither tokenizer.json nor spiece.model"});
+  write("tokenizer.model", "x");
+  expect_in(error(), {"tokenizer.model", "not supported"});
+}
+
+TEST_F(TokenizerErrors, SpieceModelGoesBeforeTokenizerJson) {
+  write("spiece.model", read_file(golden("t5") / "spiece.model"));
+  write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_EQ(load_tokenizer(directory_)->encode("Hello world", true),
+            load_tokenizer(golden("t5"))->encode("Hello world", true));
+}
+
+}  // namespace
+}  // namespace trainer
