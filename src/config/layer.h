@@ -35,7 +35,4 @@ Layer read_overrides(const std::vector<std::string>& overrides, Problems& proble
 void read_section(const std::string& section, const YAML::Node& mapping, const Where& where, Layer& layer,
                   Problems& problems);
 
-// What yaml-cpp found wrong, in words.
-std::string yaml_problem(const YAML::Exception& error);
-
 }  // namespace trainer::config

@@ -4,6 +4,7 @@
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"
+#include "config/yaml_text.h"
 
 namespace trainer::config {
 namespace {
@@ -23,11 +24,11 @@ bool is_yaml_list_or_quoted(const std::string& value) {
 }
 
 YAML::Node parse_value(const Key* key, const std::string& value) {
-  if (key == nullptr || !takes_text(*key)) return YAML::Load(value);
+  if (key == nullptr || !takes_text(*key)) return parse_yaml(value);
   if (value == "null" || value.empty()) return YAML::Node(YAML::NodeType::Null);
   if (!is_yaml_list_or_quoted(value)) return plain_text(value);
   try {
-    return YAML::Load(value);
+    return parse_yaml(value);
   } catch (const YAML::Exception&) {
     return plain_text(value);  // a regular expression: [qv]_[a-z]
   }
@@ -65,7 +66,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
   const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
   try {
     if (const Section* section = find_section(name)) {
-      const YAML::Node node = YAML::Load(value);
+      const YAML::Node node = parse_yaml(value);
       layer.push_back({section->name, "", node, where, where});
       if (node.IsMap()) {
         read_section(
@@ -77,7 +78,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
       layer.push_back({key->section, key->name, parse_value(key, value), where, where});
     }
   } catch (const YAML::Exception& error) {
-    problems.push_back({where, name, "malformed value: " + yaml_problem(error)});
+    problems.push_back({where, name, "malformed value: " + yaml_problem(error, value)});
   }
 }
 

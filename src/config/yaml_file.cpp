@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -9,6 +8,7 @@
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/value.h"
+#include "config/yaml_text.h"
 
 namespace trainer::config {
 namespace {
@@ -82,27 +82,10 @@ class FileReader {
     }
     if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
     try {
-      // With a comment at the end, yaml-cpp notices a quote that is never closed.
-      const std::vector<YAML::Node> documents = YAML::LoadAll(text + "\n#");
-      if (documents.size() > 1) {
-        problems_.push_back(
-            {where(documents[1].Mark()), "", "a second YAML document; only one is allowed in a file"});
-      }
-      if (!documents.empty()) read_root(file, text, documents[0], where);
+      read_root(file, text, parse_yaml(text), where);
     } catch (const YAML::Exception& error) {
-      const bool tab = indented_with_tab(text, error.mark.line);
-      problems_.push_back(
-          {where(error.mark), "",
-           "malformed YAML: " + (tab ? "indented with a tab; YAML wants spaces" : yaml_problem(error))});
+      problems_.push_back({where(error.mark), "", "malformed YAML: " + yaml_problem(error, text)});
     }
-  }
-
-  static bool indented_with_tab(const std::string& text, int line) {
-    std::istringstream lines(text);
-    std::string current;
-    for (int i = 0; i <= line && std::getline(lines, current); i++) {
-    }
-    return current.substr(0, current.find_first_not_of(" \t")).find('\t') != std::string::npos;
   }
 
   void read_root(const fs::path& file, const std::string& text, const YAML::Node& root, const Where& where) {
@@ -189,14 +172,6 @@ std::vector<Layer> read_layers(const fs::path& file, Problems& problems) {
   FileReader reader(problems);
   reader.read(file, {});
   return std::move(reader.layers);
-}
-
-std::string yaml_problem(const YAML::Exception& error) {
-  if (error.msg == "illegal map value") return "a ':' where none can be; quote text that holds one";
-  if (error.msg == "illegal EOF in scalar") return "a quote that is never closed";
-  if (error.msg.starts_with("end of map not found"))
-    return "a line that belongs to no section; check its indentation";
-  return error.msg;
 }
 
 }  // namespace trainer::config

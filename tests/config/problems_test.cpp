@@ -134,7 +134,10 @@ TEST_F(ConfigProblems, DamagedYamlIsShownItsPlace) {
   EXPECT_TRUE(contains(message("data: {input: a: b}\n"), "my.yaml:1:16: malformed YAML"));
   EXPECT_TRUE(contains(message("data:\n  input: \"a\nseed: 3\n"), "a quote that is never closed"));
   EXPECT_TRUE(contains(message("- a\n"), "my.yaml:1:1: expected sections and keys"));
-  EXPECT_TRUE(contains(message("seed: 1\n---\nseed: 2\n"), "a second YAML document"));
+  EXPECT_TRUE(
+      contains(message("seed: 1\n---\nseed: 2\n"), "my.yaml:2:1: malformed YAML: text that is no part"));
+  EXPECT_TRUE(contains(message(",odel:\n  path: x\n"), "my.yaml:1:1: malformed YAML: text that is no part"));
+  EXPECT_TRUE(contains(message("seed: 1\n]\nseed: 2\n"), "my.yaml:2:1: malformed YAML"));
   EXPECT_TRUE(contains(message("lora:\nseed: 1\n"), "my.yaml:1:1: lora: is empty: write `lora: {}`"));
 }
 
