@@ -85,7 +85,11 @@ void check_model(const std::string& path, Checker& check) {
                                  path, " --local-dir DIRECTORY` and give that directory")
                         : ""));
   } else {
-    check.require(is_there(fs::path(path) / "config.json"), key, concat("'", path, "' holds no config.json"));
+    const bool adapter = is_there(fs::path(path) / "adapter_config.json");
+    check.require(
+        is_there(fs::path(path) / "config.json"), key,
+        concat("'", path, "' holds no config.json",
+               adapter ? "; it is an adapter: give its base model here, and it as lora.adapter" : ""));
   }
 }
 

@@ -207,7 +207,10 @@ Section optimizer_section() {
            "Keep an fp32 copy of bf16 weights for the updates. 4 bytes a parameter more; without it bf16 "
            "weights are "
            "rounded stochastically. Only for full fine-tuning: LoRA matrices are fp32 anyway."),
-       key(&O::state_dtype, "state_dtype", "Type of the optimizer's two moments. auto: fp32."),
+       key(&O::state_dtype, "state_dtype",
+           "Type of the optimizer's two moments. auto: bf16 beside bf16 weights, fp32 beside fp32 weights or "
+           "an fp32 "
+           "copy of them."),
        key(&O::grad_dtype, "grad_dtype", "Type in which gradients are summed. auto: that of the weights.")});
 }
 

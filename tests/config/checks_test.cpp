@@ -50,6 +50,8 @@ TEST_F(CheckForTraining, NamesMissingFiles) {
   EXPECT_TRUE(contains(problem(), "hf download Qwen/Qwen2.5-7B --local-dir"));
   config_.model.path = directory_.path().string();
   EXPECT_TRUE(contains(problem(), "holds no config.json"));
+  std::ofstream(directory_ / "adapter_config.json") << "{}";
+  EXPECT_TRUE(contains(problem(), "it is an adapter: give its base model here"));
   config_.model.path = (directory_ / "model").string();
   config_.data.train.push_back("nope.jsonl");
   EXPECT_EQ(problem(), "data.train: 'nope.jsonl' does not exist");
