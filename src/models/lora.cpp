@@ -136,18 +136,19 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
   return tensors;
 }
 
+std::filesystem::path base_directory(const std::filesystem::path& directory) {
+  if (!is_adapter_directory(directory)) return directory;
+  const std::filesystem::path base = read_adapter_config(directory).base_model_name_or_path;
+  if (std::filesystem::exists(base)) return base;
+  if (std::filesystem::exists(directory / base)) return directory / base;
+  throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
+                           base.string(), "' is no directory here; edit it to where the base model is"));
+}
+
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
                                              const LoadOptions& options, LoadReport* report) {
-  if (!is_adapter_directory(directory)) return load_model(directory, options, report);
-  const AdapterConfig adapter = read_adapter_config(directory);
-  std::filesystem::path base = adapter.base_model_name_or_path;
-  if (!std::filesystem::exists(base) && std::filesystem::exists(directory / base)) base = directory / base;
-  if (!std::filesystem::exists(base)) {
-    throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                             adapter.base_model_name_or_path,
-                             "' is no directory here; edit it to where the base model is"));
-  }
-  std::unique_ptr<Model> model = load_model(base, options, report);
+  std::unique_ptr<Model> model = load_model(base_directory(directory), options, report);
+  if (!is_adapter_directory(directory)) return model;
   LoraConfig lora;
   lora.adapter = directory;
   apply_lora(*model, lora, 0, options.device);

@@ -81,12 +81,12 @@ int64_t Artefacts::save(Model& model, const fs::path& directory) const {
 }
 
 fs::path Artefacts::save_checkpoint(Model& model, const fs::path& output_dir, int64_t step,
-                                    int64_t total_limit) const {
+                                    int64_t total_limit, int64_t* bytes) const {
   const fs::path final_path = output_dir / concat("checkpoint-", step),
                  temporary = final_path.string() + ".tmp";
   try {
     fs::remove_all(temporary);
-    save(model, temporary);
+    *bytes = save(model, temporary);
     fs::remove_all(final_path);
     fs::rename(temporary, final_path);
     if (total_limit > 0) remove_oldest(output_dir, total_limit);

@@ -22,7 +22,7 @@ struct Artefacts {
   // The same as OUT/checkpoint-STEP, under another name until it is complete; then removes the oldest
   // checkpoints beyond `total_limit` (0: keeps all).
   std::filesystem::path save_checkpoint(Model& model, const std::filesystem::path& output_dir, int64_t step,
-                                        int64_t total_limit) const;
+                                        int64_t total_limit, int64_t* bytes) const;
 };
 
 }  // namespace trainer

@@ -1,0 +1,35 @@
+// Where a run stands, and the rows it writes about itself (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/base/metrics.h"
+#include "trainer/config/config.h"
+#include "trainer/training/trainer.h"
+
+namespace trainer {
+
+// The length of a run.
+struct RunLength {
+  int64_t steps_per_epoch = 0, total_steps = 0;
+};
+// max_steps, or the epochs rounded up to whole steps (transformers, trainer.py). Throws DataError when there
+// are none.
+RunLength run_length(const Config& config, int64_t dataset_size);
+
+// Whether something that happens every `steps` or at the end of each epoch is due after `step`.
+bool is_due(IntervalStrategy strategy, int64_t steps, int64_t step, const RunLength& length);
+
+// Epochs done after so many samples.
+double epoch_of(int64_t samples_seen, int64_t dataset_size);
+
+struct Position {
+  int64_t step = 0, samples_seen = 0;
+  double epoch = 0;
+};
+MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
+                    double seconds, at::Device device);
+MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds);
+MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds);
+
+}  // namespace trainer

@@ -1,0 +1,13 @@
+// The type that a model computes in.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/config/config.h"
+
+namespace trainer {
+
+// model.dtype, or what suits the device. Throws DeviceError for bf16 on a GPU that does not compute in it.
+at::ScalarType choose_dtype(const ModelConfig& config, at::Device device);
+
+}  // namespace trainer

@@ -1,0 +1,87 @@
+#include "cli/core/start_block.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/version.h"
+#include "trainer/data/batching.h"
+#include "trainer/memory/device.h"
+
+namespace trainer {
+namespace {
+
+struct Count {
+  int64_t parameters = 0, trained = 0;
+};
+
+Count count_parameters(Model& model) {
+  Count count;
+  model.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    count.parameters += parameter.value.numel();
+    if (parameter.trained()) count.trained += parameter.value.numel();
+  });
+  return count;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  const double tenths =
+      std::round(1000.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1)));
+  return concat(tenths / 10, " %");
+}
+
+std::string method(const Artefacts& artefacts) {
+  if (!artefacts.adapter) return "full fine-tuning";
+  const AdapterConfig& adapter = *artefacts.adapter;
+  const auto* list = std::get_if<std::vector<std::string>>(&adapter.target_modules);
+  return concat("LoRA r ", adapter.r, ", alpha ", adapter.lora_alpha, ", on ",
+                list != nullptr ? join(*list) : std::get<std::string>(adapter.target_modules));
+}
+
+std::string batch_text(const Config& config, const Model& model) {
+  const TrainingConfig& training = config.training;
+  std::string text = concat(config.effective_batch_size(), " samples a step, in micro-batches of ");
+  if (training.micro_batching == MicroBatching::samples) return concat(text, training.batch_size);
+  const DataConfig& data = config.data;
+  text += concat("up to ", training.batch_size, " x ",
+                 model.encoder_decoder() ? data.max_source_length : data.max_length);
+  if (model.encoder_decoder()) text += concat(" + ", training.batch_size, " x ", data.max_target_length);
+  return text + " tokens, by length";
+}
+
+}  // namespace
+
+void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model,
+                const Trainer& trainer, const Dataset& train, const Dataset* eval, const RunLength& length,
+                at::Device device) {
+  const Count count = count_parameters(model);
+  const DataReport& report = train.report();
+  const bool fp32_masters = artefacts.adapter.has_value() && model.dtype() != at::kFloat;
+  StartBlock block;
+  const auto line = [&](const std::string& name, const std::string& value) {
+    block.lines.emplace_back(name, value);
+  };
+  line("trainer", kVersion);
+  line("model", concat(model.model_type(), "  ", config.model.path));
+  line("method", method(artefacts));
+  line("parameters", grouped(count.parameters));
+  line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
+  line("type", concat(c10::toString(model.dtype()), fp32_masters ? ", adapter kept in Float" : ""));
+  line("device", describe_device(device));
+  line("memory", concat(bytes_string(memory_use(device).current), " in use, of it optimizer state ",
+                        bytes_string(trainer.optimizer_state_bytes()), "; gradient checkpointing ",
+                        config.memory.gradient_checkpointing ? "on" : "off"));
+  line("effective batch", batch_text(config, model));
+  line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
+  line("tokens", concat(grouped(report.input_tokens + report.target_tokens), " an epoch, ",
+                        grouped(report.supervised_tokens), " of them supervised"));
+  line("output", run.directory().string());
+  run.console().start(block, length.total_steps);
+  for (const std::string& text : report.lines()) log::info("train data: " + text);
+  if (eval != nullptr) {
+    for (const std::string& text : eval->report().lines()) log::info("eval data: " + text);
+  }
+}
+
+}  // namespace trainer

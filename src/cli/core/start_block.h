@@ -1,0 +1,16 @@
+// What is shown before the first step.
+#pragma once
+
+#include "trainer/data/dataset.h"
+#include "trainer/observe/run.h"
+#include "trainer/training/artefacts.h"
+#include "trainer/training/progress.h"
+#include "trainer/training/trainer.h"
+
+namespace trainer {
+
+void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model,
+                const Trainer& trainer, const Dataset& train, const Dataset* eval, const RunLength& length,
+                at::Device device);
+
+}  // namespace trainer

@@ -1,0 +1,180 @@
+// trainer train: the story of a run.
+#include <chrono>
+#include <future>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/cli/core.h"
+#include "trainer/data/batching.h"
+#include "trainer/data/dataset.h"
+#include "trainer/memory/device.h"
+#include "trainer/models/load_model.h"
+#include "trainer/models/lora.h"
+#include "trainer/observe/run.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/training/artefacts.h"
+#include "trainer/training/progress.h"
+#include "trainer/training/trainer.h"
+#include "trainer/training/update_check.h"
+
+#include "cli/core/choose_dtype.h"
+#include "cli/core/start_block.h"
+
+namespace trainer {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The model as it will be trained, and how it will be saved.
+struct Prepared {
+  std::unique_ptr<Model> model;
+  Artefacts artefacts;
+};
+
+Prepared prepare_model(const Config& config, at::Device device) {
+  if (is_adapter_directory(config.model.path)) {
+    throw ConfigError(concat("model.path: ", config.model.path,
+                             " is an adapter; give its base model there and the adapter as "
+                             "lora.adapter"));
+  }
+  Prepared out;
+  LoadReport report;
+  const at::ScalarType dtype = choose_dtype(config.model, device);
+  out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
+  log::info(report.line());
+  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
+  log::info("no KV cache is made in training, whatever use_cache in config.json says");
+  if (config.training.dropout) out.model->set_dropout(*config.training.dropout);
+  out.artefacts.base = config.model.path;
+  if (config.lora) {
+    out.artefacts.adapter = apply_lora(*out.model, *config.lora, static_cast<uint64_t>(config.seed), device);
+    out.artefacts.adapter->base_model_name_or_path =
+        std::filesystem::absolute(config.model.path).lexically_normal();
+  }
+  return out;
+}
+
+void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path) {
+  if (tokenizer.vocab_size() > model.vocab_size()) {
+    throw FormatError(concat(path, ": the tokenizer gives ids up to ", tokenizer.vocab_size() - 1,
+                             ", but the embedding has ", model.vocab_size(),
+                             " rows; use the tokenizer that was saved with this model"));
+  }
+}
+
+// The steps of a run, with what happens between them.
+class Loop {
+ public:
+  Loop(const Config& config, Run& run, Prepared& prepared, Trainer& trainer, const Dataset& train,
+       const Dataset* eval, const RunLength& length, at::Device device)
+      : config_(config),
+        run_(run),
+        prepared_(prepared),
+        trainer_(trainer),
+        train_(train),
+        eval_(eval),
+        length_(length),
+        device_(device),
+        order_(train.size(), config.data.shuffle, config.seed) {
+    check_.emplace(*prepared.model);
+  }
+
+  void go() {
+    std::future<EffectiveBatch> next = load(0);
+    while (position_.step < length_.total_steps) {
+      const auto begin = std::chrono::steady_clock::now();
+      const EffectiveBatch batch = next.get();
+      const int64_t samples = static_cast<int64_t>(batch.samples.size());
+      if (position_.step + 1 < length_.total_steps) next = load(position_.samples_seen + samples);
+      const StepResult result = trainer_.step(batch);
+      position_.step++;
+      position_.samples_seen += samples;
+      position_.epoch = epoch_of(position_.samples_seen, train_.size());
+      if (!moved_ && result.learning_rate > 0) {
+        log::info(check_->after_update(result.learning_rate));
+        check_.reset();
+        moved_ = true;
+      }
+      run_.write(train_row(position_, batch, result, seconds_since(begin), device_));
+      const bool last = position_.step == length_.total_steps;
+      const bool evaluated =
+          is_due(config_.training.eval_strategy, config_.training.eval_steps, position_.step, length_);
+      if (eval_ != nullptr && (evaluated || (last && config_.training.eval_strategy != IntervalStrategy::no)))
+        evaluate();
+      if (!last && is_due(config_.save.strategy, config_.save.steps, position_.step, length_))
+        save_checkpoint();
+    }
+    run_.console().finish();
+    save_final();
+  }
+
+ private:
+  // Read and tokenised while the step before it computes.
+  std::future<EffectiveBatch> load(int64_t samples_seen) {
+    return std::async(std::launch::async,
+                      [this, indices = order_.step_at(samples_seen, config_.effective_batch_size())] {
+                        return load_effective_batch(train_, indices);
+                      });
+  }
+
+  void evaluate() {
+    const auto begin = std::chrono::steady_clock::now();
+    const EvaluationResult result = trainer_.evaluate(*eval_);
+    run_.write(evaluation_row(position_, result, seconds_since(begin)));
+  }
+
+  void save_checkpoint() {
+    const auto begin = std::chrono::steady_clock::now();
+    int64_t bytes = 0;
+    const auto path = prepared_.artefacts.save_checkpoint(*prepared_.model, run_.directory(), position_.step,
+                                                          config_.save.total_limit, &bytes);
+    run_.write(save_row(position_, path, bytes, seconds_since(begin)));
+  }
+
+  void save_final() {
+    const auto begin = std::chrono::steady_clock::now();
+    const int64_t bytes = prepared_.artefacts.save(*prepared_.model, run_.directory());
+    run_.write(save_row(position_, run_.directory(), bytes, seconds_since(begin)));
+  }
+
+  const Config& config_;
+  Run& run_;
+  Prepared& prepared_;
+  Trainer& trainer_;
+  const Dataset& train_;
+  const Dataset* eval_;
+  RunLength length_;
+  at::Device device_;
+  SampleOrder order_;
+  std::optional<UpdateCheck> check_;
+  bool moved_ = false;
+  Position position_;
+};
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_train(const trainer::Config& config) {
+  using namespace trainer;
+  Run run = Run::open(config);
+  set_num_threads(config.training.num_threads);
+  const at::Device device = choose_device(config.device);
+  const auto tokenizer = load_tokenizer(config.model.path);
+  Prepared prepared = prepare_model(config, device);
+  check_vocabulary(*tokenizer, *prepared.model, config.model.path);
+
+  const bool encoder_decoder = prepared.model->encoder_decoder();
+  const Dataset train = Dataset::open(config.data.train, config, *tokenizer, encoder_decoder);
+  std::optional<Dataset> eval;
+  if (!config.data.eval.empty()) eval = Dataset::open(config.data.eval, config, *tokenizer, encoder_decoder);
+  const RunLength length = run_length(config, train.size());
+
+  Trainer trainer(config, *prepared.model, device, length.total_steps);
+  show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
+             length, device);
+  Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, length, device).go();
+  log::info(concat("done: ", run.directory().string()));
+}

@@ -1,0 +1,79 @@
+#include "trainer/training/progress.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/error.h"
+#include "trainer/data/batching.h"
+#include "trainer/memory/device.h"
+
+namespace trainer {
+
+RunLength run_length(const Config& config, int64_t dataset_size) {
+  RunLength length;
+  length.steps_per_epoch = steps_per_epoch(dataset_size, config.effective_batch_size());
+  length.total_steps = config.training.max_steps > 0
+                           ? config.training.max_steps
+                           : static_cast<int64_t>(std::ceil(config.training.num_train_epochs *
+                                                            static_cast<double>(length.steps_per_epoch)));
+  if (length.total_steps <= 0) throw DataError("the training data and configuration leave no step to train");
+  return length;
+}
+
+bool is_due(IntervalStrategy strategy, int64_t steps, int64_t step, const RunLength& length) {
+  switch (strategy) {
+    case IntervalStrategy::no:
+      return false;
+    case IntervalStrategy::steps:
+      return step % steps == 0;
+    case IntervalStrategy::epoch:
+      return step % length.steps_per_epoch == 0;
+  }
+  return false;
+}
+
+double epoch_of(int64_t samples_seen, int64_t dataset_size) {
+  return static_cast<double>(samples_seen) / static_cast<double>(dataset_size);
+}
+
+MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
+                    double seconds, at::Device device) {
+  const MemoryUse memory = memory_use(device);
+  const auto per_second = [&](int64_t count) { return static_cast<double>(count) / std::max(seconds, 1e-9); };
+  const int64_t samples = static_cast<int64_t>(batch.samples.size());
+  return {"train",
+          {{"step", position.step},
+           {"epoch", position.epoch},
+           {"loss", result.loss},
+           {"grad_norm", result.grad_norm},
+           {"learning_rate", result.learning_rate},
+           {"tokens", batch.tokens},
+           {"supervised_tokens", batch.supervised_tokens},
+           {"tokens_per_second", per_second(batch.tokens)},
+           {"supervised_tokens_per_second", per_second(batch.supervised_tokens)},
+           {"samples", samples},
+           {"samples_per_second", per_second(samples)},
+           {"samples_seen", position.samples_seen},
+           {"cuts", result.cuts},
+           {"step_seconds", seconds},
+           {"memory_allocated", memory.current},
+           {"memory_peak", memory.peak}}};
+}
+
+MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds) {
+  return {"eval",
+          {{"step", position.step},
+           {"epoch", position.epoch},
+           {"eval_loss", result.loss},
+           {"eval_perplexity", std::exp(result.loss)},
+           {"eval_token_accuracy", result.token_accuracy},
+           {"eval_samples", result.samples},
+           {"eval_supervised_tokens", result.supervised_tokens},
+           {"eval_seconds", seconds}}};
+}
+
+MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds) {
+  return {"save", {{"step", position.step}, {"path", path}, {"bytes", bytes}, {"seconds", seconds}}};
+}
+
+}  // namespace trainer
