@@ -20,7 +20,7 @@ def train(text_file, vocab_size, directory):
         subprocess.run(
             ["spm_train", f"--input={text_file}", f"--model_prefix={scratch}/spiece", f"--vocab_size={vocab_size}",
              "--model_type=unigram", "--character_coverage=1.0", "--pad_id=0", "--eos_id=1", "--unk_id=2",
-             "--bos_id=-1", "--hard_vocab_limit=false", "--num_threads=1", "--minloglevel=2", "--input_sentence_size=200000",
+             "--bos_id=-1", "--hard_vocab_limit=false", "--num_threads=1", "--minloglevel=2", "--input_sentence_size=100000",
              "--shuffle_input_sentence=false", "--max_sentence_length=16384"],
             check=True)
         vocabulary = pathlib.Path(scratch, "spiece.vocab").read_text(encoding="utf-8")

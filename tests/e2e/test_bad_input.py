@@ -100,7 +100,7 @@ class BadInput(EndToEnd):
         small = self.scratch / "small"
         self.make_model(small, "--tokenizer-vocab", 100)
         shutil.copy(self.model / "spiece.model", small / "spiece.model")
-        self.refused(4, ["vocab"], model=small)
+        self.refused(4, ["tokenizer", "embedding"], model=small)
 
     def test_nothing_to_learn(self):
         path = self.rows('{"input": "a", "target": "b"}\n')

@@ -44,7 +44,7 @@ class T5Full(EndToEnd):
         self.assert_done(result)
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual(len(rows), 24)
-        self.assertTrue(all(row["output"].startswith("{") for row in rows), rows[:3])
+        self.assertTrue(all(row["prediction"].startswith("{") for row in rows), rows[:3])
 
     def test_a_prompt_is_answered_on_stdout(self):
         result = trainer("generate", "--model", self.output, "--prompt", "Fry onions.", "--device", "cpu",
