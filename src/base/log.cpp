@@ -46,6 +46,8 @@ void write(Level level, const std::string& message) {
 
 void set_level(Level level) { logger().sinks()[0]->set_level(spdlog_level(level)); }
 
+bool is_shown(Level level) { return logger().sinks()[0]->should_log(spdlog_level(level)); }
+
 void add_file(const std::string& path) {
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");

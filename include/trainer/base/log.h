@@ -9,6 +9,8 @@ namespace trainer::log {
 enum class Level { debug, info, warning, error };
 
 void set_level(Level level);
+// Whether stderr shows this level.
+bool is_shown(Level level);
 // Also appends every line (at level debug) to this file.
 void add_file(const std::string& path);
 // A terminal that shows a progress line sets this, so that a log line first clears it. nullptr: none.

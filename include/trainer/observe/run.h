@@ -3,26 +3,32 @@
 
 #include <filesystem>
 #include <memory>
-#include <string>
 
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
+#include "trainer/observe/console.h"
 
 namespace trainer {
 
-class Run {
+class Run : public MetricSink {
  public:
-  // Creates config.output_dir, locks it (a dead process holds no lock), refuses one with another run's results unless
-  // config.overwrite_output_dir, writes config.yaml and starts log.txt and metrics.jsonl. Throws FormatError: in use (by
-  // which process), holds results, not writable; then nothing was written.
+  // Creates config.output_dir, locks it (a dead process holds no lock), refuses one with another run's
+  // results (a training step in metrics.jsonl, weights, a checkpoint) unless config.overwrite_output_dir, in
+  // which case they are removed; writes config.yaml and starts log.txt and metrics.jsonl. Throws FormatError:
+  // in use (by which process), holds results, not writable, holds the model or adapter that the run starts
+  // from; then nothing in it was changed.
   static Run open(const Config& config);
   Run(Run&&) noexcept;
-  ~Run();
+  ~Run() override;
 
   const std::filesystem::path& directory() const;
 
-  // Appends a row to metrics.jsonl (at full precision) and, for kinds train, eval and save, shows it on the console.
-  void write(const MetricRow& row);
+  // The start block, progress and the end are shown there.
+  Console& console();
+
+  // Appends a row to metrics.jsonl (at full precision) and, for kinds train, eval and save, shows it on the
+  // console.
+  void write(const MetricRow& row) override;
 
  private:
   struct State;

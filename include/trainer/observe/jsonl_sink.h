@@ -1,0 +1,30 @@
+// metrics.jsonl: one JSON object a line (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "trainer/base/metrics.h"
+
+namespace trainer {
+
+class JsonlSink : public MetricSink {
+ public:
+  // Opens or makes the file, for appending. Throws FormatError when it cannot be opened.
+  explicit JsonlSink(std::filesystem::path path);
+  ~JsonlSink() override;
+  JsonlSink(const JsonlSink&) = delete;
+  JsonlSink& operator=(const JsonlSink&) = delete;
+
+  // Appends the row with `kind` first, doubles so that they read back exactly, NaN and infinities as null.
+  // The row is in the file when this returns. When it cannot be written (disk full) the run goes on: the row
+  // is left out as a whole and the first time a warning says so.
+  void write(const MetricRow& row) override;
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+  int64_t rows_lost_ = 0;
+};
+
+}  // namespace trainer

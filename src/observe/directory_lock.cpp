@@ -1,0 +1,60 @@
+#include "observe/directory_lock.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+// What the holder wrote: "process 1234 on HOST".
+std::string holder(int fd) {
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  std::string name(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  name.erase(name.find_last_not_of('\n') + 1);
+  return name.empty() ? "another process" : name;
+}
+
+}  // namespace
+
+fs::path DirectoryLock::file_in(const fs::path& directory) { return directory / ".lock"; }
+
+DirectoryLock::DirectoryLock(const fs::path& directory)
+    : fd_(::open(file_in(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) {
+    throw FormatError(concat("output_dir ", directory.string(), ": is not writable: ", std::strerror(errno),
+                             "; choose another output_dir"));
+  }
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    const std::string by = holder(fd_);
+    ::close(fd_);
+    if (error == EWOULDBLOCK) {
+      throw FormatError(concat("output_dir ", directory.string(), ": is in use by ", by,
+                               "; wait for it to end, or choose another output_dir"));
+    }
+    throw FormatError(
+        concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
+  }
+  // Only for the message: without it (disk full) the lock holds all the same.
+  const std::string text = concat("process ", ::getpid(), " on ", host_name(), "\n");
+  if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) ::ftruncate(fd_, 0);
+}
+
+DirectoryLock::~DirectoryLock() { ::close(fd_); }
+
+}  // namespace trainer

@@ -1,0 +1,95 @@
+#include "observe/earlier_results.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kMetrics = "metrics.jsonl";
+
+bool is_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+// "checkpoint-500", also with an ending that it has until it is complete: "checkpoint-500.tmp".
+bool is_checkpoint(const std::string& name) {
+  constexpr std::string_view prefix = "checkpoint-";
+  return name.starts_with(prefix) &&
+         is_digits(std::string_view(name).substr(prefix.size()).substr(0, name.find('.') - prefix.size()));
+}
+
+// model.safetensors, its index and shards, and an adapter's weights.
+bool is_weights(const std::string& name) {
+  return name == "adapter_model.safetensors" || name == "model.safetensors" ||
+         name == "model.safetensors.index.json" ||
+         (name.starts_with("model-") && name.ends_with(".safetensors") &&
+          name.find("-of-") != std::string::npos);
+}
+
+// Written by a run beside weights and checkpoints.
+bool is_record(const std::string& name) {
+  static constexpr std::array names{kMetrics, "log.txt", "config.yaml", "config.json", "adapter_config.json"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has_training_step(const fs::path& metrics) {
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(R"({"kind":"train")")) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto at = fs::directory_iterator(directory, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  if (error)
+    throw FormatError(concat("output_dir ", directory.string(), ": cannot be read: ", error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void remove_entry(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw FormatError(concat(path.string(), ": cannot be removed: ", error.message()));
+}
+
+}  // namespace
+
+std::optional<std::string> find_results(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    const bool is_result =
+        name == kMetrics ? has_training_step(directory / name) : is_weights(name) || is_checkpoint(name);
+    if (is_result) return name;
+  }
+  return std::nullopt;
+}
+
+void remove_results(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    if (is_weights(name) || is_record(name) || is_checkpoint(name)) remove_entry(directory / name);
+  }
+}
+
+void remove_false_start(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    const bool is_half = name.ends_with(".tmp") && is_weights(name.substr(0, name.size() - 4));
+    if (is_half || name == kMetrics) remove_entry(directory / name);
+  }
+}
+
+}  // namespace trainer

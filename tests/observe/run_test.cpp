@@ -1,0 +1,217 @@
+#include "trainer/observe/run.h"
+
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/config/load.h"
+
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::error_message;
+using testing::TemporaryDirectory;
+
+Config config_for(const fs::path& directory) {
+  Config config;
+  config.output_dir = directory.string();
+  config.training.batch_size = 3;
+  return config;
+}
+
+// In a test's body the name Run means GoogleTest's own.
+Run open_run(const Config& config) { return Run::open(config); }
+
+std::string open_error(const Config& config) {
+  const std::string message = error_message<FormatError>([&] { open_run(config); });
+  EXPECT_TRUE(contains(message, config.output_dir)) << message;
+  return message;
+}
+
+void touch(const fs::path& path, const std::string& content = "x") {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << content;
+}
+
+std::set<std::string> names_in(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Everything below a directory with its content, to see that nothing changed.
+std::map<std::string, std::string> snapshot(const fs::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    files[entry.path().string()] = entry.is_regular_file() ? read_file(entry.path()) : "";
+  }
+  return files;
+}
+
+TEST(Run, makes_the_directory_with_configuration_log_and_metrics) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path() / "a" / "b");
+  auto run = open_run(config);
+  EXPECT_EQ(run.directory(), directory.path() / "a" / "b");
+  log::info("a line for the log");
+  run.write({"train", {{"step", 1}, {"loss", 0.1}}});
+  EXPECT_EQ(load_config(run.directory() / "config.yaml", {}).training.batch_size, 3);
+  EXPECT_TRUE(contains(read_file(run.directory() / "log.txt"), "a line for the log"));
+  EXPECT_EQ(read_file(run.directory() / "metrics.jsonl"), R"({"kind":"train","step":1,"loss":0.1})"
+                                                          "\n");
+}
+
+TEST(Run, the_log_file_has_what_quiet_leaves_out) {
+  TemporaryDirectory directory;
+  Config config = config_for(directory.path());
+  config.training.logging_steps = 1;
+  auto run = open_run(config);
+  log::set_level(log::Level::warning);
+  ::testing::internal::CaptureStderr();
+  run.write({"train", {{"step", 7}, {"loss", 0.125}}});
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::info);
+  EXPECT_EQ(shown, "");
+  EXPECT_TRUE(contains(read_file(directory / "log.txt"), "step 7  loss 0.1250"));
+}
+
+TEST(Run, a_directory_in_use_is_refused_with_its_process) {
+  TemporaryDirectory directory;
+  Config config = config_for(directory.path());
+  {
+    auto run = open_run(config);
+    run.write({"train", {{"step", 1}}});
+    const auto before = snapshot(directory.path());
+    for (bool overwrite : {false, true}) {
+      config.overwrite_output_dir = overwrite;
+      const std::string message = open_error(config);
+      EXPECT_TRUE(contains(message, "in use by process " + std::to_string(::getpid()))) << message;
+    }
+    EXPECT_EQ(snapshot(directory.path()), before);
+  }
+  open_run(config);  // free again
+}
+
+TEST(Run, a_killed_process_holds_no_lock) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path());
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto run = open_run(config);
+    const char byte = 1;
+    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+    ::pause();
+  }
+  char byte;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(contains(open_error(config), "in use by process " + std::to_string(child)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  open_run(config);
+}
+
+TEST(Run, results_of_another_run_are_refused_and_stay) {
+  for (const char* name :
+       {"model.safetensors", "adapter_model.safetensors", "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json", "checkpoint-500/config.json"}) {
+    TemporaryDirectory directory;
+    touch(directory / name);
+    const auto before = snapshot(directory.path());
+    const std::string message = open_error(config_for(directory.path()));
+    EXPECT_TRUE(contains(message, fs::path(name).begin()->string())) << message;
+    EXPECT_TRUE(contains(message, "overwrite_output_dir=true")) << message;
+    EXPECT_EQ(snapshot(directory.path()), before);
+  }
+}
+
+TEST(Run, the_second_start_of_a_finished_run_is_refused) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path());
+  open_run(config).write({"train", {{"step", 1}}});
+  const auto before = snapshot(directory.path());
+  EXPECT_TRUE(contains(open_error(config), "metrics.jsonl"));
+  auto after = snapshot(directory.path());
+  EXPECT_EQ(after, before);
+}
+
+TEST(Run, a_run_that_failed_before_its_first_step_does_not_block_the_next) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path());
+  {
+    auto run = open_run(config);
+    run.write({"memory", {{"step", 0}}});
+    log::info("the first try");
+  }
+  touch(directory / "model.safetensors.tmp");
+  auto run = open_run(config);
+  EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
+  EXPECT_TRUE(contains(read_file(directory / "log.txt"), "the first try"));
+  EXPECT_FALSE(fs::exists(directory / "model.safetensors.tmp"));
+}
+
+TEST(Run, overwriting_removes_results_and_nothing_else) {
+  TemporaryDirectory directory;
+  for (const char* name :
+       {"model.safetensors", "config.json", "checkpoint-5/model.safetensors", "checkpoint-6.tmp/x",
+        "metrics.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x", "my-model/model.safetensors"}) {
+    touch(directory / name);
+  }
+  Config config = config_for(directory.path());
+  config.overwrite_output_dir = true;
+  auto run = open_run(config);
+  EXPECT_EQ(directory.names(), (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl",
+                                                      "data.jsonl", "checkpoint-notes", "my-model"}));
+  EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
+}
+
+TEST(Run, files_of_others_do_not_stand_in_the_way) {
+  TemporaryDirectory directory;
+  for (const char* name : {"notes.txt", "config.json", "train.jsonl"}) touch(directory / name);
+  auto run = open_run(config_for(directory.path()));
+  for (const char* name : {"notes.txt", "config.json", "train.jsonl"})
+    EXPECT_EQ(read_file(directory / name), "x");
+}
+
+TEST(Run, what_it_starts_from_is_never_overwritten) {
+  TemporaryDirectory directory;
+  touch(directory / "config.json");
+  touch(directory / "checkpoint-5/model.safetensors");
+  const auto before = snapshot(directory.path());
+  Config config = config_for(directory.path());
+  config.overwrite_output_dir = true;
+  for (const fs::path& model :
+       {directory.path(), directory / "checkpoint-5", directory / "checkpoint-5/../."}) {
+    config.model.path = model.string();
+    EXPECT_TRUE(contains(open_error(config), "which the run starts from"));
+  }
+  config.model.path = "";
+  config.lora.emplace().adapter = (directory / "checkpoint-5").string();
+  EXPECT_TRUE(contains(open_error(config), "which the run starts from"));
+  EXPECT_EQ(snapshot(directory.path()), before);
+}
+
+TEST(Run, where_nothing_can_be_written_it_says_so) {
+  TemporaryDirectory directory;
+  touch(directory / "file");
+  EXPECT_TRUE(contains(open_error(config_for(directory / "file")), "choose another output_dir"));
+  EXPECT_TRUE(contains(open_error(config_for(directory / "file/below")), "choose another output_dir"));
+  EXPECT_TRUE(contains(open_error(config_for("/proc")), "not writable"));
+  EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"file"});
+}
+
+}  // namespace
+}  // namespace trainer
