@@ -43,7 +43,7 @@ class Program:
         write_rows(scratch, [{"input": prompt} for prompt in prompts])
         options = ["--max-new-tokens", max_new_tokens, "--dtype", "fp32", "--device", "cpu", "--batch-size", 3]
         rows = self.rows("generate", "--model", model, "--input", scratch, *options)
-        return [row["output"] for row in rows]
+        return [row["prediction"] for row in rows]
 
 
 def write_rows(path, rows):
