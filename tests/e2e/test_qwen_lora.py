@@ -17,12 +17,12 @@ class QwenLora(EndToEnd):
         super().setUpClass()
         cls.output = cls.scratch / "output"
         cls.result = cls.train(cls, "tiny_qwen.yaml", cls.output, f"max_steps={STEPS}", "lora.r=8",
-                               "lora.lora_alpha=16", "optimizer.learning_rate=1e-2", "data.max_length=160",
+                               "lora.lora_alpha=16", "optimizer.learning_rate=5e-3", "data.max_length=160",
                                "memory.gradient_checkpointing=true")
 
     def test_loss_falls(self):
         self.assert_done(self.result)
-        rows = self.assert_loss_falls(self.output, STEPS, to=0.8)
+        rows = self.assert_loss_falls(self.output, STEPS, to=0.9)
         # Only targets are learnt.
         self.assertLess(rows[0]["supervised_tokens"], rows[0]["tokens"])
 
