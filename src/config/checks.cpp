@@ -17,8 +17,9 @@ class Checker {
  public:
   explicit Checker(const Config& config) : config_(config) {}
 
-  void require(bool holds, const std::string& key, const std::string& message) {
-    if (!holds) problems.push_back({{origin(key)}, key, message});
+  void require(bool holds, const std::string& key, const std::string& message,
+               ExitCode code = ExitCode::usage) {
+    if (!holds) problems.push_back({{origin(key)}, key, message, code});
   }
 
   Problems problems;
@@ -83,20 +84,23 @@ void check_model(const std::string& path, Checker& check) {
                from_hub ? concat("; nothing is downloaded: if it is a name on the Hugging Face Hub, run `hf "
                                  "download ",
                                  path, " --local-dir DIRECTORY` and give that directory")
-                        : ""));
+                        : ""),
+        ExitCode::files);
   } else {
     const bool adapter = is_there(fs::path(path) / "adapter_config.json");
     check.require(
         is_there(fs::path(path) / "config.json"), key,
         concat("'", path, "' holds no config.json",
-               adapter ? "; it is an adapter: give its base model here, and it as lora.adapter" : ""));
+               adapter ? "; it is an adapter: give its base model here, and it as lora.adapter" : ""),
+        ExitCode::files);
   }
 }
 
 void check_files(const std::vector<std::string>& files, const std::string& key, Checker& check) {
   for (const std::string& file : files) {
-    check.require(is_there(file), key, concat("'", file, "' does not exist"));
-    check.require(!is_directory(file), key, concat("'", file, "' is a directory; name the files in it"));
+    check.require(is_there(file), key, concat("'", file, "' does not exist"), ExitCode::data);
+    check.require(!is_directory(file), key, concat("'", file, "' is a directory; name the files in it"),
+                  ExitCode::data);
   }
 }
 
@@ -104,7 +108,8 @@ void check_adapter(const std::string& path, Checker& check) {
   if (path.empty()) return;
   const bool holds = is_there(fs::path(path) / "adapter_config.json");
   check.require(holds, "lora.adapter",
-                concat("'", path, "' ", !is_there(path) ? "does not exist" : "holds no adapter_config.json"));
+                concat("'", path, "' ", !is_there(path) ? "does not exist" : "holds no adapter_config.json"),
+                ExitCode::files);
 }
 
 }  // namespace
@@ -136,7 +141,7 @@ Problems missing_for_training(const Config& config) {
   check_files(config.data.eval, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
   check.require(!is_there(config.output_dir) || is_directory(config.output_dir), "output_dir",
-                concat("'", config.output_dir, "' is a file, not a directory"));
+                concat("'", config.output_dir, "' is a file, not a directory"), ExitCode::files);
   return std::move(check.problems);
 }
 

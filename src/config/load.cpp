@@ -117,10 +117,13 @@ Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<
 
 void throw_if_any(const Problems& problems) {
   if (problems.empty()) return;
-  if (problems.size() == 1) throw ConfigError(problems[0].text());
+  const bool same =
+      std::ranges::all_of(problems, [&](const Problem& p) { return p.code == problems[0].code; });
+  const ExitCode code = same ? problems[0].code : ExitCode::usage;
+  if (problems.size() == 1) throw ConfigError(problems[0].text(), code);
   std::string message = concat(problems.size(), " problems in the configuration:");
   for (const Problem& problem : problems) message += "\n  " + problem.text();
-  throw ConfigError(message);
+  throw ConfigError(message, code);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/error.h"
+
 namespace trainer::config {
 
 // A place in a file, or with line 0 the source alone: "override 'r=x'".
@@ -20,6 +22,7 @@ struct Problem {
   Place where;
   std::string key;  // "training.batch_size", or ""
   std::string message;
+  ExitCode code = ExitCode::usage;  // data, files: what is wrong is a file that the key names
 
   std::string text() const {
     const std::string place = where.text();

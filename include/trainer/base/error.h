@@ -29,7 +29,8 @@ class Error : public std::runtime_error {
 };
 
 struct ConfigError : Error {
-  explicit ConfigError(const std::string& message) : Error(ExitCode::usage, message) {}
+  // With another code where all that is wrong is that named files are not there.
+  explicit ConfigError(const std::string& message, ExitCode code = ExitCode::usage) : Error(code, message) {}
 };
 struct DataError : Error {
   explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}

@@ -84,7 +84,10 @@ class Answerer {
       if (inputs.back().empty()) throw DataError("an empty prompt has no token to start from");
     }
     std::vector<std::string> answers;
-    for (const auto& ids : generate_greedy(*model_, inputs, greedy_, device_)) {
+    std::vector<std::vector<int32_t>> generated = generate_greedy(*model_, inputs, greedy_, device_);
+    for (std::vector<int32_t>& ids : generated) {
+      // Embeddings are often padded beyond the vocabulary; an untrained row stands for no text.
+      std::erase_if(ids, [&](int32_t id) { return id >= tokenizer_->vocab_size(); });
       answers.push_back(tokenizer_->decode(ids, /*skip_special_tokens=*/true));
     }
     return answers;

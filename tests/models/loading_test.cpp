@@ -1,0 +1,180 @@
+// What a user is told when files do not fit, and how weights come into memory.
+#include <fstream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "models/golden.h"
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::error_message;
+
+struct Copy {
+  explicit Copy(const std::string& golden) {
+    fs::copy(fs::path(SOURCE_DIR) / "tests/goldens/models" / golden / "model", directory.path(),
+             fs::copy_options::recursive);
+    weights = read_safetensors(path("model.safetensors"));
+  }
+  fs::path path(const std::string& name) const { return directory.path() / name; }
+  void write_weights() {
+    write_safetensors(path("new"), weights.tensors);
+    fs::rename(path("new"), path("model.safetensors"));
+  }
+  void change_config(const std::function<void(nlohmann::json&)>& change) const {
+    std::ifstream in(path("config.json"));
+    nlohmann::json config = nlohmann::json::parse(in);
+    change(config);
+    std::ofstream(path("config.json")) << config.dump(1);
+  }
+  std::string error() const {
+    return error_message<FormatError>([&] { load_model(directory.path(), {}); });
+  }
+
+  testing::TemporaryDirectory directory;
+  SafetensorsFile weights;
+};
+
+TEST(LoadModel, NamesAllTensorsThatDoNotFitInOneError) {
+  Copy copy("qwen2");
+  copy.weights.tensors.erase("model.norm.weight");
+  auto node = copy.weights.tensors.extract("model.layers.0.mlp.up_proj.weight");
+  node.key() = "model.layers.0.mlp.upp_proj.weight";
+  copy.weights.tensors.insert(std::move(node));
+  TensorView& bias = copy.weights.tensors.at("model.layers.1.self_attn.q_proj.bias");
+  bias.shape = {1, bias.shape[0]};
+  copy.write_weights();
+  const std::string message = copy.error();
+  EXPECT_TRUE(contains(message, "missing: model.norm.weight [")) << message;
+  EXPECT_TRUE(contains(message, "missing: model.layers.0.mlp.up_proj.weight [")) << message;
+  EXPECT_TRUE(contains(message, "unexpected: model.layers.0.mlp.upp_proj.weight [")) << message;
+  EXPECT_TRUE(contains(message, "misshapen: model.layers.1.self_attn.q_proj.bias: expected [")) << message;
+}
+
+TEST(LoadModel, IgnoresWhatIsKnownToBeSuperfluousAndSaysSo) {
+  Copy copy("t5_v1_0");
+  const TensorView bias =
+      copy.weights.tensors.at("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+  copy.weights.tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = bias;
+  copy.weights.tensors["encoder.embed_tokens.weight"] = copy.weights.tensors.at("shared.weight");
+  copy.write_weights();
+  LoadReport report;
+  load_model(copy.directory.path(), {}, &report);
+  EXPECT_EQ(report.ignored.size(), 2u) << join(report.ignored);
+}
+
+TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
+  Copy type("llama");
+  type.change_config([](nlohmann::json& config) { config["model_type"] = "mamba"; });
+  EXPECT_TRUE(contains(type.error(), "'mamba'") && contains(type.error(), "qwen3")) << type.error();
+  Copy rope("llama");
+  rope.change_config([](nlohmann::json& config) {
+    config.erase("rope_parameters");
+    config["rope_scaling"] = {{"rope_type", "longrope"}};
+  });
+  EXPECT_TRUE(contains(rope.error(), "'longrope'")) << rope.error();
+  Copy activation("qwen2");
+  activation.change_config([](nlohmann::json& config) { config["hidden_act"] = "relu2"; });
+  EXPECT_TRUE(contains(activation.error(), "'relu2'")) << activation.error();
+  Copy window("qwen2");
+  window.change_config([](nlohmann::json& config) { config["use_sliding_window"] = true; });
+  EXPECT_TRUE(contains(window.error(), "sliding_window")) << window.error();
+}
+
+TEST(LoadModel, FrozenWeightsOnTheCpuStayInTheFile) {
+  Copy copy("llama");
+  LoadReport report;
+  const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, false}, &report);
+  EXPECT_EQ(report.mapped_bytes, report.bytes);
+  EXPECT_EQ(report.converted_bytes, 0);
+}
+
+TEST(LoadModel, TrainedWeightsAreCopiesThatDoNotTouchTheFile) {
+  Copy copy("llama");
+  {
+    const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
+    at::NoGradGuard no_grad;
+    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.zero_(); });
+  }
+  const SafetensorsFile after = read_safetensors(copy.path("model.safetensors"));
+  EXPECT_GT(mapped_tensor(after.tensors.at("lm_head.weight"), after.mapping).norm().item<double>(), 0);
+}
+
+TEST(LoadModel, AHeadEqualToTheEmbeddingIsTiedAndADifferentOneIsNot) {
+  Copy copy("t5_v1_0");
+  copy.weights.tensors["lm_head.weight"] = copy.weights.tensors.at("shared.weight");
+  copy.write_weights();
+  EXPECT_EQ(load_model(copy.directory.path(), {})->tied_names().back(), "lm_head.weight");
+  EXPECT_NE(Golden("t5_v1_1").model->tied_names().back(), "lm_head.weight");
+}
+
+class Lora : public ::testing::Test {
+ protected:
+  std::string error(const LoraConfig& config, const std::string& golden = "qwen2") {
+    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models" / golden / "model", {});
+    return error_message<ConfigError>([&] { apply_lora(*model, config, 0, at::kCPU); });
+  }
+};
+
+TEST_F(Lora, ATargetThatMatchesNothingListsWhatCouldBeMatched) {
+  LoraConfig config;
+  config.target_modules = std::vector<std::string>{"q_proj", "query"};
+  const std::string message = error(config);
+  EXPECT_TRUE(contains(message, "'query'") && contains(message, "k_proj") && contains(message, "gate_proj"))
+      << message;
+  config.target_modules = ".*query";
+  EXPECT_TRUE(contains(error(config), "k_proj")) << error(config);
+  config.target_modules = "(q_proj";
+  EXPECT_TRUE(contains(error(config), "no regular expression")) << error(config);
+  config.target_modules = std::vector<std::string>{"embed_tokens"};
+  EXPECT_TRUE(contains(error(config), "no linear layer")) << error(config);
+}
+
+TEST_F(Lora, ASavedModuleThatIsTiedIsRefused) {
+  LoraConfig config;
+  config.modules_to_save = {"lm_head"};
+  EXPECT_TRUE(contains(error(config), "tied")) << error(config);
+  config.modules_to_save = {"embed_tokens"};
+  EXPECT_TRUE(contains(error(config), "tied")) << error(config);
+  config.modules_to_save = {"lm_haed"};
+  EXPECT_TRUE(contains(error(config, "llama"), "did you mean 'lm_head'")) << error(config, "llama");
+}
+
+TEST_F(Lora, AnExpressionMatchesWholeNamesAndAllLinearLeavesOutTheHead) {
+  const auto adapters = [](const std::variant<std::string, std::vector<std::string>>& targets) {
+    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models/llama/model", {});
+    LoraConfig config;
+    config.target_modules = targets;
+    apply_lora(*model, config, 0, at::kCPU);
+    return adapter_tensors(*model).size() / 2;
+  };
+  EXPECT_EQ(adapters(R"(.*\.0\.self_attn\.(q|v)_proj)"), 2u);
+  EXPECT_EQ(adapters("all-linear"), 14u);  // 7 in each of 2 layers
+  EXPECT_EQ(adapters(std::vector<std::string>{"mlp.up_proj", "model.layers.1.self_attn.o_proj"}), 3u);
+}
+
+TEST_F(Lora, StartsAsTheBaseModelAndFromTheSeed) {
+  const auto start = [](uint64_t seed) {
+    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models/llama/model", {});
+    apply_lora(*model, LoraConfig{}, seed, at::kCPU);
+    return adapter_tensors(*model);
+  };
+  const auto a = start(1), b = start(1), c = start(2);
+  for (const auto& [name, tensor] : a) {
+    EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+    const bool is_b = name.find("lora_B") != std::string::npos;
+    EXPECT_EQ(tensor.abs().max().item<double>() == 0, is_b) << name;
+    if (!is_b) {
+      EXPECT_FALSE(tensor.equal(c.at(name))) << name;
+      EXPECT_LE(tensor.abs().max().item<double>(), 1 / std::sqrt(static_cast<double>(tensor.size(1))));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainer

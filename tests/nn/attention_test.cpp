@@ -1,0 +1,103 @@
+// The recomputing attention against plain autograd, and T5's buckets against transformers.
+#include "trainer/nn/attention.h"
+
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/nn/dropout.h"
+
+namespace trainer {
+namespace {
+
+TEST(RelativeBias, BucketsAgreeWithTransformers) {
+  std::ifstream in(SOURCE_DIR "/tests/goldens/t5_buckets.json");
+  for (const auto& golden : nlohmann::json::parse(in)) {
+    const auto expected = golden["buckets"].get<std::vector<int64_t>>();
+    const int64_t first = golden["first"], count = static_cast<int64_t>(expected.size());
+    const RelativeBias bias(golden["num_buckets"], golden["max_distance"], 1, golden["bidirectional"]);
+    // one query at position -first sees the distances from `first` on
+    const at::Tensor ours = bias.buckets(1, count, -first, at::kCPU);
+    EXPECT_TRUE(ours.equal(at::tensor(expected))) << golden["bidirectional"] << " " << golden["num_buckets"];
+  }
+}
+
+struct Case {
+  at::Tensor q, k, v, table;
+  BiasAndDropout extra;
+  AttentionInputs inputs;
+};
+
+Case make_case(bool causal, double p) {
+  constexpr int64_t batch = 3, heads = 2, queries = 7, head_dim = 4;
+  const int64_t keys = causal ? queries : 9;
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  const auto random = [&](at::IntArrayRef shape) {
+    return at::randn(shape, generator, at::kDouble).set_requires_grad(true);
+  };
+  Case c{random({batch, heads, queries, head_dim}),
+         random({batch, heads, keys, head_dim}),
+         random({batch, heads, keys, head_dim}),
+         random({8, heads}),
+         {},
+         {}};
+  c.extra.bias_weight = c.table;
+  c.extra.bias_buckets = RelativeBias(8, 16, heads, !causal).buckets(queries, keys, keys - queries, at::kCPU);
+  if (!causal) c.extra.key_lengths = at::tensor(std::vector<int64_t>{9, 4, 1});
+  c.extra.row_keys = row_keys(at::arange(batch), queries);
+  c.extra.key = 77;
+  c.extra.p = p;
+  c.inputs = {c.q, c.k, c.v, 0.5, causal, {}};
+  return c;
+}
+
+// The same with every matrix kept, by plain autograd in fp64.
+at::Tensor reference(const Case& c) {
+  const int64_t queries = c.q.size(2), keys = c.k.size(2), heads = c.q.size(1);
+  at::Tensor scores = at::matmul(c.q, c.k.transpose(2, 3)) * c.inputs.scale;
+  const at::Tensor distance = at::arange(keys).unsqueeze(0) - at::arange(queries).unsqueeze(1) + queries - 1;
+  scores = scores + c.table.index({c.extra.bias_buckets.index({distance})}).permute({2, 0, 1});
+  if (c.extra.key_lengths.defined()) {
+    scores = scores.masked_fill(at::arange(keys).ge(c.extra.key_lengths.view({-1, 1, 1, 1})), -INFINITY);
+  }
+  if (c.inputs.causal) scores = scores.masked_fill(at::ones({queries, keys}, at::kBool).triu(1), -INFINITY);
+  at::Tensor weights = at::softmax(scores, -1);
+  if (c.extra.p > 0) {
+    const at::Tensor head_keys = at::arange(heads).mul(int64_t{1} << 24).view({1, -1, 1});
+    const at::Tensor keys_of_rows = (c.extra.row_keys.unsqueeze(1) + head_keys).reshape({-1});
+    weights = dropout(weights, keys_of_rows, c.extra.key, c.extra.p);
+  }
+  return at::matmul(weights, c.v);
+}
+
+class RecomputedAttention : public testing::TestWithParam<std::tuple<bool, double>> {};
+
+TEST_P(RecomputedAttention, ValueAndGradientsEqualThoseOfPlainAutograd) {
+  const auto [causal, p] = GetParam();
+  const Case c = make_case(causal, p);
+  const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(c);
+  EXPECT_LE((ours - theirs).norm().item<double>(), 1e-6 * theirs.norm().item<double>());
+  const at::Tensor weight = at::randn_like(theirs);
+  (ours * weight).sum().backward();
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& leaf : {c.q, c.k, c.v, c.table}) {
+    gradients.push_back(leaf.grad().clone());
+    leaf.mutable_grad().reset();
+  }
+  (theirs * weight).sum().backward();
+  size_t i = 0;
+  for (const at::Tensor& leaf : {c.q, c.k, c.v, c.table}) {
+    EXPECT_LE((gradients[i] - leaf.grad()).norm().item<double>(), 1e-6 * leaf.grad().norm().item<double>())
+        << i;
+    i++;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RecomputedAttention,
+                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25)));
+
+}  // namespace
+}  // namespace trainer

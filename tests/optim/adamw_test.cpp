@@ -1,0 +1,77 @@
+// AdamW on bf16: stochastic rounding keeps what plain rounding loses, and is a pure function of its key.
+#include "trainer/optim/adamw.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace trainer {
+namespace {
+
+AdamwUpdate update_with(double learning_rate, uint64_t key) {
+  return {learning_rate, 0.9, 0.999, 1e-8, 0.0, 1, key};
+}
+
+struct Tensors {
+  at::Tensor weight, gradient, exp_avg, exp_avg_sq, master;
+};
+
+Tensors tensors(int64_t n, at::ScalarType weight, at::ScalarType state) {
+  return {at::ones({n}, weight), at::ones({n}, weight), at::zeros({n}, state), at::zeros({n}, state),
+          at::Tensor()};
+}
+
+void run(Tensors& t, const AdamwUpdate& update) {
+  adamw_update(t.weight, t.gradient, t.exp_avg, t.exp_avg_sq, t.master, at::ones({}), update);
+}
+
+TEST(Adamw, StochasticRoundingIsRightOnAverageWhereTheUpdateIsBelowOneStep) {
+  // 1 - 1e-4 lies between bf16's 0.99609375 and 1: plain rounding would leave every weight at 1.
+  constexpr int64_t n = 200000;
+  Tensors t = tensors(n, at::kBFloat16, at::kFloat);
+  run(t, update_with(1e-4, 5));
+  const double mean = t.weight.to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(mean, 1 - 1e-4, 2e-5);  // the standard error of the mean is 1.4e-6
+}
+
+TEST(Adamw, RoundingDependsOnTheKeyAndOnNothingElse) {
+  Tensors a = tensors(4096, at::kBFloat16, at::kBFloat16), b = tensors(4096, at::kBFloat16, at::kBFloat16),
+          c = tensors(4096, at::kBFloat16, at::kBFloat16);
+  run(a, update_with(1e-3, 1));
+  run(b, update_with(1e-3, 1));
+  run(c, update_with(1e-3, 2));
+  EXPECT_TRUE(a.weight.equal(b.weight));
+  EXPECT_FALSE(a.weight.equal(c.weight));
+}
+
+TEST(Adamw, Bf16SecondMomentsDecayWhenGradientsStop) {
+  // With plain rounding 0.999 v rounds back to v, for ever.
+  Tensors t = tensors(20000, at::kFloat, at::kBFloat16);
+  t.exp_avg_sq.fill_(1.0);
+  t.gradient.zero_();
+  for (int64_t step = 0; step < 1000; step++) {
+    AdamwUpdate update = update_with(0.0, static_cast<uint64_t>(step));
+    run(t, update);
+  }
+  EXPECT_NEAR(t.exp_avg_sq.to(at::kDouble).mean().item<double>(), std::pow(0.999, 1000), 0.01);
+}
+
+TEST(Adamw, MasterWeightsCarryWhatTheBf16WeightCannot) {
+  Tensors t = tensors(16, at::kBFloat16, at::kFloat);
+  t.master = at::ones({16});
+  run(t, update_with(1e-4, 0));
+  EXPECT_NEAR(t.master[3].item<double>(), 1 - 1e-4, 1e-7);
+  EXPECT_EQ(t.weight[3].item<double>(), 1.0);
+}
+
+TEST(Adamw, ClippingScalesTheWholeGradient) {
+  Tensors clipped = tensors(8, at::kFloat, at::kFloat), scaled = tensors(8, at::kFloat, at::kFloat);
+  adamw_update(clipped.weight, clipped.gradient, clipped.exp_avg, clipped.exp_avg_sq, clipped.master,
+               at::full({}, 0.25), update_with(1e-3, 0));
+  scaled.gradient.mul_(0.25);
+  run(scaled, update_with(1e-3, 0));
+  EXPECT_TRUE(clipped.exp_avg.equal(scaled.exp_avg));
+  EXPECT_TRUE(clipped.weight.equal(scaled.weight));
+}
+
+}  // namespace
+}  // namespace trainer
