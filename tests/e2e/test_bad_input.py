@@ -42,10 +42,10 @@ class BadInput(EndToEnd):
         self.assert_refused(trainer("--config", "no/such.yaml"), 2, "no/such.yaml")
 
     def test_missing_data_file(self):
-        self.refused(2, ["no/such.jsonl", "data.train"], "data.train=no/such.jsonl")
+        self.refused(3, ["no/such.jsonl", "data.train"], "data.train=no/such.jsonl")
 
     def test_missing_model(self):
-        self.refused(2, ["no/such/model", "model.path"], "model.path=no/such/model")
+        self.refused(4, ["no/such/model", "model.path"], "model.path=no/such/model")
 
     def test_empty_data_file(self):
         path = self.rows("")

@@ -42,10 +42,11 @@ class T5Lora(EndToEnd):
         self.assertEqual((self.model / "model.safetensors").read_bytes(), self.base)
 
     def test_generates_with_the_adapter(self):
-        result = trainer("generate", "--model", self.output, "--prompt", "Fry onions.", "--device", "cpu",
-                         "--max-new-tokens", 20)
-        self.assert_done(result)
-        self.assertTrue(result.stdout.strip())
+        prompt = ("--prompt", "Fry onions.", "--device", "cpu", "--max-new-tokens", 20)
+        adapted, base = (trainer("generate", "--model", model, *prompt) for model in (self.output, self.model))
+        self.assert_done(adapted)
+        self.assert_done(base)
+        self.assertNotEqual(adapted.stdout, base.stdout)
 
     def test_starts_from_an_adapter(self):
         again = self.scratch / "again"
