@@ -17,5 +17,7 @@ endif()
 
 if(TRAINER_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g)
+  # g++ 12 sees uninitialised values in <regex> only then
+  add_compile_options(-Wno-maybe-uninitialized)
   add_link_options(-fsanitize=address,undefined)
 endif()

@@ -122,7 +122,9 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const bool same_type = scalar_type(view.dtype) == options.dtype;
     seen.bytes += bytes;
-    if (same_type && options.device.is_cpu() && !options.train_all) {
+    // The format does not promise alignment; tensors at odd places are copied.
+    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
+    if (same_type && aligned && options.device.is_cpu() && !options.train_all) {
       parameter.value = mapped_tensor(view, weights.mapping_of(stored));
       seen.mapped_bytes += bytes;
     } else {

@@ -51,7 +51,7 @@ inline at::BFloat16 rounded<at::BFloat16>(float value, uint32_t bits) {
   return at::BFloat16(static_cast<uint16_t>(sum >> 16), at::BFloat16::from_bits());
 }
 
-template <class W, class G, class S>
+template <bool with_master, class W, class G, class S>
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void update_range(
     W* weight, const G* gradient, S* exp_avg, S* exp_avg_sq, float* master, float scale,
     const Coefficients& c, uint64_t key, int64_t begin, int64_t end) {
@@ -63,11 +63,11 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
     const float m0 = static_cast<float>(exp_avg[i]);
     const float m = m0 + (g - m0) * c.one_minus_beta1;
     const float v = static_cast<float>(exp_avg_sq[i]) * c.beta2 + g * g * c.one_minus_beta2;
-    const float w = (master != nullptr ? master[i] : static_cast<float>(weight[i])) * c.keep;
+    const float w = (with_master ? master[i] : static_cast<float>(weight[i])) * c.keep;
     const float next = w - c.step_size * (m / (std::sqrt(v) / c.root_correction + c.epsilon));
     exp_avg[i] = rounded<S>(m, more_bits);
     exp_avg_sq[i] = rounded<S>(v, more_bits >> 16);
-    if (master != nullptr) {
+    if constexpr (with_master) {
       master[i] = next;
       weight[i] = static_cast<W>(next);
     } else {
@@ -86,7 +86,11 @@ void update_tensor(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& e
   S* v = exp_avg_sq.mutable_data_ptr<S>();
   float* p = master.defined() ? master.mutable_data_ptr<float>() : nullptr;
   at::parallel_for(0, weight.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
-    update_range(w, g, m, v, p, scale, coefficients, update.key, begin, end);
+    if (p != nullptr) {
+      update_range<true>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
+    } else {
+      update_range<false>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
+    }
   });
 }
 
