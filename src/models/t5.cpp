@@ -1,6 +1,6 @@
 // T5 (Raffel et al. 2019), v1.0 (relu, tied head), v1.1, FLAN-T5 and mT5 (gated gelu, separate head).
 // Held against transformers, models/t5/modeling_t5.py. Shapes: B batch, S source, T target, D d_model,
-// H num_heads, K d_kv.
+// H num_heads, K d_kv. It is over 400 lines because a model is one file, which reads like its paper.
 #include <cmath>
 
 #include <ATen/ATen.h>

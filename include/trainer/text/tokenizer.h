@@ -17,12 +17,12 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The ids of `text`; with add_special_tokens those that Hugging Face's default call gives (T5: ends in </s>).
-  // Throws DataError for text that is not valid UTF-8.
+  // The ids of `text`; with add_special_tokens those that Hugging Face's default call gives (T5: ends in
+  // </s>). Throws DataError for text that is not valid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
-  // The text of `ids`. Characters split across tokens are put together; bytes that form no character become U+FFFD.
-  // Ids outside the vocabulary throw DataError.
+  // The text of `ids`. Characters split across tokens are put together; bytes that form no character become
+  // U+FFFD. Ids outside the vocabulary throw DataError.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   // One more than the highest id the tokenizer can give.
@@ -36,9 +36,9 @@ class Tokenizer {
   virtual std::optional<int32_t> unk_id() const = 0;
 };
 
-// Of a model directory: tokenizer.json (byte-level BPE) or spiece.model (SentencePiece; T5). Names of the special
-// tokens come from tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the file and the
-// construct when something is missing, damaged or not supported; never guesses.
+// Of a model directory: tokenizer.json (byte-level BPE) or spiece.model (SentencePiece; T5). Names of the
+// special tokens come from tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the
+// file and the construct when something is missing, damaged or not supported; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace trainer
