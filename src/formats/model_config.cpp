@@ -114,6 +114,18 @@ int64_t config_int(const json& config, const std::string& key, int64_t fallback)
   return value == nullptr ? fallback : as_int(key, *value);
 }
 
+int64_t config_size(const json& config, const std::string& key) {
+  const int64_t size = config_int(config, key);
+  if (size < 1 || size > int64_t{1} << 31) {
+    throw FormatError(concat("config.json: ", key, ": ", size, " is no size; it must be at least 1"));
+  }
+  return size;
+}
+
+int64_t config_size(const json& config, const std::string& key, int64_t fallback) {
+  return find_value(config, key) == nullptr ? fallback : config_size(config, key);
+}
+
 double config_double(const json& config, const std::string& key, double fallback) {
   const json* value = find_value(config, key);
   if (value == nullptr) return fallback;

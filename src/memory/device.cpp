@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <malloc.h>
 #include <thread>
 
 #include <ATen/Context.h>
@@ -122,6 +123,8 @@ void reset_peak_memory(c10::Device device) {
 void empty_cache(c10::Device device) {
   if (device.is_cuda()) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
 }
+
+void keep_host_memory_small() { mallopt(M_MMAP_THRESHOLD, 1 << 20); }
 
 void set_num_threads(int64_t threads) {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());

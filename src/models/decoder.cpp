@@ -21,13 +21,13 @@ namespace {
 
 struct DecoderConfig {
   explicit DecoderConfig(const nlohmann::json& c)
-      : vocab_size(config_int(c, "vocab_size")),
-        hidden_size(config_int(c, "hidden_size")),
-        intermediate_size(config_int(c, "intermediate_size")),
-        num_layers(config_int(c, "num_hidden_layers")),
-        num_heads(config_int(c, "num_attention_heads")),
-        num_kv_heads(config_int(c, "num_key_value_heads", num_heads)),
-        head_dim(config_int(c, "head_dim", hidden_size / num_heads)),
+      : vocab_size(config_size(c, "vocab_size")),
+        hidden_size(config_size(c, "hidden_size")),
+        intermediate_size(config_size(c, "intermediate_size")),
+        num_layers(config_size(c, "num_hidden_layers")),
+        num_heads(config_size(c, "num_attention_heads")),
+        num_kv_heads(config_size(c, "num_key_value_heads", num_heads)),
+        head_dim(config_size(c, "head_dim", hidden_size / num_heads)),
         pad_id(config_int(c, "pad_token_id", 0)),
         epsilon(config_double(c, "rms_norm_eps", 1e-6)) {
     const std::string type = c.at("model_type");
@@ -49,6 +49,7 @@ struct DecoderConfig {
     const auto refuse = [](const std::string& what) {
       throw FormatError(concat("config.json: ", what, " is not supported for this model_type"));
     };
+    if (head_dim % 2 != 0) refuse("an odd head_dim");
     const std::string activation = config_string(c, "hidden_act", "silu");
     if (activation != "silu") refuse("hidden_act '" + activation + "' (only silu)");
     if (config_bool(c, "use_sliding_window", false)) refuse("use_sliding_window: true");
@@ -192,10 +193,10 @@ struct Body : Module {
 
 class Decoder : public Model {
  public:
-  explicit Decoder(const nlohmann::json& json)
+  Decoder(const nlohmann::json& json, bool separate_head)
       : Model(json), c_(json), body_(c_), rotary_(json, c_.head_dim) {
     add("model", body_);
-    if (!config_bool(json, "tie_word_embeddings", false)) {
+    if (separate_head || !config_bool(json, "tie_word_embeddings", false)) {
       add("lm_head", lm_head_.emplace(c_.hidden_size, c_.vocab_size, false));
     }
     assign_names();
@@ -281,8 +282,8 @@ std::unique_ptr<Generation> Decoder::generate(const at::Tensor& input_ids, const
 
 }  // namespace
 
-std::unique_ptr<Model> make_decoder(const nlohmann::json& config, bool /*separate_head: the flag decides*/) {
-  return std::make_unique<Decoder>(config);
+std::unique_ptr<Model> make_decoder(const nlohmann::json& config, bool separate_head) {
+  return std::make_unique<Decoder>(config, separate_head);
 }
 
 }  // namespace trainer

@@ -22,20 +22,22 @@ namespace {
 
 struct T5Config {
   explicit T5Config(const nlohmann::json& c)
-      : vocab_size(config_int(c, "vocab_size")),
-        d_model(config_int(c, "d_model")),
-        d_kv(config_int(c, "d_kv")),
-        d_ff(config_int(c, "d_ff")),
-        num_heads(config_int(c, "num_heads")),
-        encoder_layers(config_int(c, "num_layers")),
-        decoder_layers(config_int(c, "num_decoder_layers", encoder_layers)),
-        num_buckets(config_int(c, "relative_attention_num_buckets", 32)),
-        max_distance(config_int(c, "relative_attention_max_distance", 128)),
+      : vocab_size(config_size(c, "vocab_size")),
+        d_model(config_size(c, "d_model")),
+        d_kv(config_size(c, "d_kv")),
+        d_ff(config_size(c, "d_ff")),
+        num_heads(config_size(c, "num_heads")),
+        encoder_layers(config_size(c, "num_layers")),
+        decoder_layers(config_size(c, "num_decoder_layers", encoder_layers)),
+        num_buckets(config_size(c, "relative_attention_num_buckets", 32)),
+        max_distance(config_size(c, "relative_attention_max_distance", 128)),
         pad_id(config_int(c, "pad_token_id", 0)),
         decoder_start_id(config_int(c, "decoder_start_token_id", pad_id)),
         epsilon(config_double(c, "layer_norm_epsilon", 1e-6)),
         dropout(config_double(c, "dropout_rate", 0.1)),
-        scale_outputs(config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true))) {
+        // mT5 never scales, whatever its flags say
+        scale_outputs(c.at("model_type") == "t5" &&
+                      config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true))) {
     std::string activation = config_string(c, "feed_forward_proj", "relu");
     gated = activation.starts_with("gated-");
     if (gated) activation = activation.substr(6);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trainer/base/error.h"
@@ -33,28 +34,42 @@ std::string holder(int fd) {
 
 fs::path DirectoryLock::file_in(const fs::path& directory) { return directory / ".lock"; }
 
-DirectoryLock::DirectoryLock(const fs::path& directory)
-    : fd_(::open(file_in(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-  if (fd_ < 0) {
-    throw FormatError(concat("output_dir ", directory.string(), ": is not writable: ", std::strerror(errno),
-                             "; choose another output_dir"));
-  }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    const std::string by = holder(fd_);
-    ::close(fd_);
-    if (error == EWOULDBLOCK) {
-      throw FormatError(concat("output_dir ", directory.string(), ": is in use by ", by,
-                               "; wait for it to end, or choose another output_dir"));
-    }
-    throw FormatError(
-        concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
-  }
+DirectoryLock::DirectoryLock(const fs::path& directory) : file_(file_in(directory)) {
+  do {  // until it is the file that others see: one that ends removes it
+    if (fd_ >= 0) ::close(fd_);
+    open_and_lock(directory);
+  } while (!is_still_there());
   // Only for the message: without it (disk full) the lock holds all the same.
   const std::string text = concat("process ", ::getpid(), " on ", host_name(), "\n");
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) ::ftruncate(fd_, 0);
 }
 
-DirectoryLock::~DirectoryLock() { ::close(fd_); }
+void DirectoryLock::open_and_lock(const fs::path& directory) {
+  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    throw FormatError(concat("output_dir ", directory.string(), ": is not writable: ", std::strerror(errno),
+                             "; choose another output_dir"));
+  }
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  const std::string by = holder(fd_);
+  ::close(fd_);
+  if (error == EWOULDBLOCK) {
+    throw FormatError(concat("output_dir ", directory.string(), ": is in use by ", by,
+                             "; wait for it to end, or choose another output_dir"));
+  }
+  throw FormatError(concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
+}
+
+bool DirectoryLock::is_still_there() const {
+  struct stat ours {
+  }, there{};
+  return ::fstat(fd_, &ours) == 0 && ::stat(file_.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
+}
+
+DirectoryLock::~DirectoryLock() {
+  ::unlink(file_.c_str());
+  ::close(fd_);
+}
 
 }  // namespace trainer

@@ -1,4 +1,5 @@
-// The lock on an output directory: flock on DIRECTORY/.lock, which ends with the process that holds it.
+// The lock on an output directory: flock on DIRECTORY/.lock, which ends with the process that holds it. The
+// file is removed at the end; one that a killed process left behind holds nothing.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +18,11 @@ class DirectoryLock {
   static std::filesystem::path file_in(const std::filesystem::path& directory);
 
  private:
-  int fd_;
+  void open_and_lock(const std::filesystem::path& directory);
+  bool is_still_there() const;
+
+  std::filesystem::path file_;
+  int fd_ = -1;
 };
 
 }  // namespace trainer

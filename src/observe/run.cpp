@@ -1,6 +1,8 @@
 #include "trainer/observe/run.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -16,13 +18,20 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-void make_directory(const fs::path& directory) {
+// Makes it and what lies above it; returns what was made, the lowest first.
+std::vector<fs::path> make_directory(const fs::path& directory) {
+  std::vector<fs::path> made;
   std::error_code error;
+  for (fs::path path = fs::absolute(directory).lexically_normal();
+       !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path()) {
+    if (path.has_filename()) made.push_back(path);
+  }
   fs::create_directories(directory, error);
   if (error || !fs::is_directory(directory)) {
     throw FormatError(concat("output_dir ", directory.string(), ": cannot be created: ",
                              error ? error.message() : "it is a file", "; choose another output_dir"));
   }
+  return made;
 }
 
 // Whether `path` is `directory` or lies below it.
@@ -59,15 +68,22 @@ void start_log(const fs::path& path) {
 }  // namespace
 
 struct Run::State {
-  State(const Config& config, const fs::path& directory, std::unique_ptr<DirectoryLock> lock)
-      : directory(directory),
-        lock(std::move(lock)),
-        metrics(directory / "metrics.jsonl"),
-        console(console_options(config.training.logging_steps)) {}
+  explicit State(const Config& given)
+      : config(given), directory(given.output_dir), console(console_options(given.training.logging_steps)) {}
 
+  // A run that never began leaves nothing behind.
+  ~State() {
+    lock.reset();
+    if (metrics) return;
+    std::error_code ignored;
+    for (const fs::path& made : made_directories) fs::remove(made, ignored);  // only where it is empty
+  }
+
+  Config config;
   fs::path directory;
+  std::vector<fs::path> made_directories;
   std::unique_ptr<DirectoryLock> lock;
-  JsonlSink metrics;
+  std::optional<JsonlSink> metrics;
   Console console;
 };
 
@@ -76,23 +92,27 @@ Run::Run(Run&&) noexcept = default;
 Run::~Run() = default;
 
 Run Run::open(const Config& config) {
-  const fs::path directory = config.output_dir;
-  make_directory(directory);
+  auto state = std::make_unique<State>(config);
+  const fs::path& directory = state->directory;
+  state->made_directories = make_directory(directory);
   protect_inputs(config, directory);
   auto results = find_results(directory);
   // A directory of results that are to stay gets no lock file; if it has one, its run may still be going.
   const bool is_refused = results && !config.overwrite_output_dir;
   if (is_refused && !fs::exists(DirectoryLock::file_in(directory))) refuse_results(directory, *results);
-  auto lock = std::make_unique<DirectoryLock>(directory);
+  state->lock = std::make_unique<DirectoryLock>(directory);
   results = find_results(directory);
   if (results && !config.overwrite_output_dir) refuse_results(directory, *results);
-  if (results) remove_results(directory);
-  remove_false_start(directory);
-
-  write_atomically(directory / "config.yaml", [&](std::ostream& out) { write_yaml(config, out); });
-  auto state = std::make_unique<State>(config, directory, std::move(lock));
-  start_log(directory / "log.txt");
   return Run(std::move(state));
+}
+
+void Run::begin() {
+  const fs::path& directory = state_->directory;
+  if (find_results(directory)) remove_results(directory);
+  remove_false_start(directory);
+  write_atomically(directory / "config.yaml", [&](std::ostream& out) { write_yaml(state_->config, out); });
+  state_->metrics.emplace(directory / "metrics.jsonl");
+  start_log(directory / "log.txt");
 }
 
 const fs::path& Run::directory() const { return state_->directory; }
@@ -100,7 +120,7 @@ const fs::path& Run::directory() const { return state_->directory; }
 Console& Run::console() { return state_->console; }
 
 void Run::write(const MetricRow& row) {
-  state_->metrics.write(row);
+  if (state_->metrics) state_->metrics->write(row);
   state_->console.write(row);
 }
 

@@ -113,6 +113,39 @@ TEST(LoadModel, AHeadEqualToTheEmbeddingIsTiedAndADifferentOneIsNot) {
   EXPECT_NE(Golden("t5_v1_1").model->tied_names().back(), "lm_head.weight");
 }
 
+TEST(LoadModel, ADecodersStoredHeadCountsWhereItDiffersAlthoughTheConfigTiesIt) {
+  Copy copy("qwen2");
+  copy.weights.tensors["lm_head.weight"] = copy.weights.tensors.at("model.embed_tokens.weight");
+  copy.write_weights();
+  EXPECT_EQ(load_model(copy.directory.path(), {})->tied_names().back(), "lm_head.weight");
+  copy.weights = read_safetensors(copy.path("model.safetensors"));
+  copy.weights.tensors.at("lm_head.weight").data[0] ^= std::byte{1};
+  copy.write_weights();
+  EXPECT_NE(load_model(copy.directory.path(), {})->tied_names().back(), "lm_head.weight");
+}
+
+TEST(LoadModel, SizesThatAreNoneAreRefused) {
+  Copy copy("qwen2");
+  copy.change_config([](nlohmann::json& config) { config["num_attention_heads"] = 0; });
+  EXPECT_TRUE(contains(copy.error(), "num_attention_heads")) << copy.error();
+}
+
+TEST(LoadModel, Mt5NeverScalesItsOutput) {
+  Copy t5("t5_v1_0"), mt5("t5_v1_0");
+  mt5.change_config([](nlohmann::json& config) {
+    config["model_type"] = "mt5";
+    config.erase("scale_decoder_outputs");
+    config["tie_word_embeddings"] = true;
+  });
+  const Golden golden("t5_v1_0");
+  const auto states = [&](const Copy& copy) {
+    at::NoGradGuard no_grad;
+    return load_model(copy.directory.path(), {})->supervised_states(golden.whole(), ForwardContext{});
+  };
+  const double scale = std::pow(golden.model->config().at("d_model").get<double>(), -0.5);
+  EXPECT_LE(relative_error(states(mt5) * scale, states(t5)), 1e-6);
+}
+
 class Lora : public ::testing::Test {
  protected:
   std::string error(const LoraConfig& config, const std::string& golden = "qwen2") {

@@ -30,7 +30,12 @@ Config config_for(const fs::path& directory) {
 }
 
 // In a test's body the name Run means GoogleTest's own.
-Run open_run(const Config& config) { return Run::open(config); }
+Run open_run(const Config& config) {
+  Run run = Run::open(config);
+  run.begin();
+  return run;
+}
+Run open_only(const Config& config) { return Run::open(config); }
 
 std::string open_error(const Config& config) {
   const std::string message = error_message<FormatError>([&] { open_run(config); });
@@ -161,6 +166,25 @@ TEST(Run, a_run_that_failed_before_its_first_step_does_not_block_the_next) {
   EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
   EXPECT_TRUE(contains(read_file(directory / "log.txt"), "the first try"));
   EXPECT_FALSE(fs::exists(directory / "model.safetensors.tmp"));
+}
+
+TEST(Run, one_that_ends_before_it_begins_leaves_everything_as_it_was) {
+  TemporaryDirectory directory;
+  open_only(config_for(directory / "new/deeper"));
+  EXPECT_FALSE(fs::exists(directory / "new"));
+  touch(directory / "old/model.safetensors");
+  touch(directory / "old/metrics.jsonl");
+  const auto before = snapshot(directory.path());
+  Config config = config_for(directory / "old");
+  config.overwrite_output_dir = true;
+  open_only(config);
+  EXPECT_EQ(snapshot(directory.path()), before);
+}
+
+TEST(Run, its_lock_is_gone_when_it_has_ended) {
+  TemporaryDirectory directory;
+  open_run(config_for(directory.path()));
+  EXPECT_FALSE(fs::exists(directory / ".lock"));
 }
 
 TEST(Run, overwriting_removes_results_and_nothing_else) {

@@ -27,6 +27,9 @@ void write_model_config(const std::filesystem::path& from, const std::filesystem
 int64_t config_int(const nlohmann::json& config, const std::string& key);
 int64_t config_int(const nlohmann::json& config, const std::string& key,
                    int64_t fallback);  // null counts as absent
+// The same for sizes and counts: at least 1, and no more than a size can be (2^31).
+int64_t config_size(const nlohmann::json& config, const std::string& key);
+int64_t config_size(const nlohmann::json& config, const std::string& key, int64_t fallback);
 double config_double(const nlohmann::json& config, const std::string& key, double fallback);
 bool config_bool(const nlohmann::json& config, const std::string& key, bool fallback);
 std::string config_string(const nlohmann::json& config, const std::string& key, const std::string& fallback);

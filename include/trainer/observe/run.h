@@ -12,12 +12,16 @@ namespace trainer {
 
 class Run : public MetricSink {
  public:
-  // Creates config.output_dir, locks it (a dead process holds no lock), refuses one with another run's
-  // results (a training step in metrics.jsonl, weights, a checkpoint) unless config.overwrite_output_dir, in
-  // which case they are removed; writes config.yaml and starts log.txt and metrics.jsonl. Throws FormatError:
-  // in use (by which process), holds results, not writable, holds the model or adapter that the run starts
-  // from; then nothing in it was changed.
+  // Makes config.output_dir and locks it (a dead process holds no lock); refuses one with another run's
+  // results (a training step in metrics.jsonl, weights, a checkpoint) unless config.overwrite_output_dir.
+  // Throws FormatError: in use (by which process), holds results, not writable, holds the model or adapter
+  // that the run starts from. A run that ends before begin() leaves the directory as it was.
   static Run open(const Config& config);
+
+  // To be called when nothing more can be wrong with model and data: removes an earlier run's results, writes
+  // config.yaml, starts log.txt and metrics.jsonl. Throws FormatError when they cannot be written.
+  void begin();
+
   Run(Run&&) noexcept;
   ~Run() override;
 

@@ -16,6 +16,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "cli/core/choose_dtype.h"
+#include "cli/core/with_clear_errors.h"
 
 namespace trainer {
 namespace {
@@ -122,11 +123,7 @@ void answer_rows(const Answerer& answerer, const GenerateOptions& options, std::
   }
 }
 
-}  // namespace
-}  // namespace trainer
-
-extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
-  using namespace trainer;
+void run_generation(const GenerateOptions& options) {
   std::ofstream file;
   if (!options.output_file.empty()) {
     file.open(options.output_file);
@@ -137,4 +134,11 @@ extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
   for (const std::string& prompt : options.prompts) out << answerer.answer({prompt})[0] << std::endl;
   if (!options.input_file.empty()) answer_rows(answerer, options, out);
   if (!out) throw FormatError("the answers could not be written");
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
+  trainer::with_clear_errors([&] { trainer::run_generation(options); });
 }

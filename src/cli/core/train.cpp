@@ -1,5 +1,6 @@
 // trainer train: the story of a run.
 #include <chrono>
+#include <cmath>
 #include <future>
 
 #include "trainer/base/error.h"
@@ -20,6 +21,7 @@
 
 #include "cli/core/choose_dtype.h"
 #include "cli/core/start_block.h"
+#include "cli/core/with_clear_errors.h"
 
 namespace trainer {
 namespace {
@@ -93,7 +95,8 @@ class Loop {
       position_.step++;
       position_.samples_seen += samples;
       position_.epoch = epoch_of(position_.samples_seen, train_.size());
-      if (!moved_ && result.learning_rate > 0) {
+      check_numbers(result);
+      if (!moved_ && result.learning_rate > 0 && result.grad_norm > 0) {
         log::info(check_->after_update(result.learning_rate));
         check_.reset();
         moved_ = true;
@@ -112,6 +115,16 @@ class Loop {
   }
 
  private:
+  // A run does not go on, nor save, with weights that NaN has reached.
+  void check_numbers(const StepResult& result) const {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+    throw NumericsError(
+        concat("step ", position_.step, ": loss ", result.loss, ", gradient norm ", result.grad_norm,
+               "; nothing was saved after it. Lower optimizer.learning_rate, add optimizer.warmup_steps, "
+               "or use model.dtype=fp32. Checkpoints of earlier steps, if any, are in ",
+               run_.directory().string()));
+  }
+
   // Read and tokenised while the step before it computes.
   std::future<EffectiveBatch> load(int64_t samples_seen) {
     return std::async(std::launch::async,
@@ -154,11 +167,8 @@ class Loop {
   Position position_;
 };
 
-}  // namespace
-}  // namespace trainer
-
-extern "C" void trainer_core_train(const trainer::Config& config) {
-  using namespace trainer;
+void run_training(const Config& config) {
+  keep_host_memory_small();
   Run run = Run::open(config);
   set_num_threads(config.training.num_threads);
   const at::Device device = choose_device(config.device);
@@ -173,8 +183,16 @@ extern "C" void trainer_core_train(const trainer::Config& config) {
   const RunLength length = run_length(config, train.size());
 
   Trainer trainer(config, *prepared.model, device, length.total_steps);
+  run.begin();
   show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
              length, device);
   Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, length, device).go();
   log::info(concat("done: ", run.directory().string()));
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_train(const trainer::Config& config) {
+  trainer::with_clear_errors([&] { trainer::run_training(config); });
 }
