@@ -66,7 +66,13 @@ Section model_section() {
            "tokenizer's files. Nothing is downloaded.")
            .path(),
        key(&M::dtype, "dtype",
-           "Type of the weights in memory. auto: bf16 where the device computes in it, else fp32.")});
+           "Type of the weights in memory. auto: bf16 where the device computes in it, else fp32.")
+           .refuses("fp16",
+                    "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
+           .refuses("float16",
+                    "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
+           .refuses("bfloat16", "is called bf16 here")
+           .refuses("float32", "is called fp32 here")});
 }
 
 Section lora_section() {

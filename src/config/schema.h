@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ struct Key {
   std::string unit;
   bool is_path = false;  // a leading ~ is the home directory
   std::string pattern, pattern_in_words;
+  std::map<std::string, std::string> refused;  // a value that users try, and why it is none
 
   std::string full_name() const { return section.empty() ? name : section + "." + name; }
 
@@ -62,6 +64,10 @@ struct Key {
   }
   Key path() && {
     is_path = true;
+    return std::move(*this);
+  }
+  Key refuses(const std::string& value, const std::string& reason) && {
+    refused[value] = reason;
     return std::move(*this);
   }
   Key one_of(std::vector<std::string> names) && {

@@ -70,6 +70,9 @@ std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
       return std::nullopt;
     }
   }
+  if (const auto found = key.refused.find(text); found != key.refused.end()) {
+    return concat(text, " ", found->second);
+  }
   const std::string near = text.empty() ? "" : closest(text, key.choices);
   return concat("expected ", expected_value(key), ", found ", describe(node),
                 near.empty() ? "" : concat("; did you mean ", near, "?"));

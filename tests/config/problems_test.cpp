@@ -121,7 +121,8 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
   EXPECT_TRUE(
       contains(message("training: 3\n"), "training: is a section: expected keys inside it, found '3'"));
   EXPECT_TRUE(contains(message("device: cuda:x\n"), "expected auto, cpu, cuda or cuda:N, found 'cuda:x'"));
-  EXPECT_TRUE(contains(message("model: {dtype: fp16}\n"), "expected one of auto, bf16, fp32, found 'fp16'"));
+  EXPECT_TRUE(contains(message("model: {dtype: fp8}\n"), "expected one of auto, bf16, fp32, found 'fp8'"));
+  EXPECT_TRUE(contains(message("model: {dtype: fp16}\n"), "fp16 gives NaN on T5"));
   EXPECT_TRUE(contains(message("optimizer: {lr_scheduler_type: cosin}\n"), "did you mean cosine?"));
 }
 
