@@ -216,4 +216,13 @@ void write_adapter_config(const fs::path& directory, const AdapterConfig& config
   write_json(directory / kConfigFile, file);
 }
 
+std::filesystem::path base_directory(const std::filesystem::path& directory) {
+  if (!is_adapter_directory(directory)) return directory;
+  const std::filesystem::path base = read_adapter_config(directory).base_model_name_or_path;
+  if (std::filesystem::exists(base)) return base;
+  if (std::filesystem::exists(directory / base)) return directory / base;
+  throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
+                           base.string(), "' is no directory here; edit it to where the base model is"));
+}
+
 }  // namespace trainer

@@ -136,15 +136,6 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
   return tensors;
 }
 
-std::filesystem::path base_directory(const std::filesystem::path& directory) {
-  if (!is_adapter_directory(directory)) return directory;
-  const std::filesystem::path base = read_adapter_config(directory).base_model_name_or_path;
-  if (std::filesystem::exists(base)) return base;
-  if (std::filesystem::exists(directory / base)) return directory / base;
-  throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                           base.string(), "' is no directory here; edit it to where the base model is"));
-}
-
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
                                              const LoadOptions& options, LoadReport* report) {
   std::unique_ptr<Model> model = load_model(base_directory(directory), options, report);

@@ -1,5 +1,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/peft.h"
 
 #include "text/bpe_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
@@ -22,6 +23,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
                              ": has vocab.json and merges.txt, but no tokenizer.json; make it ",
                              "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
   }
+  if (const auto base = base_directory(directory); base != directory) return load_tokenizer(base);
   throw FormatError(
       concat(directory.string(),
              ": has no tokenizer: neither tokenizer.json nor spiece.model; copy the tokenizer files ",

@@ -1,12 +1,15 @@
 // What the callers of a tokenizer rely on beyond the ids themselves.
 #include "trainer/text/tokenizer.h"
 
+#include <fstream>
 #include <functional>
 
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "support/temporary_directory.h"
 
 namespace trainer {
 namespace {
@@ -22,6 +25,13 @@ std::string message_of(const std::function<void()>& action) {
     return error.what();
   }
   return "no DataError";
+}
+
+TEST(Tokenizer, AnAdapterWithoutOneUsesThatOfItsBaseModel) {
+  const testing::TemporaryDirectory adapter;
+  std::ofstream(adapter / "adapter_config.json")
+      << R"({"peft_type": "LORA", "base_model_name_or_path": ")" << golden("qwen").string() << R"("})";
+  EXPECT_EQ(load_tokenizer(adapter.path())->vocab_size(), load_tokenizer(golden("qwen"))->vocab_size());
 }
 
 TEST(Tokenizer, SpecialTokensHaveTheirRoles) {

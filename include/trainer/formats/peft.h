@@ -33,6 +33,10 @@ bool is_adapter_directory(const std::filesystem::path& directory);
 AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 void write_adapter_config(const std::filesystem::path& directory, const AdapterConfig& config);
 
+// The directory itself, or the base model of an adapter directory (a relative path is also tried from there).
+// Throws FormatError when the base is not there.
+std::filesystem::path base_directory(const std::filesystem::path& directory);
+
 // The adapter's tensors with PEFT's prefix "base_model.model." taken off: "encoder....q.lora_A.weight",
 // "lm_head.weight" (modules_to_save).
 SafetensorsFile read_adapter_weights(const std::filesystem::path& directory);

@@ -24,10 +24,6 @@ AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, 
 // The trained tensors under the names of an adapter file.
 std::map<std::string, at::Tensor> adapter_tensors(Model& model);
 
-// The directory itself, or the base model of an adapter directory (a relative path is also tried from there).
-// Throws FormatError when the base is not there.
-std::filesystem::path base_directory(const std::filesystem::path& directory);
-
 // A model from a model directory or an adapter directory (then: its base with the adapter on it; frozen). A
 // base path that is relative is tried from the adapter's directory, too.
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,

@@ -36,9 +36,10 @@ class Tokenizer {
   virtual std::optional<int32_t> unk_id() const = 0;
 };
 
-// Of a model directory: tokenizer.json (byte-level BPE) or spiece.model (SentencePiece; T5). Names of the
-// special tokens come from tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the
-// file and the construct when something is missing, damaged or not supported; never guesses.
+// Of a model directory, or an adapter directory (its own files, else those of its base model): tokenizer.json
+// (byte-level BPE) or spiece.model (SentencePiece; T5). Names of the special tokens come from
+// tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the file and the construct
+// when something is missing, damaged or not supported; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -72,7 +72,7 @@ class Answerer {
     const at::ScalarType dtype = choose_dtype(model_config(options), device_);
     model_ = load_model_or_adapter(options.model, {device_, dtype, /*train_all=*/false});
     const std::filesystem::path base = base_directory(options.model);
-    tokenizer_ = has_tokenizer(options.model) ? load_tokenizer(options.model) : load_tokenizer(base);
+    tokenizer_ = load_tokenizer(options.model);
     greedy_.max_new_tokens = options.max_new_tokens;
     greedy_.eos_ids = eos_token_ids(base);
     if (const auto eos = tokenizer_->eos_id()) greedy_.eos_ids.push_back(*eos);
@@ -95,11 +95,6 @@ class Answerer {
   }
 
  private:
-  static bool has_tokenizer(const std::filesystem::path& directory) {
-    return std::filesystem::exists(directory / "tokenizer.json") ||
-           std::filesystem::exists(directory / "spiece.model");
-  }
-
   const GenerateOptions& options_;
   at::Device device_;
   std::unique_ptr<Model> model_;
