@@ -21,6 +21,10 @@ void set_environment(int64_t num_threads) {
   // Waiting threads sleep: spinning ones take the processor from the threads that read the data.
   set_default("OMP_WAIT_POLICY", "PASSIVE");
   if (num_threads > 0) set_default("OMP_NUM_THREADS", std::to_string(num_threads));
+  // oneDNN and LibTorch's layer above it keep compiled kernels by shape, 1024 each: with samples of many
+  // lengths that is 400 MB and more. 256 hold the shapes of a few steps.
+  set_default("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256");
+  set_default("LRU_CACHE_CAPACITY", "256");
   // Reserved GPU memory grows in place and does not fragment. LibTorch before 2.9 reads the first name, later
   // ones the second.
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr) {
