@@ -73,6 +73,12 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
     }
   }
   if (!problems.empty()) {
+    constexpr size_t kShown = 1000;  // more is no list for a person
+    if (problems.size() > kShown) {
+      const size_t more = problems.size() - kShown;
+      problems.resize(kShown);
+      problems.push_back(concat("and ", more, " more"));
+    }
     throw FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
                              architecture.model_type, "):\n  ", join(problems, "\n  "),
                              "\nUse the config.json that was saved with these weights."));
@@ -101,6 +107,24 @@ at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device devi
   return out;
 }
 
+const Architecture& architecture_of(const nlohmann::json& config, const std::filesystem::path& directory) {
+  try {
+    return find_architecture(config.at("model_type"));
+  } catch (const FormatError& error) {
+    throw FormatError(concat((directory / "").string(), error.what()));
+  }
+}
+
+// The tree of shapes; what config.json asks that is not supported is an error with its path.
+std::unique_ptr<Model> build(const Architecture& architecture, const nlohmann::json& config,
+                             const ModelWeights& weights, const std::filesystem::path& directory) {
+  try {
+    return architecture.make(config, has_separate_head(config, weights, architecture.embedding));
+  } catch (const FormatError& error) {
+    throw FormatError(concat((directory / "").string(), error.what()));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const LoadOptions& options,
@@ -109,10 +133,9 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   LoadReport local;
   LoadReport& seen = report != nullptr ? *report : local;
   const nlohmann::json config = read_model_config(directory);
-  const Architecture& architecture = find_architecture(config.at("model_type"));
+  const Architecture& architecture = architecture_of(config, directory);
   const ModelWeights weights = read_model_weights(directory);
-  std::unique_ptr<Model> model =
-      architecture.make(config, has_separate_head(config, weights, architecture.embedding));
+  std::unique_ptr<Model> model = build(architecture, config, weights, directory);
   model->set_dtype(options.dtype);
   check_tensors(*model, weights, architecture, directory, seen.ignored);
 

@@ -108,6 +108,16 @@ void load_values(Model& model, const std::filesystem::path& directory, at::Devic
   }
 }
 
+// Targets that do not fit are the configuration's fault, or that of the adapter's file.
+std::vector<NamedLinear> targets_of(Model& model, const AdapterConfig& adapter, const LoraConfig& config) {
+  if (config.adapter.empty()) return find_targets(model, adapter.target_modules);
+  try {
+    return find_targets(model, adapter.target_modules);
+  } catch (const ConfigError& error) {
+    throw FormatError(concat(config.adapter, "/adapter_config.json: ", error.what()));
+  }
+}
+
 }  // namespace
 
 AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, at::Device device) {
@@ -117,7 +127,7 @@ AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, 
                             config.adapter.empty() ? config.lora_dropout : adapter.lora_dropout};
   model.for_each_parameter(
       [](const std::string&, Parameter& parameter) { parameter.value.set_requires_grad(false); });
-  for (const NamedLinear& target : find_targets(model, adapter.target_modules)) {
+  for (const NamedLinear& target : targets_of(model, adapter, config)) {
     target.linear->add_lora(options);
     Linear::Lora& lora = *target.linear->lora;
     train(lora.a.weight, initial_a(lora.a.weight.shape, target.name, seed), device);

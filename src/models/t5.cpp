@@ -352,6 +352,7 @@ class T5 : public Model {
     if (!lm_head_) names.push_back("lm_head.weight");
     return names;
   }
+  bool has_dropout() const override { return true; }
   double dropout() const override { return c_.dropout; }
   void set_dropout(double p) override { c_.dropout = p; }
 

@@ -45,8 +45,8 @@ int64_t save_whole(Model& model, const fs::path& base, const fs::path& directory
     sources[name] = source_of(parameter.value);
     bytes += static_cast<int64_t>(parameter.value.nbytes());
   });
-  write_model_config(base, directory, file_dtype(model.dtype()));
   write_model_weights(directory, sources);
+  write_model_config(base, directory, file_dtype(model.dtype()));
   return bytes;
 }
 
@@ -76,8 +76,11 @@ int64_t Artefacts::save(Model& model, const fs::path& directory) const {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw FormatError(concat(directory.string(), ": cannot be made: ", error.message()));
+  // The weights first: where they do not fit on the disk, no half of a model directory is left.
+  const int64_t bytes =
+      adapter ? save_adapter(model, *adapter, directory) : save_whole(model, base, directory);
   copy_companion_files(base, directory);
-  return adapter ? save_adapter(model, *adapter, directory) : save_whole(model, base, directory);
+  return bytes;
 }
 
 fs::path Artefacts::save_checkpoint(Model& model, const fs::path& output_dir, int64_t step,

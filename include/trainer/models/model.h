@@ -54,6 +54,7 @@ class Model : public Module {
   // its aliases.
   virtual std::vector<std::string> tied_names() const = 0;
   // The model's own dropout rate, and another one in its place.
+  virtual bool has_dropout() const { return false; }
   virtual double dropout() const { return 0.0; }
   virtual void set_dropout(double) {}
 

@@ -36,6 +36,18 @@ struct Prepared {
   Artefacts artefacts;
 };
 
+// An adapter that is continued has its own shape.
+void warn_of_unused_keys(const Config& config) {
+  if (config.lora->adapter.empty()) return;
+  for (const char* key : {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules",
+                          "lora.use_rslora", "lora.modules_to_save"}) {
+    if (config.origins.contains(key)) {
+      log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
+                          "/adapter_config.json"));
+    }
+  }
+}
+
 Prepared prepare_model(const Config& config, at::Device device) {
   if (is_adapter_directory(config.model.path)) {
     throw ConfigError(concat("model.path: ", config.model.path,
@@ -49,9 +61,14 @@ Prepared prepare_model(const Config& config, at::Device device) {
   log::info(report.line());
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");
+  if (config.training.dropout.value_or(0.0) > 0 && !out.model->has_dropout()) {
+    throw ConfigError(concat("training.dropout: models of type ", out.model->model_type(),
+                             " have no dropout of their own; use lora.lora_dropout, or leave it out"));
+  }
   if (config.training.dropout) out.model->set_dropout(*config.training.dropout);
   out.artefacts.base = config.model.path;
   if (config.lora) {
+    warn_of_unused_keys(config);
     out.artefacts.adapter = apply_lora(*out.model, *config.lora, static_cast<uint64_t>(config.seed), device);
     out.artefacts.adapter->base_model_name_or_path =
         std::filesystem::absolute(config.model.path).lexically_normal();
