@@ -49,8 +49,8 @@ void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_
                              parameter.decay ? config_.weight_decay : 0.0,
                              steps_,
                              derive(derive(seed_, static_cast<uint64_t>(steps_)), parameter.name)};
-    at::Tensor weight = parameter.value.detach();
-    adamw_update(weight, gradient, states_[i].exp_avg, states_[i].exp_avg_sq, states_[i].master, scale,
+    const State& state = states_[i];
+    adamw_update({parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, scale,
                  update);
   }
 }

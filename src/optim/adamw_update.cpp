@@ -77,15 +77,14 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
 }
 
 template <class W, class G, class S>
-void update_tensor(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& exp_avg,
-                   at::Tensor& exp_avg_sq, at::Tensor& master, float scale, const AdamwUpdate& update) {
+void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update) {
   const Coefficients coefficients(update);
-  W* w = weight.mutable_data_ptr<W>();
-  const G* g = gradient.const_data_ptr<G>();
-  S* m = exp_avg.mutable_data_ptr<S>();
-  S* v = exp_avg_sq.mutable_data_ptr<S>();
-  float* p = master.defined() ? master.mutable_data_ptr<float>() : nullptr;
-  at::parallel_for(0, weight.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  W* w = t.weight.mutable_data_ptr<W>();
+  const G* g = t.gradient.const_data_ptr<G>();
+  S* m = t.exp_avg.mutable_data_ptr<S>();
+  S* v = t.exp_avg_sq.mutable_data_ptr<S>();
+  float* p = t.master.defined() ? t.master.mutable_data_ptr<float>() : nullptr;
+  at::parallel_for(0, t.weight.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
     if (p != nullptr) {
       update_range<true>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     } else {
@@ -94,83 +93,92 @@ void update_tensor(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& e
   });
 }
 
-void update_cpu(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
-                at::Tensor& master, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
-  const at::Tensor g = gradient.contiguous();
+void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
+  AdamwTensors t = tensors;
+  t.gradient = tensors.gradient.contiguous();
   const float scale = gradient_scale.item<float>();
-  const auto with = [&]<class W, class G, class S>() {
-    update_tensor<W, G, S>(weight, g, exp_avg, exp_avg_sq, master, scale, update);
-  };
-  const auto state = [&]<class W, class G>() {
-    if (exp_avg.scalar_type() == at::kFloat) {
-      with.template operator()<W, G, float>();
+  const auto with = [&]<class W, class G>() {
+    if (t.exp_avg.scalar_type() == at::kFloat) {
+      update_tensor<W, G, float>(t, scale, update);
     } else {
-      with.template operator()<W, G, at::BFloat16>();
+      update_tensor<W, G, at::BFloat16>(t, scale, update);
     }
   };
-  const auto grad = [&]<class W>() {
-    if (g.scalar_type() == at::kFloat) {
-      state.template operator()<W, float>();
-    } else {
-      state.template operator()<W, at::BFloat16>();
-    }
-  };
-  if (weight.scalar_type() == at::kFloat) {
-    grad.template operator()<float>();
+  const bool fp32_weight = t.weight.scalar_type() == at::kFloat,
+             fp32_gradient = t.gradient.scalar_type() == at::kFloat;
+  if (fp32_weight && fp32_gradient) {
+    with.operator()<float, float>();
+  } else if (fp32_weight) {
+    with.operator()<float, at::BFloat16>();
+  } else if (fp32_gradient) {
+    with.operator()<at::BFloat16, float>();
   } else {
-    grad.template operator()<at::BFloat16>();
+    with.operator()<at::BFloat16, at::BFloat16>();
   }
 }
 
-// Stochastic rounding with tensors: to.copy_(value) where `to` is bf16.
-void write_rounded(at::Tensor& to, const at::Tensor& value, uint64_t key) {
+// random_bits of elements first .. first + count - 1, as int64.
+at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::TensorOptions options) {
+  constexpr int64_t low32 = 0xffffffff;
+  at::Tensor h = at::arange(first, first + count, options.dtype(at::kLong)).bitwise_and_(at::Scalar(low32));
+  h.mul_(int64_t{0x9e3779b1}).add_(static_cast<int64_t>(key & low32)).bitwise_and_(at::Scalar(low32));
+  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
+  h.mul_(int64_t{0x7feb352d}).bitwise_and_(at::Scalar(low32));
+  h.bitwise_xor_(at::Scalar(static_cast<int64_t>(key >> 32)));
+  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
+  h.mul_(int64_t{0x846ca68b}).bitwise_and_(at::Scalar(low32));
+  return h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
+}
+
+// rounded<> on tensors; `bits`: 16 random ones of each element.
+void write_rounded(at::Tensor to, const at::Tensor& value, const at::Tensor& bits) {
   if (to.scalar_type() == at::kFloat) {
     to.copy_(value);
     return;
   }
-  constexpr int64_t low32 = 0xffffffff;
-  at::Tensor h = at::arange(value.numel(), value.options().dtype(at::kLong)).mul_(int64_t{0x9e3779b1});
-  h.add_(static_cast<int64_t>(key & low32)).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  h.mul_(int64_t{0x7feb352d})
-      .bitwise_and_(at::Scalar(low32))
-      .bitwise_xor_(at::Scalar(static_cast<int64_t>(key >> 32)));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
-  h.mul_(int64_t{0x846ca68b}).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16))).bitwise_and_(at::Scalar(0xffff));
-  const at::Tensor cut =
-      value.contiguous().view(at::kInt).view({-1}).add(h.to(at::kInt)).bitwise_and_(at::Scalar(~0xffff));
-  to.copy_(at::where(value.isfinite(), cut.view(at::kFloat).view(value.sizes()), value));
+  const at::Tensor sum = value.view(at::kInt).add(bits.to(at::kInt)).bitwise_and_(at::Scalar(~0xffff));
+  to.copy_(at::where(value.isfinite(), sum.view(at::kFloat), value));
 }
 
-// For devices without a kernel of ours: the same arithmetic with LibTorch's operators, nothing read on the
-// host.
-void update_composite(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& exp_avg,
-                      at::Tensor& exp_avg_sq, at::Tensor& master, const at::Tensor& gradient_scale,
-                      const AdamwUpdate& update) {
-  const Coefficients c(update);
-  const at::Tensor g = gradient.to(at::kFloat) * gradient_scale;
-  const at::Tensor m = at::lerp(exp_avg.to(at::kFloat), g, c.one_minus_beta1);
-  const at::Tensor v = exp_avg_sq.to(at::kFloat).mul(c.beta2).addcmul_(g, g, c.one_minus_beta2);
-  const at::Tensor denominator = v.sqrt().div_(c.root_correction).add_(c.epsilon);
-  at::Tensor next =
-      (master.defined() ? master : weight.to(at::kFloat)).mul(c.keep).addcdiv_(m, denominator, -c.step_size);
-  write_rounded(exp_avg, m, derive(update.key, 1));
-  write_rounded(exp_avg_sq, v, derive(update.key, 2));
-  if (master.defined()) {
-    master.copy_(next);
-    weight.copy_(next);
+// update_range with LibTorch's operators on elements first .. first + count - 1 of flat tensors.
+void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const Coefficients& c,
+                  uint64_t key, int64_t first, int64_t count) {
+  const auto piece = [&](const at::Tensor& tensor) { return tensor.view({-1}).narrow(0, first, count); };
+  const at::Tensor g = piece(t.gradient).to(at::kFloat) * gradient_scale;
+  const at::Tensor m = at::lerp(piece(t.exp_avg).to(at::kFloat), g, c.one_minus_beta1);
+  const at::Tensor v = piece(t.exp_avg_sq).to(at::kFloat).mul(c.beta2).addcmul_(g, g, c.one_minus_beta2);
+  const at::Tensor w = t.master.defined() ? piece(t.master) : piece(t.weight).to(at::kFloat);
+  const at::Tensor next =
+      w.mul(c.keep).addcdiv_(m, v.sqrt().div_(c.root_correction).add_(c.epsilon), -c.step_size);
+  const at::Tensor bits = random_bits_tensor(std::rotl(key, 32), first, count, g.options());
+  write_rounded(piece(t.exp_avg), m, bits.bitwise_and(at::Scalar(0xffff)));
+  write_rounded(piece(t.exp_avg_sq), v, at::bitwise_right_shift(bits, at::Scalar(16)));
+  if (t.master.defined()) {
+    piece(t.master).copy_(next);
+    piece(t.weight).copy_(next);
   } else {
-    write_rounded(weight, next, update.key);
+    const at::Tensor weight_bits = random_bits_tensor(key, first, count, g.options());
+    write_rounded(piece(t.weight), next, weight_bits.bitwise_and_(at::Scalar(0xffff)));
   }
 }
 
 }  // namespace
 
-void adamw_update(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
-                  at::Tensor& master, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
-  const auto run = weight.is_cpu() ? update_cpu : update_composite;
-  run(weight, gradient, exp_avg, exp_avg_sq, master, gradient_scale, update);
+// In pieces, so that what it needs beside the tensors stays at some 400 MB; nothing is read on the host.
+void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
+                            const AdamwUpdate& update) {
+  constexpr int64_t kPiece = 1 << 23;
+  AdamwTensors contiguous = tensors;
+  contiguous.gradient = tensors.gradient.contiguous();
+  const Coefficients coefficients(update);
+  for (int64_t first = 0; first < tensors.weight.numel(); first += kPiece) {
+    const int64_t count = std::min(kPiece, tensors.weight.numel() - first);
+    update_piece(contiguous, gradient_scale, coefficients, update.key, first, count);
+  }
+}
+
+void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
+  (tensors.weight.is_cpu() ? update_cpu : adamw_update_composite)(tensors, gradient_scale, update);
 }
 
 }  // namespace trainer

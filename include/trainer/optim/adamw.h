@@ -19,11 +19,20 @@ struct AdamwUpdate {
   int64_t step;  // of this update, counted from 1 (bias correction)
   uint64_t key;  // of (seed, step, tensor)
 };
-// weight fp32 or bf16; gradient fp32 or bf16; exp_avg, exp_avg_sq fp32 or bf16 (both the same);
-// gradient_scale: fp32 scalar that multiplies the gradient (clipping), read on the device. With `master`
-// (fp32, else undefined) the update acts on it, and weight gets its rounded value.
-void adamw_update(at::Tensor& weight, const at::Tensor& gradient, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
-                  at::Tensor& master, const at::Tensor& gradient_scale, const AdamwUpdate& update);
+// What an update reads and writes, of one shape.
+struct AdamwTensors {
+  at::Tensor weight;               // fp32 or bf16
+  at::Tensor gradient;             // fp32 or bf16
+  at::Tensor exp_avg, exp_avg_sq;  // fp32 or bf16, both the same
+  at::Tensor master;  // fp32 or undefined. With it the update acts on it, and weight gets its rounded value
+};
+
+// gradient_scale: fp32 scalar on the device that multiplies the gradient (clipping).
+void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update);
+
+// What devices without a kernel of ours use: the same with LibTorch's operators and the same random bits.
+void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
+                            const AdamwUpdate& update);
 
 class AdamW {
  public:
