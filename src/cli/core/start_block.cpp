@@ -31,6 +31,11 @@ std::string percent(int64_t part, int64_t whole) {
   return concat(tenths / 10, " %");
 }
 
+std::string type_text(const Model& model, const Artefacts& artefacts) {
+  if (model.dtype() == at::kFloat) return "fp32";
+  return artefacts.adapter ? "bf16, the adapter kept in fp32" : "bf16";
+}
+
 std::string method(const Artefacts& artefacts) {
   if (!artefacts.adapter) return "full fine-tuning";
   const AdapterConfig& adapter = *artefacts.adapter;
@@ -57,7 +62,6 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
                 at::Device device) {
   const Count count = count_parameters(model);
   const DataReport& report = train.report();
-  const bool fp32_masters = artefacts.adapter.has_value() && model.dtype() != at::kFloat;
   StartBlock block;
   const auto line = [&](const std::string& name, const std::string& value) {
     block.lines.emplace_back(name, value);
@@ -67,7 +71,7 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
   line("method", method(artefacts));
   line("parameters", grouped(count.parameters));
   line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
-  line("type", concat(c10::toString(model.dtype()), fp32_masters ? ", adapter kept in Float" : ""));
+  line("type", type_text(model, artefacts));
   line("device", describe_device(device));
   line("memory", concat(bytes_string(memory_use(device).current), " in use, of it optimizer state ",
                         bytes_string(trainer.optimizer_state_bytes()), "; gradient checkpointing ",
