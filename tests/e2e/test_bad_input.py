@@ -112,6 +112,10 @@ class BadInput(EndToEnd):
         result = self.refused(2, ["target_modules"], f"data.train={path}", "lora.target_modules=[nothing]")
         self.assertIn("nothing", result.stderr)
 
+    def test_numbers_that_become_nan_end_the_run_unsaved(self):
+        self.refused(7, ["step", "learning_rate"], "learning_rate=1e30", "max_grad_norm=0", "training.max_steps=30",
+                     "save.strategy=no")
+
     def test_output_directory_with_results(self):
         output = self.scratch / "full"
         self.assert_done(self.train("tiny_t5.yaml", output, "max_steps=1"))

@@ -33,9 +33,8 @@ void reset_peak_memory(c10::Device device);
 void empty_cache(c10::Device device);
 
 // Keeps the process's memory to what is in use: blocks from 1 MB on are taken from the system one by one and
-// go back when freed. Left to itself glibc raises that size to 32 MB and tensors of changing lengths fragment
-// its heap: 60 M parameters trained in bf16 held 1.8 GB after 30 steps in place of 0.9. Costs 7 % of the time
-// there. Call once, first.
+// go back when freed. Left to itself glibc raises that size to 32 MB, and tensors of changing lengths
+// fragment its heap (docs/benchmarks.md has the figures). Call once, first.
 void keep_host_memory_small();
 
 // Threads of LibTorch's operators; 0: one per core.
