@@ -3,7 +3,22 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "models/decoder_config.h"
+
 namespace trainer {
+
+std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head);
+
+// The families on the decoders' skeleton, each in a file of its own.
+DecoderConfig llama_config(const nlohmann::json& config);
+DecoderConfig qwen2_config(const nlohmann::json& config);
+DecoderConfig qwen3_config(const nlohmann::json& config);
+
+static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
+  return [family](const nlohmann::json& config, bool separate_head) {
+    return make_decoder(config, family(config), separate_head);
+  };
+}
 
 static const std::vector<Architecture>& architectures() {
   static const std::vector<std::string> t5_extras{
@@ -14,9 +29,9 @@ static const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> table{
       {"t5", make_t5, t5_extras, "shared.weight"},
       {"mt5", make_t5, t5_extras, "shared.weight"},
-      {"llama", make_decoder, decoder_extras, "model.embed_tokens.weight"},
-      {"qwen2", make_decoder, decoder_extras, "model.embed_tokens.weight"},
-      {"qwen3", make_decoder, decoder_extras, "model.embed_tokens.weight"},
+      {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
+      {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
+      {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
   };
   return table;
 }

@@ -79,8 +79,8 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
   });
   EXPECT_TRUE(contains(rope.error(), "'longrope'")) << rope.error();
   Copy activation("qwen2");
-  activation.change_config([](nlohmann::json& config) { config["hidden_act"] = "relu2"; });
-  EXPECT_TRUE(contains(activation.error(), "'relu2'")) << activation.error();
+  activation.change_config([](nlohmann::json& config) { config["hidden_act"] = "xielu"; });
+  EXPECT_TRUE(contains(activation.error(), "'xielu'")) << activation.error();
   Copy window("qwen2");
   window.change_config([](nlohmann::json& config) { config["use_sliding_window"] = true; });
   EXPECT_TRUE(contains(window.error(), "sliding_window")) << window.error();

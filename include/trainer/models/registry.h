@@ -25,7 +25,4 @@ struct Architecture {
 // Throws FormatError that lists the known ones.
 const Architecture& find_architecture(const std::string& model_type);
 
-std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head);
-std::unique_ptr<Model> make_decoder(const nlohmann::json& config, bool separate_head);
-
 }  // namespace trainer

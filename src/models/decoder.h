@@ -1,0 +1,102 @@
+// The skeleton that Llama and its kin share; what differs between them is in DecoderConfig. Shapes: B batch,
+// S sequence, D hidden_size, H num_attention_heads, G num_key_value_heads, K head_dim.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/nn/attention.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+#include "trainer/nn/norm.h"
+
+#include "models/decoder_config.h"
+#include "models/layer_cache.h"
+
+namespace trainer {
+
+// What all layers share in one forward pass.
+struct DecoderPass {
+  const ForwardContext* context;
+  at::Tensor rows;        // dropout keys [B, S]
+  Rotary::Tables rotary;  // of these positions
+};
+
+class DecoderAttention : public Module {
+ public:
+  explicit DecoderAttention(const DecoderConfig& c);
+  // x [B, S, D] -> [B, S, D], causal. With a cache, x continues the positions in it.
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache) const;
+
+  Linear q_proj, k_proj, v_proj, o_proj;
+  std::optional<RmsNorm> q_norm, k_norm;
+
+ private:
+  at::Tensor heads(const Linear& projection, const at::Tensor& x, const DecoderPass& pass) const;
+
+  int64_t head_dim_;
+};
+
+class DecoderMlp : public Module {
+ public:
+  explicit DecoderMlp(const DecoderConfig& c);
+  // x [B, S, D] -> [B, S, D]
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const;
+
+  Linear gate_proj, up_proj, down_proj;
+
+ private:
+  Activation activation_;
+};
+
+class DecoderLayer : public Module {
+ public:
+  explicit DecoderLayer(const DecoderConfig& c);
+  // x [B, S, D] -> [B, S, D]
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache = nullptr) const;
+
+  DecoderAttention self_attn;
+  DecoderMlp mlp;
+  RmsNorm input_layernorm, post_attention_layernorm;
+};
+
+// `model` in the names on disk.
+struct DecoderBody : Module {
+  explicit DecoderBody(const DecoderConfig& c);
+
+  Embedding embed_tokens;
+  std::vector<std::unique_ptr<DecoderLayer>> layers;
+  RmsNorm norm;
+};
+
+class Decoder : public Model {
+ public:
+  Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head);
+
+  at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
+  at::Tensor output_weight() const override;
+  std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
+
+  bool encoder_decoder() const override { return false; }
+  int64_t num_blocks() const override { return c_.num_layers; }
+  int64_t vocab_size() const override { return c_.vocab_size; }
+  std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
+  CollateOptions collate_options() const override { return {false, c_.pad_id, 0}; }
+  std::vector<std::string> tied_names() const override;
+
+ private:
+  friend class DecoderGeneration;
+
+  at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
+  // A pass over positions first .. first + S - 1 of the embedded tokens h [B, S, D].
+  DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
+                    int64_t first) const;
+
+  DecoderConfig c_;
+  DecoderBody body_;
+  Rotary rotary_;
+  std::optional<Linear> lm_head_;
+};
+
+}  // namespace trainer

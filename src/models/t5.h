@@ -1,0 +1,157 @@
+// T5 (Raffel et al. 2019): v1.0 (relu, tied head), v1.1, FLAN-T5 and mT5 (gated gelu, separate head). Shapes:
+// B batch, S source, T target, D d_model, H num_heads, K d_kv.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/models/model.h"
+#include "trainer/nn/attention.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+#include "trainer/nn/norm.h"
+
+#include "models/layer_cache.h"
+#include "models/t5_config.h"
+
+namespace trainer {
+
+// What all blocks of a stack share in one forward pass.
+struct T5Pass {
+  const ForwardContext* context = nullptr;
+  double dropout = 0.0;          // 0 outside training
+  at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
+  at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal does it)
+  at::Tensor source_lengths;     // for cross-attention
+  at::Tensor self_mask, cross_mask;  // for SDPA, when there is no dropout and the bias is frozen
+  bool recomputed = false;           // attention by our own Function
+  const RelativeBias* bias = nullptr;
+  at::Tensor buckets;
+  bool causal = false;
+};
+
+class T5Attention : public Module {
+ public:
+  T5Attention(const T5Config& c, bool has_bias, bool bidirectional);
+  // x [B, seq, D] -> [B, seq, D]; `source` [B, S, D]: cross-attention.
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
+                     LayerCache* cache) const;
+
+  Linear q, k, v, o;
+  std::optional<RelativeBias> relative_attention_bias;
+
+ private:
+  at::Tensor split(const at::Tensor& x) const;
+  BiasAndDropout extra(const T5Pass& pass) const;
+  at::Tensor mix_self(AttentionInputs& in, const T5Pass& pass) const;
+  at::Tensor mix_cross(AttentionInputs& in, const T5Pass& pass) const;
+
+  int64_t heads_;
+};
+
+class T5FeedForward : public Module {
+ public:
+  explicit T5FeedForward(const T5Config& c);
+  // x [B, seq, D] -> [B, seq, D]
+  at::Tensor forward(const at::Tensor& x, const T5Pass& pass) const;
+
+  Linear wi, wo;
+  std::optional<Linear> wi_1;
+
+ private:
+  Activation activation_;
+};
+
+// x + dropout(part(norm(x))): one of a block's two or three parts. The part has the name that it has on disk.
+template <class Part>
+class T5Residual : public Module {
+ public:
+  template <class... Args>
+  T5Residual(const T5Config& c, const std::string& part_name, const Args&... args)
+      : part(c, args...), layer_norm(c.d_model, c.epsilon) {
+    add(part_name, part);
+    add("layer_norm", layer_norm);
+  }
+  template <class... Args>
+  at::Tensor forward(const at::Tensor& x, const T5Pass& pass, Args&&... args) const {
+    return x + dropped(part.forward(layer_norm.forward(x), std::forward<Args>(args)...), pass);
+  }
+  Part part;
+  RmsNorm layer_norm;
+
+ private:
+  at::Tensor dropped(const at::Tensor& out, const T5Pass& pass) const;
+};
+
+struct T5BlockCache {
+  LayerCache self, cross;
+};
+
+class T5Block : public Module {
+ public:
+  T5Block(const T5Config& c, bool decoder, bool first);
+  // x [B, seq, D]; source [B, S, D] in the decoder
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
+                     T5BlockCache* cache = nullptr) const;
+
+  T5Residual<T5Attention> self;
+  std::optional<T5Residual<T5Attention>> cross;
+  T5Residual<T5FeedForward> feed_forward;
+};
+
+class T5Stack : public Module {
+ public:
+  T5Stack(const T5Config& c, bool decoder);
+  // Fills in what depends on the sequences: `keys` of them all told, of which the last are `embedded`
+  // [B, queries, D].
+  void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
+  // embedded [B, seq, D] -> [B, seq, D]; of all blocks the first `recompute` run again in backward.
+  at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
+                     int64_t recompute) const;
+
+  std::vector<std::unique_ptr<T5Block>> blocks;
+  RmsNorm final_layer_norm;
+
+ private:
+  at::Tensor drop(const at::Tensor& x, const T5Pass& pass, const char* site) const;
+
+  bool decoder_;
+};
+
+class T5 : public Model {
+ public:
+  T5(const nlohmann::json& config, bool separate_head);
+
+  at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
+  at::Tensor output_weight() const override;
+  std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
+
+  bool encoder_decoder() const override { return true; }
+  int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }
+  int64_t vocab_size() const override { return c_.vocab_size; }
+  std::vector<std::string> default_lora_targets() const override { return {"q", "v"}; }
+  CollateOptions collate_options() const override { return {true, c_.pad_id, c_.decoder_start_id}; }
+  std::vector<std::string> tied_names() const override;
+  bool has_dropout() const override { return true; }
+  double dropout() const override { return c_.dropout; }
+  void set_dropout(double p) override { c_.dropout = p; }
+
+ private:
+  friend class T5Generation;
+
+  at::Tensor embed(const at::Tensor& ids) const { return shared_.forward(ids, dtype()); }
+  at::Tensor scaled(const at::Tensor& hidden) const;
+  T5Pass start(const ForwardContext& context, const at::Tensor& rows) const;
+  // [B, S] -> [B, S, D]
+  at::Tensor encode(const at::Tensor& ids, const at::Tensor& lengths, const at::Tensor& rows,
+                    const ForwardContext& context, int64_t recompute) const;
+
+  T5Config c_;
+  Embedding shared_;
+  T5Stack encoder_, decoder_;
+  std::optional<Linear> lm_head_;
+};
+
+}  // namespace trainer
