@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <cstdio>
+#include <span>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -15,18 +15,29 @@ namespace {
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-// What belongs to a directory besides config.json and the weights.
-constexpr std::array kCompanions{"tokenizer.json",
-                                 "tokenizer_config.json",
-                                 "special_tokens_map.json",
-                                 "added_tokens.json",
-                                 "vocab.json",
-                                 "merges.txt",
-                                 "spiece.model",
-                                 "tokenizer.model",
-                                 "chat_template.jinja",
-                                 "chat_template.json",
-                                 "generation_config.json"};
+constexpr const char* kTokenizerFiles[]{"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "spiece.model",
+                                        "tokenizer.model",
+                                        "chat_template.jinja",
+                                        "chat_template.json"};
+constexpr const char* kOtherFiles[]{"generation_config.json"};
+
+std::vector<std::string> copy_files(std::span<const char* const> names, const fs::path& from,
+                                    const fs::path& to) {
+  std::vector<std::string> copied;
+  const bool same = fs::exists(to) && fs::equivalent(from, to);
+  for (const char* name : names) {
+    if (!fs::is_regular_file(from / name)) continue;
+    if (!same) write_atomically(to / name, read_file(from / name));
+    copied.push_back(name);
+  }
+  return copied;
+}
 
 int64_t bytes_of(const TensorSources::value_type& item) {
   return static_cast<int64_t>(tensor_bytes(item.second.dtype, item.second.shape, item.first));
@@ -114,14 +125,13 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
   return written;
 }
 
+std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {
+  return copy_files(kTokenizerFiles, from, to);
+}
+
 std::vector<std::string> copy_companion_files(const fs::path& from, const fs::path& to) {
-  std::vector<std::string> copied;
-  const bool same = fs::exists(to) && fs::equivalent(from, to);
-  for (const char* name : kCompanions) {
-    if (!fs::is_regular_file(from / name)) continue;
-    if (!same) write_atomically(to / name, read_file(from / name));
-    copied.push_back(name);
-  }
+  std::vector<std::string> copied = copy_tokenizer_files(from, to);
+  for (std::string& name : copy_files(kOtherFiles, from, to)) copied.push_back(std::move(name));
   return copied;
 }
 

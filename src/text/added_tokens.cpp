@@ -1,6 +1,7 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utf8proc.h>
 
 #include "trainer/base/error.h"
@@ -92,7 +93,7 @@ std::optional<Match> find_match(const Trie& trie, std::string_view text, size_t 
 void AddedTokens::add(const AddedToken& token, int32_t id) {
   if (token.content.empty()) return;
   ids_[token.content] = id;
-  if (tokens_.insert_or_assign(id, token).second) order_.push_back(id);
+  tokens_.insert_or_assign(id, token);
   largest_id_ = std::max(largest_id_, id);
 }
 
@@ -107,17 +108,29 @@ void AddedTokens::add(const AddedToken& token, std::optional<int32_t> vocabulary
   add(token, id);
 }
 
+void AddedTokens::add(const std::vector<std::string>& contents,
+                      const std::function<std::optional<int32_t>(std::string_view)>& find,
+                      int32_t vocabulary_size) {
+  for (const std::string& content : contents) {
+    if (id_of(content)) continue;
+    add({.content = content, .normalized = true}, find(content), vocabulary_size, std::nullopt, "");
+  }
+}
+
 void AddedTokens::prepare(const std::function<std::string(std::string_view)>& normalize) {
-  for (int32_t id : order_) {
-    AddedToken& token = tokens_.at(id);
-    if (token.normalized) {
-      token.content = normalize(token.content);
-      ids_.emplace(token.content, id);
-      normalized_.insert(token.content, id);
-      has_normalized_ = true;
-    } else {
-      raw_.insert(token.content, id);
-    }
+  raw_ = normalized_ = {};
+  has_normalized_ = false;
+  prepared_.clear();
+  std::unordered_set<std::string_view> special;
+  for (const auto& [id, token] : tokens_) {
+    if (token.special) special.insert(token.content);
+  }
+  for (const auto& [id, token] : tokens_) {
+    std::string text = token.normalized ? normalize(token.content) : token.content;
+    (token.normalized ? normalized_ : raw_).insert(text, id);
+    has_normalized_ = has_normalized_ || token.normalized;
+    const bool is_special = special.contains(text);
+    prepared_.insert_or_assign(id, Prepared{std::move(text), is_special});
   }
 }
 
@@ -126,14 +139,14 @@ std::optional<int32_t> AddedTokens::id_of(std::string_view content) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-const AddedToken* AddedTokens::find(int32_t id) const {
-  const auto found = tokens_.find(id);
-  return found == tokens_.end() ? nullptr : &found->second;
+const std::string* AddedTokens::text_of(int32_t id) const {
+  const auto found = prepared_.find(id);
+  return found == prepared_.end() ? nullptr : &found->second.text;
 }
 
 bool AddedTokens::is_special(int32_t id) const {
-  const AddedToken* token = find(id);
-  return token != nullptr && token->special;
+  const auto found = prepared_.find(id);
+  return found != prepared_.end() && found->second.special;
 }
 
 void AddedTokens::split(std::string_view text, bool normalized, std::vector<Piece>& pieces) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,14 +35,22 @@ class AddedTokens {
   void add(const AddedToken& token, std::optional<int32_t> vocabulary_id, int32_t vocabulary_size,
            std::optional<int32_t> stated_id, const std::string& where);
   void make_special(int32_t id) { tokens_.at(id).special = true; }
+  // Adds tokens as a user's list: not special, looked for in normalized text; the known ones stay as they
+  // are. `find` looks a name up in the model's vocabulary.
+  void add(const std::vector<std::string>& contents,
+           const std::function<std::optional<int32_t>(std::string_view)>& find, int32_t vocabulary_size);
   // To be called after the last change: `normalize` is what the tokenizer does to text before it looks for
   // tokens with normalized == true. Such tokens are normalized themselves and decode to that.
   void prepare(const std::function<std::string(std::string_view)>& normalize);
 
   std::optional<int32_t> id_of(std::string_view content) const;
-  const AddedToken* find(int32_t id) const;  // nullptr: not an added token
+  // What a token decodes to; nullptr: not an added token.
+  const std::string* text_of(int32_t id) const;
+  // Whether decode(skip_special_tokens) leaves it out. As in the `tokenizers` library, that goes by what it
+  // decodes to: a special token that normalization changes is kept.
   bool is_special(int32_t id) const;
   int32_t largest_id() const { return largest_id_; }  // -1: none
+  const std::map<int32_t, AddedToken>& all() const { return tokens_; }
 
   // A stretch of text without added tokens (id -1), or an added token.
   struct Piece {
@@ -53,9 +62,13 @@ class AddedTokens {
   bool has_normalized() const { return has_normalized_; }
 
  private:
-  std::unordered_map<int32_t, AddedToken> tokens_;
+  struct Prepared {
+    std::string text;
+    bool special;
+  };
+  std::map<int32_t, AddedToken> tokens_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::vector<int32_t> order_;
+  std::unordered_map<int32_t, Prepared> prepared_;
   Trie raw_, normalized_;
   bool has_normalized_ = false;
   int32_t largest_id_ = -1;

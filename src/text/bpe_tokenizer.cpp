@@ -15,20 +15,29 @@ namespace trainer {
 BpeTokenizer::BpeTokenizer(TokenizerJson file, const SpecialTokens& special)
     : file_(std::move(file)), bpe_(file_.model), bytes_(std::move(file_.model.tokens)) {
   file_.model = {};
-  file_.added_tokens.prepare(
-      [&](std::string_view text) { return file_.nfc ? nfc(text) : std::string(text); });
-  bytes_.resize(std::max(bytes_.size(), static_cast<size_t>(file_.added_tokens.largest_id() + 1)));
-  for (size_t id = 0; id < bytes_.size(); id++) {
-    const AddedToken* token = file_.added_tokens.find(static_cast<int32_t>(id));
-    // The decoder takes added tokens for byte-level names as well, where they can be.
-    if (token != nullptr) bytes_[id] = byte_level_bytes(token->content).value_or(token->content);
-  }
+  prepare_added_tokens();
   const auto id = [&](const std::optional<std::string>& name) {
     return name ? token_to_id(*name) : std::nullopt;
   };
   eos_ = id(special.eos);
   pad_ = id(special.pad);
   unk_ = id(special.unk);
+}
+
+void BpeTokenizer::prepare_added_tokens() {
+  AddedTokens& added = file_.added_tokens;
+  added.prepare([&](std::string_view text) { return file_.nfc ? nfc(text) : std::string(text); });
+  bytes_.resize(std::max(bytes_.size(), static_cast<size_t>(added.largest_id() + 1)));
+  // The decoder takes added tokens for byte-level names as well, where they can be.
+  for (const auto& [id, token] : added.all())
+    bytes_[id] = byte_level_bytes(*added.text_of(id)).value_or(*added.text_of(id));
+}
+
+void BpeTokenizer::add_tokens(const std::vector<std::string>& tokens) {
+  file_.added_tokens.add(
+      tokens, [&](std::string_view name) { return file_.find(name); },
+      static_cast<int32_t>(file_.vocabulary.size()));
+  prepare_added_tokens();
 }
 
 std::vector<int32_t> BpeTokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -84,7 +93,7 @@ std::optional<int32_t> BpeTokenizer::token_to_id(std::string_view token) const {
   return file_.find(token);
 }
 
-std::unique_ptr<Tokenizer> load_bpe_tokenizer(const std::filesystem::path& directory) {
+std::unique_ptr<FileTokenizer> load_bpe_tokenizer(const std::filesystem::path& directory) {
   TokenizerJson file = read_tokenizer_json(directory / "tokenizer.json");
   const SpecialTokens special = read_special_tokens(directory);
   add_special_tokens(

@@ -1,14 +1,13 @@
 // Byte-level BPE as tokenizer.json describes it: Qwen2, Qwen3, Llama 3, GPT-2 and relatives.
 #pragma once
 
-#include "trainer/text/tokenizer.h"
-
+#include "text/file_tokenizer.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer_json.h"
 
 namespace trainer {
 
-class BpeTokenizer final : public Tokenizer {
+class BpeTokenizer final : public FileTokenizer {
  public:
   BpeTokenizer(TokenizerJson file, const SpecialTokens& special);
 
@@ -19,8 +18,11 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return eos_; }
   std::optional<int32_t> pad_id() const override { return pad_; }
   std::optional<int32_t> unk_id() const override { return unk_; }
+  void add_tokens(const std::vector<std::string>& tokens) override;
+  const AddedTokens& added_tokens() const override { return file_.added_tokens; }
 
  private:
+  void prepare_added_tokens();
   void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
 
@@ -30,6 +32,6 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_, pad_, unk_;
 };
 
-std::unique_ptr<Tokenizer> load_bpe_tokenizer(const std::filesystem::path& directory);
+std::unique_ptr<FileTokenizer> load_bpe_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace trainer

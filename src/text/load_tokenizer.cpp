@@ -7,11 +7,9 @@
 
 namespace trainer {
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
-  // T5 directories may hold both; the model's own file is the one that its pretraining used.
-  if (has("spiece.model")) return load_sentencepiece_tokenizer(directory);
-  if (has("tokenizer.json")) return load_bpe_tokenizer(directory);
+  if (has("spiece.model") || has("tokenizer.json")) return directory;
   if (has("tokenizer.model")) {
     throw FormatError(
         concat((directory / "tokenizer.model").string(),
@@ -23,11 +21,21 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
                              ": has vocab.json and merges.txt, but no tokenizer.json; make it ",
                              "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
   }
-  if (const auto base = base_directory(directory); base != directory) return load_tokenizer(base);
+  if (const auto base = base_directory(directory); base != directory) return tokenizer_directory(base);
   throw FormatError(
       concat(directory.string(),
              ": has no tokenizer: neither tokenizer.json nor spiece.model; copy the tokenizer files ",
              "of the model there"));
+}
+
+std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& directory) {
+  // T5 directories may hold both; the model's own file is the one that its pretraining used.
+  if (std::filesystem::exists(directory / "spiece.model")) return load_sentencepiece_tokenizer(directory);
+  return load_bpe_tokenizer(directory);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  return load_file_tokenizer(tokenizer_directory(directory));
 }
 
 }  // namespace trainer

@@ -63,19 +63,24 @@ SentencePieceTokenizer::SentencePieceTokenizer(const SentencePieceModel& model, 
                              "its own <extra_id_N>, tokenizer_config.json must say \"extra_ids\": 0"));
   }
   complete(special, model, pieces_);
-  const auto size = static_cast<int32_t>(pieces_.size());
   add_special_tokens(
-      special,
-      [&](std::string_view name) {
-        const auto found = ids_.find(std::string(name));
-        return found == ids_.end() ? std::nullopt : std::optional(found->second);
-      },
-      size, (path.parent_path() / "tokenizer_config.json").string(), added_);
-  added_.prepare([&](std::string_view text) { return charsmap_.normalize(text); });
-  vocab_size_ = std::max(size, added_.largest_id() + 1);
+      special, [&](std::string_view name) { return find_piece(name); }, static_cast<int32_t>(pieces_.size()),
+      (path.parent_path() / "tokenizer_config.json").string(), added_);
+  prepare_added_tokens();
   eos_ = token_to_id(*special.eos);
   pad_ = token_to_id(*special.pad);
   unk_ = token_to_id(*special.unk);
+}
+
+void SentencePieceTokenizer::prepare_added_tokens() {
+  added_.prepare([&](std::string_view text) { return charsmap_.normalize(text); });
+  vocab_size_ = std::max(static_cast<int32_t>(pieces_.size()), added_.largest_id() + 1);
+}
+
+void SentencePieceTokenizer::add_tokens(const std::vector<std::string>& tokens) {
+  added_.add(
+      tokens, [&](std::string_view name) { return find_piece(name); }, static_cast<int32_t>(pieces_.size()));
+  prepare_added_tokens();
 }
 
 std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -132,7 +137,7 @@ void SentencePieceTokenizer::encode_words(std::string_view text, std::vector<int
 }
 
 std::string_view SentencePieceTokenizer::name_of(int32_t id) const {
-  if (const AddedToken* token = added_.find(id)) return token->content;
+  if (const std::string* text = added_.text_of(id)) return *text;
   if (id < 0 || static_cast<size_t>(id) >= pieces_.size()) {
     throw DataError(concat("token id ", id, " is not in the vocabulary of ", vocab_size_, " tokens"));
   }
@@ -158,12 +163,16 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids, bool sk
 }
 
 std::optional<int32_t> SentencePieceTokenizer::token_to_id(std::string_view token) const {
-  if (const auto id = added_.id_of(token)) return id;
-  const auto found = ids_.find(std::string(token));
+  const auto id = added_.id_of(token);
+  return id ? id : find_piece(token);
+}
+
+std::optional<int32_t> SentencePieceTokenizer::find_piece(std::string_view name) const {
+  const auto found = ids_.find(std::string(name));
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& directory) {
+std::unique_ptr<FileTokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "spiece.model";
   return std::make_unique<SentencePieceTokenizer>(read_sentencepiece_model(read_file(path), path),
                                                   read_special_tokens(directory), path);

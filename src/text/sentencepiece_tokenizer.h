@@ -5,17 +5,15 @@
 #include <filesystem>
 #include <unordered_map>
 
-#include "trainer/text/tokenizer.h"
-
-#include "text/added_tokens.h"
 #include "text/charsmap.h"
+#include "text/file_tokenizer.h"
 #include "text/sentencepiece_model.h"
 #include "text/special_tokens.h"
 #include "text/unigram.h"
 
 namespace trainer {
 
-class SentencePieceTokenizer final : public Tokenizer {
+class SentencePieceTokenizer final : public FileTokenizer {
  public:
   // `path` is for messages.
   SentencePieceTokenizer(const SentencePieceModel& model, SpecialTokens special,
@@ -28,8 +26,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return eos_; }
   std::optional<int32_t> pad_id() const override { return pad_; }
   std::optional<int32_t> unk_id() const override { return unk_; }
+  void add_tokens(const std::vector<std::string>& tokens) override;
+  const AddedTokens& added_tokens() const override { return added_; }
 
  private:
+  void prepare_added_tokens();
+  std::optional<int32_t> find_piece(std::string_view name) const;
   void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
   std::string_view name_of(int32_t id) const;
@@ -43,6 +45,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_, pad_, unk_;
 };
 
-std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& directory);
+std::unique_ptr<FileTokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -7,6 +7,8 @@
 #include "trainer/base/files.h"
 #include "trainer/text/tokenizer.h"
 
+#include "support/temporary_directory.h"
+
 namespace trainer {
 namespace {
 
@@ -20,7 +22,7 @@ nlohmann::json rows(const std::string& name, const char* file) {
   return nlohmann::json::parse(read_file(golden(name) / file));
 }
 
-class TokenizerGoldens : public testing::TestWithParam<const char*> {};
+class TokenizerGoldens : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerGoldens, HardStringsGiveTheIdsOfHuggingFace) {
   const auto tokenizer = load_tokenizer(golden(GetParam()));
@@ -60,7 +62,30 @@ TEST_P(TokenizerGoldens, SeveralThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldens, testing::Values("qwen", "llama3", "gpt2", "t5"),
+void expect_added(const Tokenizer& tokenizer, const nlohmann::json& expected) {
+  EXPECT_EQ(tokenizer.vocab_size(), expected["size"]);
+  for (const auto& row : expected["rows"]) {
+    const auto ids = row["ids"].get<Ids>();
+    EXPECT_EQ(tokenizer.encode(row["text"].get<std::string>(), true), ids) << row["text"];
+    EXPECT_EQ(tokenizer.decode(ids, true), row["skipped"].get<std::string>()) << row["ids"];
+  }
+}
+
+TEST_P(TokenizerGoldens, AddedTokensAreThoseOfHuggingFace) {
+  const auto expected = rows(GetParam(), "added.json");
+  const auto tokenizer = load_tokenizer(golden(GetParam()));
+  tokenizer->add_tokens(expected["tokens"].get<std::vector<std::string>>());
+  expect_added(*tokenizer, expected);
+}
+
+TEST_P(TokenizerGoldens, SavedFilesHaveTheAddedTokens) {
+  const auto expected = rows(GetParam(), "added.json");
+  const testing::TemporaryDirectory saved;
+  save_tokenizer(golden(GetParam()), expected["tokens"].get<std::vector<std::string>>(), saved.path());
+  expect_added(*load_tokenizer(saved.path()), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldens, ::testing::Values("qwen", "llama3", "gpt2", "t5"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -55,6 +55,9 @@ std::vector<std::string> write_model_weights(const std::filesystem::path& direct
                                              const TensorSources& tensors,
                                              int64_t max_shard_bytes = 5'000'000'000);
 
+// The tokenizer's files and the chat template, copied as they are. Returns their names.
+std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from,
+                                              const std::filesystem::path& to);
 // Files beside the weights that belong to a complete directory (tokenizer files, generation_config.json, chat
 // template): copied as they are. Returns their names.
 std::vector<std::string> copy_companion_files(const std::filesystem::path& from,

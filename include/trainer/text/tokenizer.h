@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-// Safe to use from several threads at once.
+// Safe to use from several threads at once, but for add_tokens().
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -34,6 +34,11 @@ class Tokenizer {
   virtual std::optional<int32_t> eos_id() const = 0;
   virtual std::optional<int32_t> pad_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
+
+  // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: found anywhere in normalized
+  // text, not special (decode() keeps them). New ones get the ids from vocab_size() on, in this order; one
+  // that the model's vocabulary has becomes an added token under its id; added tokens stay as they are.
+  virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
 // Of a model directory, or an adapter directory (its own files, else those of its base model): tokenizer.json
@@ -41,5 +46,11 @@ class Tokenizer {
 // tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the file and the construct
 // when something is missing, damaged or not supported; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+
+// Writes into `to` (it exists; other than `from`) the tokenizer files of `from`, a directory as above, after
+// add_tokens(added): load_tokenizer() and Hugging Face's AutoTokenizer give the same ids from them. Throws as
+// load_tokenizer() does.
+void save_tokenizer(const std::filesystem::path& from, const std::vector<std::string>& added,
+                    const std::filesystem::path& to);
 
 }  // namespace trainer
