@@ -36,19 +36,18 @@ static at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& nor
   return Rotary::apply((norm ? norm->forward(x) : x).transpose(1, 2), pass.rotary);
 }
 
-at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache) const {
+at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
   in.q = rotated(heads(q_proj, x, pass), q_norm, pass);
   in.k = rotated(heads(k_proj, x, pass), k_norm, pass);
   in.v = heads(v_proj, x, pass).transpose(1, 2);
   in.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  in.causal = x.size(1) > 1;  // a single new token sees everything before it
-  if (cache != nullptr) {
-    if (cache->k.defined()) {
-      in.k = at::cat({cache->k, in.k}, 2);
-      in.v = at::cat({cache->v, in.v}, 2);
-    }
-    *cache = {in.k, in.v};
+  in.causal = pass.positions == nullptr;
+  if (pass.positions != nullptr) {
+    std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
+    in.mask = pass.mask;
+  } else if (cache != nullptr) {
+    cache->fill(in.k, in.v);
   }
   return o_proj.forward(attention(in).transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
@@ -79,7 +78,7 @@ DecoderLayer::DecoderLayer(const DecoderConfig& c)
   add("post_attention_layernorm", post_attention_layernorm);
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache) const {
+at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   const at::Tensor h = x + self_attn.forward(input_layernorm.forward(x), pass, cache);
   return h + mlp.forward(post_attention_layernorm.forward(h), pass);
 }
@@ -102,15 +101,14 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
 }
 
 DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
-                           int64_t first) const {
-  const at::Tensor positions = at::arange(first, first + h.size(1), slots.options());
+                           const at::Tensor& positions) const {
   return {&context, row_keys(slots, h.size(1)), rotary_.tables(positions, h.options())};
 }
 
 // Rows are padded on the right, so a causal mask alone keeps padding out of what counts.
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
   at::Tensor h = embed(batch.input_ids);
-  DecoderPass pass = start(context, batch.slots, h, 0);
+  DecoderPass pass = start(context, batch.slots, h, at::arange(h.size(1), batch.slots.options()));
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     if (static_cast<int64_t>(i) < context.recompute_blocks) {

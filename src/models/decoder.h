@@ -12,7 +12,7 @@
 #include "trainer/nn/norm.h"
 
 #include "models/decoder_config.h"
-#include "models/layer_cache.h"
+#include "models/kv_cache.h"
 
 namespace trainer {
 
@@ -21,13 +21,17 @@ struct DecoderPass {
   const ForwardContext* context;
   at::Tensor rows;        // dropout keys [B, S]
   Rotary::Tables rotary;  // of these positions
+  // While generating, after the prompt: where the new token of each row goes, and the mask that this needs.
+  const CachePositions* positions = nullptr;
+  at::Tensor mask{};
 };
 
 class DecoderAttention : public Module {
  public:
   explicit DecoderAttention(const DecoderConfig& c);
-  // x [B, S, D] -> [B, S, D], causal. With a cache, x continues the positions in it.
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache) const;
+  // x [B, S, D] -> [B, S, D], causal. A cache is filled with x or,
+  // where the pass has positions, gets one of each row there.
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
@@ -54,7 +58,7 @@ class DecoderLayer : public Module {
  public:
   explicit DecoderLayer(const DecoderConfig& c);
   // x [B, S, D] -> [B, S, D]
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, LayerCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
 
   DecoderAttention self_attn;
   DecoderMlp mlp;
@@ -89,9 +93,9 @@ class Decoder : public Model {
   friend class DecoderGeneration;
 
   at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
-  // A pass over positions first .. first + S - 1 of the embedded tokens h [B, S, D].
+  // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S].
   DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
-                    int64_t first) const;
+                    const at::Tensor& positions) const;
 
   DecoderConfig c_;
   DecoderBody body_;

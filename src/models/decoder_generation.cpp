@@ -6,28 +6,61 @@ namespace trainer {
 
 class DecoderGeneration : public Generation {
  public:
-  DecoderGeneration(const Decoder& model, const at::Tensor& ids)
-      : model_(model), slots_(at::arange(ids.size(0), ids.options())), caches_(model.body_.layers.size()) {}
+  DecoderGeneration(const Decoder& model, const at::Tensor& ids, const at::Tensor& lengths)
+      : model_(model),
+        ids_(ids),
+        slots_(at::arange(ids.size(0), ids.options())),
+        positions_(lengths),
+        caches_(model.body_.layers.size()) {}
 
-  at::Tensor next_logits(const at::Tensor& tokens) override {
-    at::Tensor h = model_.embed(tokens);
-    const DecoderPass pass = model_.start(context_, slots_, h, position_);
-    position_ += tokens.size(1);
-    for (size_t i = 0; i < caches_.size(); i++) h = model_.body_.layers[i]->forward(h, pass, &caches_[i]);
-    h = model_.body_.norm.forward(h.select(1, -1));
-    return at::linear(h, model_.output_weight()).to(at::kFloat);
+  // Padding is on the right, so a causal mask alone keeps it out of what counts, as in training. What it left
+  // in the cache is overwritten by and by, and masked until then.
+  at::Tensor start(int64_t) override {
+    const at::Tensor h = model_.embed(ids_);
+    const at::Tensor positions = at::arange(ids_.size(1), ids_.options());
+    const at::Tensor last = positions_.lengths() - 1 + slots_ * ids_.size(1);
+    return logits(
+        through_layers(h, model_.start(context_, slots_, h, positions)).flatten(0, 1).index_select(0, last));
+  }
+
+  at::Tensor next(const at::Tensor& tokens) override {
+    const at::Tensor h = model_.embed(tokens.unsqueeze(1));
+    const at::Tensor each = positions_.lengths().unsqueeze(1);
+    DecoderPass pass = model_.start(context_, slots_, h, positions_.equal() ? each[0] : each);
+    pass.positions = &positions_;
+    pass.mask = positions_.mask(h.scalar_type());
+    const at::Tensor out = through_layers(h, pass);
+    positions_.advance();
+    return logits(out.select(1, 0));
+  }
+
+  void select(const std::vector<int64_t>& rows) override {
+    positions_.select(rows);
+    slots_ = at::arange(static_cast<int64_t>(rows.size()), slots_.options());
+    const at::Tensor index = at::tensor(rows, at::kLong).to(slots_.device());
+    for (KvCache& cache : caches_) cache.select(index);
   }
 
  private:
+  // [B, S, D] -> [B, S, D]
+  at::Tensor through_layers(at::Tensor h, const DecoderPass& pass) {
+    for (size_t i = 0; i < caches_.size(); i++) h = model_.body_.layers[i]->forward(h, pass, &caches_[i]);
+    return h;
+  }
+  // [B, D] -> [B, vocab]
+  at::Tensor logits(const at::Tensor& h) const {
+    return at::linear(model_.body_.norm.forward(h), model_.output_weight()).to(at::kFloat);
+  }
+
   const Decoder& model_;
   ForwardContext context_;
-  at::Tensor slots_;
-  std::vector<LayerCache> caches_;
-  int64_t position_ = 0;
+  at::Tensor ids_, slots_;
+  CachePositions positions_;
+  std::vector<KvCache> caches_;
 };
 
-std::unique_ptr<Generation> Decoder::generate(const at::Tensor& input_ids, const at::Tensor&) const {
-  return std::make_unique<DecoderGeneration>(*this, input_ids);
+std::unique_ptr<Generation> Decoder::generate(const at::Tensor& input_ids, const at::Tensor& lengths) const {
+  return std::make_unique<DecoderGeneration>(*this, input_ids, lengths);
 }
 
 }  // namespace trainer

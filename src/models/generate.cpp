@@ -4,15 +4,17 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/base/files.h"
-#include "trainer/formats/model_directory.h"
+#include "trainer/base/error.h"
+#include "trainer/base/random.h"
+
+#include "models/beam_search.h"
+#include "models/logits_processors.h"
+#include "models/sampling.h"
 
 namespace trainer {
 namespace {
 
-using Tokens = std::vector<int32_t>;
-
-// [batch, longest] int64, padded with zeros, and the lengths.
+// [batch, longest] int64, padded with zeros on the right, and the lengths.
 std::pair<at::Tensor, at::Tensor> padded(const std::vector<Tokens>& inputs, at::Device device) {
   size_t longest = 1;
   for (const Tokens& input : inputs) longest = std::max(longest, input.size());
@@ -26,57 +28,119 @@ std::pair<at::Tensor, at::Tensor> padded(const std::vector<Tokens>& inputs, at::
   return {ids.to(device), lengths.to(device)};
 }
 
-// Continues all sequences from `tokens` [batch, n] until each has ended.
-std::vector<Tokens> continue_greedily(Generation& generation, at::Tensor tokens,
-                                      const GreedyOptions& options) {
-  const size_t batch = static_cast<size_t>(tokens.size(0));
-  std::vector<Tokens> out(batch);
-  std::vector<bool> ended(batch, false);
-  for (int64_t step = 0; step < options.max_new_tokens; step++) {
-    const at::Tensor next = generation.next_logits(tokens).argmax(1, /*keepdim=*/true);
-    const at::Tensor host = next.to(at::kCPU);
-    for (size_t i = 0; i < batch; i++) {
-      if (ended[i]) continue;
-      const int32_t token = static_cast<int32_t>(host.const_data_ptr<int64_t>()[i]);
-      out[i].push_back(token);
-      ended[i] = std::ranges::find(options.eos_ids, token) != options.eos_ids.end();
-    }
-    if (std::ranges::find(ended, false) == ended.end()) break;
-    tokens = next;
-  }
-  return out;
+void check(const GenerationConfig& config) {
+  if (config.num_beams > 1 && config.num_return_sequences > config.num_beams)
+    throw ConfigError("num_return_sequences must not be above num_beams");
+  if (config.num_beams == 1 && !config.do_sample && config.num_return_sequences > 1)
+    throw ConfigError(
+        "num_return_sequences above 1 needs sampling or beams: there is one most likely answer");
 }
+
+// One sequence that is being continued.
+struct Sequence {
+  size_t input;
+  size_t number;  // of the input's sequences
+  uint64_t key;
+  Tokens tokens;  // prompt and continuation
+};
+
+// Continues all sequences, a token at a time, until each has ended.
+class TokenByToken {
+ public:
+  TokenByToken(Generation& generation, const std::vector<Tokens>& prompts, const GenerationConfig& config,
+               const GenerationHooks& hooks)
+      : generation_(generation), prompts_(prompts), c_(config), hooks_(hooks), processors_(config) {}
+
+  std::vector<std::vector<Tokens>> run(at::Tensor logits) {
+    std::vector<std::vector<Tokens>> out(prompts_.size());
+    std::vector<int64_t> rows;
+    for (size_t i = 0; i < prompts_.size(); i++) {
+      out[i].resize(static_cast<size_t>(c_.num_return_sequences));
+      const uint64_t key = derive(c_.seed, hooks_.numbers[i]);
+      for (size_t number = 0; number < out[i].size(); number++) {
+        open_.push_back({i, number, derive(key, number), prompts_[i]});
+        rows.push_back(static_cast<int64_t>(i));
+      }
+    }
+    if (c_.num_return_sequences > 1) {
+      generation_.select(rows);
+      logits = logits.index_select(0, at::tensor(rows, at::kLong).to(logits.device()));
+    }
+    for (int64_t step = 0;; step++) {
+      at::Tensor tokens = choose(logits, step);
+      rows = append(tokens.to(at::kCPU), step, out);
+      if (rows.empty()) return out;
+      if (static_cast<int64_t>(rows.size()) < tokens.size(0)) {
+        generation_.select(rows);
+        tokens = tokens.index_select(0, at::tensor(rows, at::kLong).to(tokens.device()));
+      }
+      logits = generation_.next(tokens);
+    }
+  }
+
+ private:
+  at::Tensor choose(const at::Tensor& logits, int64_t step) const {
+    std::vector<const Tokens*> sequences;
+    std::vector<uint64_t> keys;
+    for (const Sequence& sequence : open_) {
+      sequences.push_back(&sequence.tokens);
+      keys.push_back(derive(sequence.key, static_cast<uint64_t>(step)));
+    }
+    const at::Tensor scores = processors_.process(logits, sequences, step);
+    return c_.do_sample ? sample(scores, keys) : scores.argmax(1);
+  }
+
+  // Appends a token to each open sequence; those that have ended go to `out`. Returns the rows that stay.
+  std::vector<int64_t> append(const at::Tensor& tokens, int64_t step, std::vector<std::vector<Tokens>>& out) {
+    std::vector<int64_t> rows;
+    std::vector<Sequence> open;
+    for (size_t row = 0; row < open_.size(); row++) {
+      Sequence& sequence = open_[row];
+      const int32_t token = static_cast<int32_t>(tokens.const_data_ptr<int64_t>()[row]);
+      sequence.tokens.push_back(token);
+      if (hooks_.on_token) hooks_.on_token(sequence.input, token);
+      const auto first = sequence.tokens.begin() + static_cast<int64_t>(prompts_[sequence.input].size());
+      const bool ended = step + 1 == c_.max_new_tokens ||
+                         std::ranges::find(c_.eos_token_ids, token) != c_.eos_token_ids.end();
+      if (ended || (hooks_.stop && hooks_.stop({first, sequence.tokens.end()}))) {
+        out[sequence.input][sequence.number] = {first, sequence.tokens.end()};
+      } else {
+        rows.push_back(static_cast<int64_t>(row));
+        open.push_back(std::move(sequence));
+      }
+    }
+    open_ = std::move(open);
+    return rows;
+  }
+
+  Generation& generation_;
+  const std::vector<Tokens>& prompts_;
+  const GenerationConfig& c_;
+  const GenerationHooks& hooks_;
+  LogitsProcessors processors_;
+  std::vector<Sequence> open_;
+};
 
 }  // namespace
 
-std::vector<int32_t> eos_token_ids(const std::filesystem::path& directory) {
-  for (const char* file : {"generation_config.json", "config.json"}) {
-    if (!std::filesystem::exists(directory / file)) continue;
-    const auto json = nlohmann::json::parse(read_file(directory / file), nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("eos_token_id")) continue;
-    const nlohmann::json& eos = json["eos_token_id"];
-    if (eos.is_number_integer()) return {eos.get<int32_t>()};
-    if (eos.is_array()) return eos.get<std::vector<int32_t>>();
-  }
-  return {};
-}
-
-std::vector<Tokens> generate_greedy(const Model& model, const std::vector<Tokens>& inputs,
-                                    const GreedyOptions& options, at::Device device) {
+std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<Tokens>& inputs,
+                                          const GenerationConfig& config, at::Device device,
+                                          const GenerationHooks& hooks) {
+  check(config);
+  if (inputs.empty()) return {};
   at::NoGradGuard no_grad;
+  GenerationHooks numbered = hooks;
+  for (size_t i = numbered.numbers.size(); i < inputs.size(); i++) numbered.numbers.push_back(i);
+  const auto [ids, lengths] = padded(inputs, device);
+  const std::unique_ptr<Generation> generation = model.generate(ids, lengths);
+  std::vector<Tokens> prompts = inputs;
   if (model.encoder_decoder()) {
-    const auto [ids, lengths] = padded(inputs, device);
     const int64_t start = model.collate_options().decoder_start_id;
-    const std::unique_ptr<Generation> generation = model.generate(ids, lengths);
-    return continue_greedily(*generation, at::full({ids.size(0), 1}, start, ids.options()), options);
+    prompts.assign(inputs.size(), {config.decoder_start_token_id.value_or(static_cast<int32_t>(start))});
   }
-  std::vector<Tokens> out;
-  for (const Tokens& input : inputs) {
-    const auto [ids, lengths] = padded({input}, device);
-    const std::unique_ptr<Generation> generation = model.generate(ids, lengths);
-    out.push_back(continue_greedily(*generation, ids, options)[0]);
-  }
-  return out;
+  const at::Tensor logits = generation->start(prompts.front().front());
+  if (config.num_beams > 1) return beam_search(*generation, logits, prompts, config, numbered);
+  return TokenByToken(*generation, prompts, config, numbered).run(logits);
 }
 
 }  // namespace trainer

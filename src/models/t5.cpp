@@ -28,22 +28,23 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 }
 
 at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
-                                const T5Pass& pass, LayerCache* cache) const {
+                                const T5Pass& pass, T5BlockCache* cache) const {
   AttentionInputs in;
   in.q = split(q.forward(x, pass.rows, *pass.context));
-  if (cache != nullptr && source && cache->k.defined()) {
-    in.k = cache->k;
-    in.v = cache->v;
+  if (cache != nullptr && source && cache->cross_k.defined()) {
+    in.k = cache->cross_k;
+    in.v = cache->cross_v;
   } else {
     const at::Tensor& from = source ? *source : x;
     const at::Tensor& from_rows = source ? pass.source_rows : pass.rows;
     in.k = split(k.forward(from, from_rows, *pass.context));
     in.v = split(v.forward(from, from_rows, *pass.context));
-    if (cache != nullptr && cache->k.defined()) {
-      in.k = at::cat({cache->k, in.k}, 2);
-      in.v = at::cat({cache->v, in.v}, 2);
+    if (cache != nullptr && source) {
+      cache->cross_k = in.k;
+      cache->cross_v = in.v;
+    } else if (cache != nullptr) {
+      std::tie(in.k, in.v) = cache->self.append(in.k, in.v, *pass.positions);
     }
-    if (cache != nullptr) *cache = {in.k, in.v};
   }
   const at::Tensor mixed = source ? mix_cross(in, pass) : mix_self(in, pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
@@ -113,8 +114,8 @@ T5Block::T5Block(const T5Config& c, bool decoder, bool first)
 
 at::Tensor T5Block::forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
                             T5BlockCache* cache) const {
-  at::Tensor h = self.forward(x, pass, std::nullopt, pass, cache != nullptr ? &cache->self : nullptr);
-  if (cross) h = cross->forward(h, pass, source, pass, cache != nullptr ? &cache->cross : nullptr);
+  at::Tensor h = self.forward(x, pass, std::nullopt, pass, cache);
+  if (cross) h = cross->forward(h, pass, source, pass, cache);
   return feed_forward.forward(h, pass, pass);
 }
 

@@ -13,7 +13,7 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
 
-#include "models/layer_cache.h"
+#include "models/kv_cache.h"
 #include "models/t5_config.h"
 
 namespace trainer {
@@ -30,6 +30,13 @@ struct T5Pass {
   const RelativeBias* bias = nullptr;
   at::Tensor buckets;
   bool causal = false;
+  const CachePositions* positions = nullptr;  // while generating: where the new token of each row goes
+};
+
+// Keys and values of one block of the decoder while generating; those of the source stay as they are.
+struct T5BlockCache {
+  KvCache self;
+  at::Tensor cross_k, cross_v;
 };
 
 class T5Attention : public Module {
@@ -37,7 +44,7 @@ class T5Attention : public Module {
   T5Attention(const T5Config& c, bool has_bias, bool bidirectional);
   // x [B, seq, D] -> [B, seq, D]; `source` [B, S, D]: cross-attention.
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
-                     LayerCache* cache) const;
+                     T5BlockCache* cache) const;
 
   Linear q, k, v, o;
   std::optional<RelativeBias> relative_attention_bias;
@@ -83,10 +90,6 @@ class T5Residual : public Module {
 
  private:
   at::Tensor dropped(const at::Tensor& out, const T5Pass& pass) const;
-};
-
-struct T5BlockCache {
-  LayerCache self, cross;
 };
 
 class T5Block : public Module {

@@ -7,6 +7,13 @@ namespace trainer {
 at::Tensor attention(const AttentionInputs& in) {
   const std::optional<at::Tensor> mask = in.mask.defined() ? std::optional(in.mask) : std::nullopt;
   const int64_t groups = in.q.size(1) / in.k.size(1);
+  if (groups > 1 && in.q.size(2) == 1 && (!mask || mask->size(1) == 1)) {
+    // A single query of each head: those of a group are as good as queries of one head.
+    const at::Tensor q = in.q.unflatten(1, {-1, groups}).squeeze(3);
+    return at::scaled_dot_product_attention(q, in.k, in.v, mask, 0.0, false, in.scale)
+        .flatten(1, 2)
+        .unsqueeze(2);
+  }
   if (groups == 1 || !mask) {
     return at::scaled_dot_product_attention(in.q, in.k, in.v, mask, 0.0, in.causal, in.scale, groups > 1);
   }

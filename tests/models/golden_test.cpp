@@ -101,10 +101,12 @@ TEST_P(GoldenTest, GreedyGenerationAgrees) {
   const Golden golden(GetParam());
   const nlohmann::json generation = golden.json("generation.json");
   const auto prompts = generation["prompts"].get<std::vector<std::vector<int32_t>>>();
-  const GreedyOptions options{generation["max_new_tokens"].get<int64_t>(),
-                              eos_token_ids(golden.directory / "model")};
-  EXPECT_EQ(generate_greedy(*golden.model, prompts, options, at::kCPU),
-            generation["generated"].get<std::vector<std::vector<int32_t>>>());
+  GenerationConfig config = read_generation_config(golden.directory / "model");
+  config.max_new_tokens = generation["max_new_tokens"].get<int64_t>();
+  std::vector<Tokens> answers;
+  for (const auto& sequences : generate(*golden.model, prompts, config, at::kCPU))
+    answers.push_back(sequences[0]);
+  EXPECT_EQ(answers, generation["generated"].get<std::vector<Tokens>>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest, testing::ValuesIn(golden_names()),

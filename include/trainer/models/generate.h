@@ -1,28 +1,36 @@
-// Greedy generation.
+// Generation: greedy, sampling, beam search.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/models/generation_config.h"
 #include "trainer/models/model.h"
 
 namespace trainer {
 
-struct GreedyOptions {
-  int64_t max_new_tokens = 256;
-  std::vector<int32_t> eos_ids;  // a sequence ends with any of these
+using Tokens = std::vector<int32_t>;
+
+struct GenerationHooks {
+  // Whether these new tokens end the answer, because their text has a stop string in it. May be empty.
+  std::function<bool(const Tokens& generated)> stop;
+  // Called with each new token, without beams. May be empty.
+  std::function<void(size_t input, int32_t token)> on_token;
+  // What stands for each input in random keys, so that its answer does not depend on what it is batched with;
+  // empty: its index.
+  std::vector<uint64_t> numbers;
 };
 
-// The eos_token_id of generation_config.json, else of config.json; empty when neither has one.
-std::vector<int32_t> eos_token_ids(const std::filesystem::path& model_directory);
-
-// New tokens for each input (the prompt not repeated, eos included when it was reached). An encoder-decoder
-// takes all inputs as one batch; a decoder one after the other. Inputs must not be empty.
-std::vector<std::vector<int32_t>> generate_greedy(const Model& model,
-                                                  const std::vector<std::vector<int32_t>>& inputs,
-                                                  const GreedyOptions& options, at::Device device);
+// New tokens for each input: num_return_sequences answers each (the prompt not repeated, the end token
+// included when it was reached), best first with beams. All inputs go through the model together, padded; an
+// answer depends neither on the others nor on the padding, but for the rounding of larger matrix products.
+// Inputs must not be empty. Throws ConfigError where options contradict each other (num_return_sequences
+// above num_beams, or above 1 for the most likely answer).
+std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<Tokens>& inputs,
+                                          const GenerationConfig& config, at::Device device,
+                                          const GenerationHooks& hooks = {});
 
 }  // namespace trainer

@@ -19,8 +19,13 @@ namespace trainer {
 class Generation {
  public:
   virtual ~Generation() = default;
-  // Appends tokens [batch, n] to the sequences; fp32 logits [batch, vocab] of what comes next.
-  virtual at::Tensor next_logits(const at::Tensor& tokens) = 0;
+  // What follows the prompts: fp32 logits [batch, vocab]. An encoder-decoder's answers begin with
+  // `start_token`; a decoder has no use for it.
+  virtual at::Tensor start(int64_t start_token) = 0;
+  // Appends a token to each sequence, int64 [batch]; fp32 logits [batch, vocab] of what follows it.
+  virtual at::Tensor next(const at::Tensor& tokens) = 0;
+  // Goes on with these sequences, in this order: some may be left out, others taken several times.
+  virtual void select(const std::vector<int64_t>& rows) = 0;
 };
 
 class Model : public Module {
@@ -39,9 +44,8 @@ class Model : public Module {
                                 context.label_smoothing, context.count_correct);
   }
 
-  // Encoder-decoder: encodes the sources; the first next_logits gets the start token. Decoder: sources are
-  // not used; the first next_logits gets the prompt. input_ids [batch, seq] int64, input_lengths [batch]
-  // int64.
+  // Of prompts, or of an encoder-decoder's sources: input_ids [batch, seq] int64, padded on the right,
+  // input_lengths [batch] int64. The model must outlive it.
   virtual std::unique_ptr<Generation> generate(const at::Tensor& input_ids,
                                                const at::Tensor& input_lengths) const = 0;
 

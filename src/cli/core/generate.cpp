@@ -73,9 +73,9 @@ class Answerer {
     model_ = load_model_or_adapter(options.model, {device_, dtype, /*train_all=*/false});
     const std::filesystem::path base = base_directory(options.model);
     tokenizer_ = load_tokenizer(options.model);
+    greedy_ = read_generation_config(base);
     greedy_.max_new_tokens = options.max_new_tokens;
-    greedy_.eos_ids = eos_token_ids(base);
-    if (const auto eos = tokenizer_->eos_id()) greedy_.eos_ids.push_back(*eos);
+    if (const auto eos = tokenizer_->eos_id()) greedy_.eos_token_ids.push_back(*eos);
   }
 
   std::vector<std::string> answer(const std::vector<std::string>& prompts) const {
@@ -85,8 +85,8 @@ class Answerer {
       if (inputs.back().empty()) throw DataError("an empty prompt has no token to start from");
     }
     std::vector<std::string> answers;
-    std::vector<std::vector<int32_t>> generated = generate_greedy(*model_, inputs, greedy_, device_);
-    for (std::vector<int32_t>& ids : generated) {
+    for (auto& sequences : generate(*model_, inputs, greedy_, device_)) {
+      Tokens& ids = sequences[0];
       // Embeddings are often padded beyond the vocabulary; an untrained row stands for no text.
       std::erase_if(ids, [&](int32_t id) { return id >= tokenizer_->vocab_size(); });
       answers.push_back(tokenizer_->decode(ids, /*skip_special_tokens=*/true));
@@ -99,7 +99,7 @@ class Answerer {
   at::Device device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  GreedyOptions greedy_;
+  GenerationConfig greedy_;
 };
 
 void answer_rows(const Answerer& answerer, const GenerateOptions& options, std::ostream& out) {

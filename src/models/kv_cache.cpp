@@ -1,0 +1,83 @@
+#include "models/kv_cache.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+namespace trainer {
+namespace {
+
+constexpr int64_t kStep = 128;  // positions by which the room grows, or a quarter of what there is
+
+at::Tensor with_room(const at::Tensor& x, int64_t capacity) {
+  at::Tensor out = at::zeros({x.size(0), x.size(1), capacity, x.size(3)}, x.options());
+  out.narrow(2, 0, x.size(2)).copy_(x);
+  return out;
+}
+
+}  // namespace
+
+CachePositions::CachePositions(const at::Tensor& lengths) : lengths_(lengths) {
+  const at::Tensor host = lengths.to(at::kCPU);
+  host_.assign(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
+  update();
+}
+
+void CachePositions::update() {
+  longest_ = *std::ranges::max_element(host_);
+  equal_ = *std::ranges::min_element(host_) == longest_;
+}
+
+void CachePositions::advance() {
+  lengths_ = lengths_ + 1;
+  for (int64_t& length : host_) length++;
+  longest_++;
+}
+
+void CachePositions::select(const std::vector<int64_t>& rows) {
+  lengths_ = lengths_.index_select(0, at::tensor(rows, at::kLong).to(lengths_.device()));
+  std::vector<int64_t> host;
+  for (const int64_t row : rows) host.push_back(host_[static_cast<size_t>(row)]);
+  host_ = std::move(host);
+  update();
+}
+
+at::Tensor CachePositions::mask(at::ScalarType type, std::optional<int64_t> window) const {
+  if (equal_ && longest_ < window.value_or(longest_ + 1)) return {};
+  const at::Tensor keys = at::arange(longest_ + 1, lengths_.options()), own = lengths_.view({-1, 1, 1, 1});
+  at::Tensor hidden = keys.gt(own);
+  if (window) hidden.logical_or_(keys.le(own - *window));
+  return at::zeros(hidden.sizes(), lengths_.options().dtype(type)).masked_fill_(hidden, -INFINITY);
+}
+
+void KvCache::fill(const at::Tensor& k, const at::Tensor& v) {
+  k_ = with_room(k, k.size(2) + kStep);
+  v_ = with_room(v, v.size(2) + kStep);
+}
+
+void KvCache::write(at::Tensor& cache, const at::Tensor& x, const CachePositions& positions) {
+  if (!cache.defined()) cache = x.narrow(2, 0, 0);
+  if (cache.size(2) <= positions.longest())
+    cache = with_room(cache, positions.longest() + std::max(kStep, positions.longest() / 4));
+  if (positions.equal()) {
+    cache.narrow(2, positions.longest(), 1).copy_(x);
+  } else {
+    const at::Tensor where = positions.lengths().view({-1, 1, 1, 1}).expand(x.sizes());
+    cache.scatter_(2, where, x);
+  }
+}
+
+std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at::Tensor& v,
+                                                  const CachePositions& positions) {
+  write(k_, k, positions);
+  write(v_, v, positions);
+  return {k_.narrow(2, 0, positions.longest() + 1), v_.narrow(2, 0, positions.longest() + 1)};
+}
+
+void KvCache::select(const at::Tensor& rows) {
+  k_ = k_.index_select(0, rows);
+  v_ = v_.index_select(0, rows);
+}
+
+}  // namespace trainer
