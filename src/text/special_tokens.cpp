@@ -88,7 +88,10 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   out.eos = content("eos_token");
   out.pad = content("pad_token");
   out.unk = content("unk_token");
-  for (const auto& [name, token] : named) out.named.push_back(token);
+  for (const auto& [name, token] : named) {
+    out.named.push_back(token);
+    out.by_name.emplace(name, token.content);
+  }
   return out;
 }
 

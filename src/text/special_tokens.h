@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@ namespace trainer {
 
 struct SpecialTokens {
   std::optional<std::string> eos, pad, unk;
+  std::map<std::string, std::string> by_name;  // bos_token, eos_token, ...: the text of each that is there
   // Tokens with a name (eos_token, image_token, ...): special whatever else is said of them.
   std::vector<AddedToken> named;
   // additional_special_tokens: special unless they are declared otherwise.

@@ -1,0 +1,77 @@
+// The part of the parser that reads expressions.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/lexer.h"
+#include "text/jinja/nodes.h"
+
+namespace trainer::jinja {
+
+class ExpressionParser {
+ public:
+  ExpressionParser(std::vector<Token> tokens, Names& names) : names_(names), tokens_(std::move(tokens)) {}
+
+ protected:
+  // A whole expression; with_condition: "a if b" may be part of it.
+  ExpressionPtr expression(bool with_condition = true);
+  // The same, or several with commas between them: a tuple. It ends before one of the `stops`.
+  ExpressionPtr tuple(bool with_condition, std::initializer_list<std::string_view> stops, bool may_be_empty);
+  // Filters from here on: "| name(...) | ..."; `inline_first`: the first has no "|" before it.
+  std::vector<std::unique_ptr<FilterCall>> filters(bool inline_first);
+
+  const Token& current() const { return tokens_[at_]; }
+  const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  Token take() { return tokens_[current().type == Token::Type::end ? at_ : at_++]; }
+  bool is_sign(std::string_view sign) const {
+    return current().type == Token::Type::sign && current().value == sign;
+  }
+  bool is_name(std::string_view name) const {
+    return current().type == Token::Type::name && current().value == name;
+  }
+  bool skip_sign(std::string_view sign);
+  bool skip_name(std::string_view name);
+  void expect_sign(std::string_view sign);
+  void expect_name(std::string_view name);
+  // A name, whichever.
+  std::string any_name();
+  [[noreturn]] void fail(const std::string& what) const { throw SyntaxError(what, current().line); }
+  [[noreturn]] void unexpected() const;
+
+  Names& names_;
+  std::vector<bool> name_read_;  // by id: whether it was read since this was last cleared
+
+ private:
+  ExpressionPtr condition();
+  ExpressionPtr or_();
+  ExpressionPtr and_();
+  ExpressionPtr not_();
+  ExpressionPtr comparison();
+  ExpressionPtr sum();
+  ExpressionPtr concatenation();
+  ExpressionPtr product();
+  ExpressionPtr power_();
+  ExpressionPtr unary(bool with_filters = true);
+  ExpressionPtr primary();
+  ExpressionPtr postfix(ExpressionPtr value);
+  ExpressionPtr filtered(ExpressionPtr value);
+  ExpressionPtr name();
+  ExpressionPtr list();
+  ExpressionPtr dict();
+  ExpressionPtr subscript(ExpressionPtr value);
+  ExpressionPtr call(ExpressionPtr function);
+  ExpressionPtr test(ExpressionPtr value);
+  std::unique_ptr<FilterCall> filter();
+  ArgumentList arguments();
+  bool at_end_of_tuple(std::initializer_list<std::string_view> stops) const;
+
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace trainer::jinja

@@ -1,0 +1,24 @@
+// JSON to values, and json.dumps of Python.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "text/jinja/value.h"
+
+namespace trainer::jinja {
+
+Value from_json(const nlohmann::ordered_json& json);
+
+struct JsonStyle {
+  bool ensure_ascii = false, sort_keys = false;
+  std::optional<std::string> indent;
+  Text item_separator = Text(", "), key_separator = Text(": ");
+};
+
+// json.dumps(value, ...). Throws RenderError for what JSON cannot hold.
+Text to_json(const Value& value, const JsonStyle& style);
+
+}  // namespace trainer::jinja

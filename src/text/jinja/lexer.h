@@ -1,0 +1,38 @@
+// A template cut into tokens, with the treatment of white space that Hugging Face sets: trim_blocks and
+// lstrip_blocks.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace trainer::jinja {
+
+struct SyntaxError : std::runtime_error {
+  SyntaxError(const std::string& what, int line) : std::runtime_error(what), line(line) {}
+  int line;
+};
+
+struct Token {
+  enum class Type {
+    data,
+    variable_begin,
+    variable_end,
+    block_begin,
+    block_end,
+    name,
+    integer,
+    real,
+    string,
+    sign,
+    end
+  };
+  Type type;
+  std::string value;  // of a string: without quotes and escapes
+  int line;
+};
+
+// Ends in a token of type `end`. Throws SyntaxError.
+std::vector<Token> tokenize_template(const std::string& source);
+
+}  // namespace trainer::jinja

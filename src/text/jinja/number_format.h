@@ -1,0 +1,21 @@
+// Numbers as text, in the ways that "%..." and format() share.
+#pragma once
+
+#include <string>
+
+#include "text/jinja/value.h"
+
+namespace trainer::jinja {
+
+struct NumberFormat {
+  char type = 'd';     // d x X o b, or e E f F g G
+  int precision = -1;  // of e, f, g; -1: 6
+  bool alternate = false;
+};
+
+// Without sign: "ff" or "0xff", "1.500000". `value` is a number that fits the type.
+std::string format_magnitude(const Value& value, const NumberFormat& format);
+// "-", or "" / "+" / " " for what is not negative.
+std::string sign_of(const Value& value, char positive);
+
+}  // namespace trainer::jinja

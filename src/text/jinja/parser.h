@@ -1,0 +1,13 @@
+// A template's text to its tree.
+#pragma once
+
+#include <string>
+
+#include "text/jinja/nodes.h"
+
+namespace trainer::jinja {
+
+// Throws SyntaxError, also for tags, filters and tests that are not supported. Names are added to `names`.
+Block parse_template(const std::string& source, Names& names);
+
+}  // namespace trainer::jinja

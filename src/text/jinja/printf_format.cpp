@@ -1,0 +1,185 @@
+// format % values
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/strings.h"
+
+#include "text/jinja/format.h"
+#include "text/jinja/number_format.h"
+#include "text/jinja/split.h"
+#include "text/jinja/text_tests.h"
+#include "text/utf8.h"
+
+namespace trainer::jinja {
+namespace {
+
+constexpr int64_t kMostDigits = 10'000;
+
+class Printf {
+ public:
+  Printf(const Text& format, const Value& values) : format_(format), values_(values) {}
+
+  Text run() {
+    Text out("", format_.safe());
+    const std::string& bytes = format_.bytes();
+    while (at_ < bytes.size()) {
+      const size_t percent = std::min(bytes.find('%', at_), bytes.size());
+      out.append(format_.slice(at_, percent));
+      at_ = percent + 1;
+      if (percent < bytes.size()) out.append(conversion());
+    }
+    if (!mapped_ && !values_.is(Kind::dict) && next_ < count())
+      throw RenderError("not all arguments converted during string formatting");
+    return out;
+  }
+
+ private:
+  char take() {
+    if (at_ >= format_.bytes().size()) throw RenderError("incomplete format");
+    return format_.bytes()[at_++];
+  }
+  bool skip(char c) {
+    if (at_ >= format_.bytes().size() || format_.bytes()[at_] != c) return false;
+    at_++;
+    return true;
+  }
+  size_t count() const { return values_.is(Kind::tuple) ? values_.items().size() : 1; }
+
+  Value next_value() {
+    if (next_ >= count()) throw RenderError("not enough arguments for format string");
+    const size_t i = next_++;
+    return values_.is(Kind::tuple) ? values_.items()[i] : values_;
+  }
+
+  Value keyed_value() {
+    const size_t end = format_.bytes().find(')', at_);
+    if (end == std::string::npos) throw RenderError("incomplete format key");
+    const Text key = format_.slice(at_, end).marked(false);
+    at_ = end + 1;
+    if (!values_.is(Kind::dict)) throw RenderError("format requires a mapping");
+    const Value* found = values_.dict().find(Value(key));
+    if (!found) throw RenderError(concat("KeyError: ", repr(Value(key)).bytes()));
+    mapped_ = true;
+    return *found;
+  }
+
+  int64_t number() {
+    if (skip('*')) {
+      const Value value = next_value();
+      if (!value.is_integral()) throw RenderError("* wants int");
+      return value.integer();
+    }
+    int64_t out = 0;
+    while (at_ < format_.bytes().size() && format_.bytes()[at_] >= '0' && format_.bytes()[at_] <= '9')
+      out = std::min(out * 10 + (take() - '0'), kMostDigits * 1000);
+    return out;
+  }
+
+  Text conversion() {
+    std::optional<Value> value;
+    if (skip('(')) value = keyed_value();
+    bool left = false, zero = false;
+    char sign = '\0';
+    NumberFormat style;
+    while (at_ < format_.bytes().size() &&
+           std::string_view("-+ #0").find(format_.bytes()[at_]) != std::string_view::npos) {
+      const char flag = take();
+      if (flag == '-') left = true;
+      if (flag == '0') zero = true;
+      if (flag == '#') style.alternate = true;
+      if (flag == '+' || (flag == ' ' && sign != '+')) sign = flag;
+    }
+    int64_t width = number();
+    if (width < 0) {
+      left = true;
+      width = -width;
+    }
+    int64_t precision = skip('.') ? std::max<int64_t>(number(), 0) : -1;
+    if (precision > kMostDigits) throw RenderError("the precision is too large");
+    while (skip('l') || skip('h') || skip('L')) continue;
+    const char type = take();
+    if (type == '%') return Text("%");
+    if (!value) value = next_value();
+    if (type == 's' || type == 'r' || type == 'c') {
+      Text text = type == 'c' ? character(*value) : type == 's' ? to_text(*value) : repr(*value);
+      const std::vector<size_t> at = text.borders();
+      if (type != 'c' && precision >= 0 && static_cast<size_t>(precision) + 1 < at.size())
+        text = text.slice(0, at[static_cast<size_t>(precision)]);
+      return padded(text, width, Text(" "), left ? '<' : '>');
+    }
+    return number_text(*value, type, style, precision, sign, width, left, zero);
+  }
+
+  static Text character(const Value& value) {
+    if (value.is(Kind::text) && value.text().length() == 1) return value.text();
+    if (!value.is_integral()) throw RenderError("%c requires int or char");
+    if (value.integer() < 0 || value.integer() > 0x10ffff) throw RenderError("%c arg not in range(0x110000)");
+    return Text(utf8(static_cast<char32_t>(value.integer())));
+  }
+
+  static Text number_text(const Value& given, char type, NumberFormat style, int64_t precision, char sign,
+                          int64_t width, bool left, bool zero) {
+    Value value = given;
+    if (value.is_undefined()) throw RenderError(value.why_undefined());
+    if (!value.is_number()) {
+      if (std::string_view("diuoxXeEfFgG").find(type) == std::string_view::npos) unknown(type);
+      throw RenderError(concat("%", type, " format: a number is required, not ", value.type_name()));
+    }
+    if (type == 'i' || type == 'u') type = 'd';
+    const bool integral = std::string_view("doxX").find(type) != std::string_view::npos;
+    if (type == 'd' && value.is(Kind::real)) {
+      if (!std::isfinite(value.real())) throw RenderError("cannot convert float infinity or NaN to integer");
+      if (std::fabs(value.real()) >= 9.2e18) throw Unsupported("an integer beyond 64 bits");
+      value = Value(static_cast<int64_t>(value.real()));
+    }
+    if (!integral && std::string_view("eEfFgG").find(type) == std::string_view::npos) unknown(type);
+    if (integral && !value.is_integral())
+      throw RenderError(concat("%", type, " format: an integer is required, not ", value.type_name()));
+    style.type = type;
+    style.precision = static_cast<int>(precision);
+    std::string digits = format_magnitude(value, style);
+    std::string before = sign_of(value, sign);
+    if (integral && style.alternate && type != 'd') {
+      before += digits.substr(0, 2);
+      digits = digits.substr(2);
+    }
+    if (integral && precision > static_cast<int64_t>(digits.size()))
+      digits.insert(0, static_cast<size_t>(precision) - digits.size(), '0');
+    if (zero && !left)
+      return Text(before).append(
+          padded(Text(digits), width - static_cast<int64_t>(before.size()), Text("0"), '>'));
+    return padded(Text(before + digits), width, Text(" "), left ? '<' : '>');
+  }
+
+  [[noreturn]] static void unknown(char type) {
+    if (type == 'a') throw Unsupported("the conversion %a");
+    throw RenderError(concat("unsupported format character '", type, "'"));
+  }
+
+  const Text& format_;
+  const Value& values_;
+  size_t at_ = 0, next_ = 0;
+  bool mapped_ = false;
+};
+
+}  // namespace
+
+Text printf_format(const Text& format, const Value& values) {
+  if (format.safe()) throw Unsupported("% of a safe string");
+  return Printf(format, values).run();
+}
+
+Text escape_html(const Text& text) {
+  return text
+      .mapped([](const Text& c) {
+        if (c.bytes() == "&") return Text("&amp;");
+        if (c.bytes() == "<") return Text("&lt;");
+        if (c.bytes() == ">") return Text("&gt;");
+        if (c.bytes() == "'") return Text("&#39;");
+        if (c.bytes() == "\"") return Text("&#34;");
+        return c;
+      })
+      .marked(true);
+}
+
+}  // namespace trainer::jinja

@@ -1,0 +1,84 @@
+// Variables while a template renders.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/value.h"
+
+namespace trainer::jinja {
+
+// Names of a template as small numbers.
+class Names {
+ public:
+  int add(const std::string& name) {
+    const auto [place, added] = ids_.emplace(name, static_cast<int>(names_.size()));
+    if (added) names_.push_back(name);
+    return place->second;
+  }
+  // -1: the template has no such name.
+  int find(const std::string& name) const {
+    const auto found = ids_.find(name);
+    return found == ids_.end() ? -1 : found->second;
+  }
+  const std::string& operator[](int id) const { return names_[static_cast<size_t>(id)]; }
+
+ private:
+  std::unordered_map<std::string, int> ids_;
+  std::vector<std::string> names_;
+};
+
+// Scopes nest as the blocks of the template do, not as calls do: a macro sees the variables around its
+// definition, as they are when it is called.
+class Scope {
+ public:
+  explicit Scope(const Scope* outer) : outer_(outer) {}
+
+  const Value* find(int name) const {
+    for (const Scope* scope = this; scope; scope = scope->outer_) {
+      for (const auto& [id, value] : scope->variables_) {
+        if (id == name) return &value;
+      }
+    }
+    return nullptr;
+  }
+  void set(int name, Value value) {
+    for (auto& [id, old] : variables_) {
+      if (id == name) {
+        old = std::move(value);
+        return;
+      }
+    }
+    variables_.emplace_back(name, std::move(value));
+  }
+
+ private:
+  const Scope* outer_;
+  std::vector<std::pair<int, Value>> variables_;
+};
+
+// One rendering.
+struct Rendering {
+  explicit Rendering(const Names& names) : names(names) {}
+
+  const Names& names;
+  int line = 1;                                // of the construct that is being worked out, for messages
+  int depth = 0;                               // of macros that call macros
+  std::vector<std::unique_ptr<Scope>> scopes;  // macros may outlive the block that they stand in
+
+  Scope& new_scope(const Scope* outer) { return *scopes.emplace_back(std::make_unique<Scope>(outer)); }
+};
+
+// Where an expression is evaluated or a statement carried out.
+struct Frame {
+  Rendering& rendering;
+  Scope& scope;
+
+  Frame inner() const { return {rendering, rendering.new_scope(&scope)}; }
+  void at(int line) const { rendering.line = line; }
+};
+
+}  // namespace trainer::jinja

@@ -1,0 +1,21 @@
+// Cutting texts up, and filling them.
+#pragma once
+
+#include "text/jinja/value.h"
+
+namespace trainer::jinja {
+
+// At `separator`, or at runs of white space when it is nullptr; at most `limit` cuts unless that is negative,
+// from the left or from the right.
+List split_left(const Text& text, const Text* separator, int64_t limit);
+List split_right(const Text& text, const Text* separator, int64_t limit);
+List split_lines(const Text& text, bool keep_ends);
+
+// The first `limit` places (all when that is negative) of `old` replaced by `by`.
+Text replace(const Text& text, const Text& old, const Text& by, int64_t limit);
+
+// Filled up to `width` characters; side '<': the text stands left, '>': right, '^': in the middle as format()
+// has it, 'c': as str.center() has it.
+Text padded(const Text& text, int64_t width, const Text& fill, char side);
+
+}  // namespace trainer::jinja

@@ -1,0 +1,89 @@
+#include "trainer/base/strings.h"
+
+#include "text/jinja/globals.h"
+#include "text/jinja/nodes.h"
+#include "text/jinja/operators.h"
+
+namespace trainer::jinja {
+
+void Target::assign(const Frame& frame, Value value) const {
+  frame.at(line);
+  if (parts) {
+    const List items = iterate(value);
+    if (value.is_undefined() && parts->empty()) throw RenderError(value.why_undefined());
+    if (items.size() != parts->size()) {
+      throw RenderError(concat(items.size() < parts->size() ? "not enough" : "too many",
+                               " values to unpack (expected ", parts->size(), ")"));
+    }
+    for (size_t i = 0; i < items.size(); i++) (*parts)[i].assign(frame, items[i]);
+  } else if (attribute.empty()) {
+    frame.scope.set(name, std::move(value));
+  } else {
+    const Value* target = frame.scope.find(name);
+    set_in_namespace(target ? *target : Value(), attribute, std::move(value));
+  }
+}
+
+Flow Block::execute(const Frame& frame, Text& out) const {
+  for (const auto& statement : statements) {
+    const Flow flow = statement->execute(frame, out);
+    if (flow != Flow::next) return flow;
+  }
+  return Flow::next;
+}
+
+Text Block::write(const Frame& frame) const {
+  Text out;
+  execute(frame.inner(), out);
+  return out;
+}
+
+Flow Data::execute(const Frame&, Text& out) const {
+  out.append(text);
+  return Flow::next;
+}
+
+Flow Print::execute(const Frame& frame, Text& out) const {
+  const Value printed = value->evaluate(frame);
+  frame.at(line);
+  out.append(to_text(printed));
+  return Flow::next;
+}
+
+Flow If::execute(const Frame& frame, Text& out) const {
+  for (const auto& [condition, block] : branches) {
+    if (condition->evaluate(frame).truth()) return block.execute(frame, out);
+  }
+  return otherwise.execute(frame, out);
+}
+
+Flow Set::execute(const Frame& frame, Text&) const {
+  if (value) {
+    target.assign(frame, value->evaluate(frame));
+    return Flow::next;
+  }
+  Value written(body.write(frame));
+  for (const auto& filter : filters) written = filter->apply(frame, written);
+  target.assign(frame, std::move(written));
+  return Flow::next;
+}
+
+Flow With::execute(const Frame& frame, Text& out) const {
+  const Frame inner = frame.inner();
+  for (const auto& [target, value] : variables) target.assign(inner, value->evaluate(frame));
+  return body.execute(inner, out);
+}
+
+Flow FilterBlock::execute(const Frame& frame, Text& out) const {
+  Value written(body.write(frame));
+  for (const auto& filter : filters) written = filter->apply(frame, written);
+  out.append(to_text(written));
+  return Flow::next;
+}
+
+Flow Generation::execute(const Frame& frame, Text& out) const {
+  out.append(body.write(frame));
+  return Flow::next;
+}
+
+}  // namespace trainer::jinja

@@ -1,0 +1,122 @@
+// value[index], value.name and value[start:stop:step].
+#include <algorithm>
+
+#include "trainer/base/strings.h"
+
+#include "text/jinja/methods.h"
+#include "text/jinja/operators.h"
+
+namespace trainer::jinja {
+namespace {
+
+bool is_sequence(const Value& value) {
+  return value.is(Kind::text) || value.is(Kind::list) || value.is(Kind::tuple);
+}
+
+std::optional<Value> element(const Value& value, int64_t index) {
+  const int64_t size = length(value);
+  if (index < 0) index += size;
+  if (index < 0 || index >= size) return std::nullopt;
+  const size_t at = static_cast<size_t>(index);
+  if (!value.is(Kind::text)) return value.items()[at];
+  const std::vector<size_t> borders = value.text().borders();
+  return Value(value.text().slice(borders[at], borders[at + 1]));
+}
+
+std::optional<Value> item_of(const Value& value, const Value& index) {
+  if (value.is(Kind::dict)) {
+    const Value* found = value.dict().find(index);
+    return found ? std::optional(*found) : std::nullopt;
+  }
+  if (is_sequence(value) && index.is_integral()) return element(value, index.integer());
+  if (value.is_object() && value.type_name() == "range" && index.is_integral())
+    return element(Value(iterate(value)), index.integer());
+  return std::nullopt;
+}
+
+std::optional<Value> attribute_of(const Value& value, const std::string& name) {
+  if (name.starts_with("__")) {
+    return Value::undefined(
+        concat("access to attribute '", name, "' of '", value.type_name(), "' object is unsafe."));
+  }
+  return value.is_object() ? value.object().attribute(name) : method_of(value, name);
+}
+
+Value missing(const Value& value, const Value& index) {
+  if (index.is(Kind::text)) {
+    const std::string what = value.is(Kind::none) ? "None" : concat("'", value.type_name(), " object'");
+    return Value::undefined(concat(what, " has no attribute '", index.text().bytes(), "'"));
+  }
+  return Value::undefined(concat(value.type_name(), " object has no element ", repr(index).bytes()));
+}
+
+struct Range {
+  int64_t start, stop, step;
+};
+
+// What slice(start, stop, step).indices(length) gives.
+Range slice_range(int64_t length, const Value& start, const Value& stop, const Value& step) {
+  const auto part = [](const Value& value) {
+    if (value.is_undefined()) throw RenderError(value.why_undefined());
+    if (value.is_integral()) return value.integer();
+    throw RenderError("slice indices must be integers or None or have an __index__ method");
+  };
+  Range range{0, 0, step.is(Kind::none) ? 1 : part(step)};
+  if (range.step == 0) throw RenderError("slice step cannot be zero");
+  range.step = std::clamp(range.step, -length - 1, length + 1);
+  const int64_t low = range.step < 0 ? -1 : 0, high = range.step < 0 ? length - 1 : length;
+  const auto bound = [&](const Value& value, int64_t fallback) {
+    if (value.is(Kind::none)) return fallback;
+    const int64_t at = part(value);
+    return at < 0 ? std::max(at + length, low) : std::min(at, high);
+  };
+  range.start = bound(start, range.step < 0 ? high : low);
+  range.stop = bound(stop, range.step < 0 ? low : high);
+  return range;
+}
+
+}  // namespace
+
+Value get_item(const Value& value, const Value& index) {
+  if (value.is_undefined()) throw RenderError(value.why_undefined());
+  if (auto found = item_of(value, index)) return *found;
+  if (index.is(Kind::text)) {
+    if (auto found = attribute_of(value, index.text().bytes())) return *found;
+  }
+  return missing(value, index);
+}
+
+Value get_attribute(const Value& value, const std::string& name) {
+  if (value.is_undefined()) throw RenderError(value.why_undefined());
+  if (auto found = attribute_of(value, name)) return *found;
+  const Value index = text_value(name);
+  if (auto found = item_of(value, index)) return *found;
+  return missing(value, index);
+}
+
+Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
+  if (value.is_undefined()) throw RenderError(value.why_undefined());
+  if (!is_sequence(value)) {
+    if (value.is_object() && value.type_name() == "range") throw Unsupported("a slice of a range");
+    throw RenderError(concat("'", value.type_name(), "' object is not subscriptable by a slice"));
+  }
+  const Range range = slice_range(length(value), start, stop, step);
+  if (value.is(Kind::text)) {
+    const Text& text = value.text();
+    const std::vector<size_t> at = text.borders();
+    if (range.step == 1) {
+      const size_t first = static_cast<size_t>(range.start);
+      return Value(text.slice(at[first], at[static_cast<size_t>(std::max(range.start, range.stop))]));
+    }
+    Text out("", text.safe());
+    for (int64_t i = range.start; range.step > 0 ? i < range.stop : i > range.stop; i += range.step)
+      out.append(text.slice(at[static_cast<size_t>(i)], at[static_cast<size_t>(i) + 1]));
+    return Value(std::move(out));
+  }
+  List out;
+  for (int64_t i = range.start; range.step > 0 ? i < range.stop : i > range.stop; i += range.step)
+    out.push_back(value.items()[static_cast<size_t>(i)]);
+  return value.is(Kind::list) ? Value(std::move(out)) : Value::tuple(std::move(out));
+}
+
+}  // namespace trainer::jinja

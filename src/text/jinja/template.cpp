@@ -1,0 +1,43 @@
+#include "text/jinja/template.h"
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/jinja/globals.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/parser.h"
+#include "text/utf8.h"
+
+namespace trainer::jinja {
+
+Template::Template(const std::string& source, std::string where) : where_(std::move(where)) {
+  if (valid_utf8_prefix(source) != source.size())
+    throw FormatError(concat(where_, ": the chat template is not valid UTF-8"));
+  try {
+    body_ = parse_template(source, names_);
+  } catch (const SyntaxError& error) {
+    throw FormatError(concat(where_, ":", error.line, ": chat template: ", error.what()));
+  }
+}
+
+Text Template::render(const std::vector<std::pair<std::string, Value>>& variables) const {
+  Rendering rendering(names_);
+  Scope& scope = rendering.new_scope(nullptr);
+  for (const auto& [name, value] : variables) {
+    if (const int id = names_.find(name); id >= 0) scope.set(id, value);
+  }
+  const auto at = [&] { return concat(where_, ":", rendering.line, ": "); };
+  Text out;
+  try {
+    body_.execute({rendering, scope}, out);
+  } catch (const RaisedByTemplate& error) {
+    throw DataError(concat(at(), "the chat template refuses the conversation: ", error.what()));
+  } catch (const RenderError& error) {
+    throw DataError(concat(at(), "the chat template cannot handle the conversation: ", error.what()));
+  } catch (const Unsupported& error) {
+    throw FormatError(concat(at(), "the chat template needs what is not supported: ", error.what()));
+  }
+  return out;
+}
+
+}  // namespace trainer::jinja

@@ -1,0 +1,27 @@
+// A parsed template.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/nodes.h"
+
+namespace trainer::jinja {
+
+class Template {
+ public:
+  // `where` opens messages. Throws FormatError "WHERE:LINE: ...".
+  Template(const std::string& source, std::string where);
+
+  // Throws DataError where the template or Python would raise, FormatError for what is not supported; both
+  // name the line.
+  Text render(const std::vector<std::pair<std::string, Value>>& variables) const;
+
+ private:
+  std::string where_;
+  Names names_;
+  Block body_;
+};
+
+}  // namespace trainer::jinja

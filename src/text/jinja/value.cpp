@@ -1,0 +1,219 @@
+#include "text/jinja/value.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/strings.h"
+
+namespace trainer::jinja {
+
+Value::Value(Dict value) : data_(std::make_shared<const Dict>(std::move(value))) {}
+
+Value Value::undefined(std::string why) {
+  Value out;
+  out.data_ = std::make_shared<const Undefined>(Undefined{std::move(why)});
+  return out;
+}
+
+Value Value::tuple(List items) {
+  Value out;
+  out.data_ = Tuple{std::make_shared<const List>(std::move(items))};
+  return out;
+}
+
+Kind Value::kind() const {
+  constexpr Kind kinds[] = {Kind::none, Kind::undefined, Kind::boolean, Kind::integer, Kind::real,
+                            Kind::text, Kind::list,      Kind::tuple,   Kind::dict,    Kind::object};
+  return kinds[data_.index()];
+}
+
+bool Value::is_number() const { return is_integral() || is(Kind::real); }
+
+const std::string& Value::why_undefined() const {
+  return std::get<std::shared_ptr<const Undefined>>(data_)->why;
+}
+
+int64_t Value::integer() const { return is(Kind::boolean) ? boolean() : std::get<int64_t>(data_); }
+
+double Value::real() const {
+  return is(Kind::real) ? std::get<double>(data_) : static_cast<double>(integer());
+}
+
+const List& Value::items() const {
+  return is(Kind::tuple) ? *std::get<Tuple>(data_).items : *std::get<std::shared_ptr<const List>>(data_);
+}
+
+bool Value::truth() const {
+  switch (kind()) {
+    case Kind::undefined:
+    case Kind::none:
+      return false;
+    case Kind::boolean:
+    case Kind::integer:
+      return integer() != 0;
+    case Kind::real:
+      return real() != 0;
+    case Kind::text:
+      return !text().empty();
+    case Kind::list:
+    case Kind::tuple:
+      return !items().empty();
+    case Kind::dict:
+      return !dict().items().empty();
+    case Kind::object:
+      return object().length().value_or(1) != 0;
+  }
+  return false;
+}
+
+std::string Value::type_name() const {
+  switch (kind()) {
+    case Kind::undefined:
+      return "Undefined";
+    case Kind::none:
+      return "NoneType";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::text:
+      return text().safe() ? "Markup" : "str";
+    case Kind::list:
+      return "list";
+    case Kind::tuple:
+      return "tuple";
+    case Kind::dict:
+      return "dict";
+    case Kind::object:
+      return object().type_name();
+  }
+  return "";
+}
+
+bool Value::same_as(const Value& other) const {
+  if (kind() != other.kind()) return false;
+  switch (kind()) {
+    case Kind::none:
+      return true;
+    case Kind::boolean:
+      return boolean() == other.boolean();
+    case Kind::object:
+      return &object() == &other.object();
+    case Kind::list:
+      return &items() == &other.items();
+    case Kind::dict:
+      return &dict() == &other.dict();
+    case Kind::undefined:
+      return &why_undefined() == &other.why_undefined();
+    default:
+      throw Unsupported(concat("whether two values of type ", type_name(), " are the same object"));
+  }
+}
+
+const Value* Dict::find(const Value& key) const {
+  const auto found = std::ranges::find_if(items_, [&](const Item& item) { return equal(item.first, key); });
+  return found == items_.end() ? nullptr : &found->second;
+}
+
+const Value* Dict::find(std::string_view key) const {
+  const auto found = std::ranges::find_if(items_, [&](const Item& item) {
+    return item.first.is(Kind::text) && item.first.text().bytes() == key;
+  });
+  return found == items_.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+bool hashable(const Value& value) {
+  if (value.is(Kind::tuple)) return std::ranges::all_of(value.items(), hashable);
+  return !value.is(Kind::list) && !value.is(Kind::dict);
+}
+
+}  // namespace
+
+void Dict::set(Value key, Value value) {
+  if (!hashable(key)) throw RenderError(concat("unhashable type: '", key.type_name(), "'"));
+  if (const Value* found = find(key)) {
+    *const_cast<Value*>(found) = std::move(value);
+  } else {
+    items_.emplace_back(std::move(key), std::move(value));
+  }
+}
+
+Value Object::call(Arguments) { throw RenderError(concat("'", type_name(), "' object is not callable")); }
+
+std::string Object::repr() const {
+  throw Unsupported(concat("the text of a ", type_name(), " (it is another one in every run of Python)"));
+}
+
+namespace {
+
+bool equal_items(const List& a, const List& b) {
+  return std::ranges::equal(a, b, [](const Value& x, const Value& y) { return equal(x, y); });
+}
+
+bool equal_dicts(const Dict& a, const Dict& b) {
+  return a.items().size() == b.items().size() && std::ranges::all_of(a.items(), [&](const Dict::Item& item) {
+           const Value* other = b.find(item.first);
+           return other && equal(item.second, *other);
+         });
+}
+
+// -1, 0, 1; none when one of them is NaN.
+std::optional<int> compare_numbers(const Value& a, const Value& b) {
+  if (a.is_integral() && b.is_integral()) {
+    return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
+  }
+  // Integers up to 2^53 are exact as double, and long double holds all of int64.
+  const auto exact = [](const Value& v) {
+    return v.is(Kind::real) ? static_cast<long double>(v.real()) : static_cast<long double>(v.integer());
+  };
+  const long double x = exact(a), y = exact(b);
+  if (std::isnan(x) || std::isnan(y)) return std::nullopt;
+  return x < y ? -1 : x > y ? 1 : 0;
+}
+
+}  // namespace
+
+bool equal(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Kind::undefined:
+    case Kind::none:
+      return true;
+    case Kind::text:
+      return a.text().bytes() == b.text().bytes();
+    case Kind::list:
+    case Kind::tuple:
+      return equal_items(a.items(), b.items());
+    case Kind::dict:
+      return equal_dicts(a.dict(), b.dict());
+    default:
+      return &a.object() == &b.object();
+  }
+}
+
+bool less(const Value& a, const Value& b, const char* sign) {
+  for (const Value* value : {&a, &b}) {
+    if (value->is_undefined()) throw RenderError(value->why_undefined());
+  }
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == -1;
+  if (a.kind() == b.kind()) {
+    // The order of UTF-8 is that of code points.
+    if (a.is(Kind::text)) return a.text().bytes() < b.text().bytes();
+    if (a.is(Kind::list) || a.is(Kind::tuple)) {
+      const List &x = a.items(), &y = b.items();
+      for (size_t i = 0; i < std::min(x.size(), y.size()); i++) {
+        if (!equal(x[i], y[i])) return less(x[i], y[i], sign);
+      }
+      return x.size() < y.size();
+    }
+  }
+  throw RenderError(concat("'", sign, "' not supported between instances of '", a.type_name(), "' and '",
+                           b.type_name(), "'"));
+}
+
+}  // namespace trainer::jinja

@@ -1,0 +1,132 @@
+// The values of templates, which are those of Python: what they are, how they compare and how they print.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "text/jinja/text.h"
+
+namespace trainer::jinja {
+
+// Something the template does with these values is an error in Python as well.
+struct RenderError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// Python can do it, we do not.
+struct Unsupported : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Value;
+class Dict;
+class Object;
+using List = std::vector<Value>;
+
+struct Undefined {
+  std::string why;  // "'x' is undefined"
+};
+
+enum class Kind { undefined, none, boolean, integer, real, text, list, tuple, dict, object };
+
+// Cheap to copy. Lists, tuples, dicts and texts never change; only objects (namespace) do.
+class Value {
+ public:
+  Value() = default;  // None
+  Value(bool value) : data_(value) {}
+  Value(int64_t value) : data_(value) {}
+  Value(double value) : data_(value) {}
+  Value(Text value) : data_(std::make_shared<const Text>(std::move(value))) {}
+  Value(const char* value) : Value(Text(value)) {}
+  Value(List value) : data_(std::make_shared<const List>(std::move(value))) {}
+  Value(Dict value);
+  Value(std::shared_ptr<Object> value) : data_(std::move(value)) {}
+  static Value undefined(std::string why);
+  static Value tuple(List items);
+
+  Kind kind() const;
+  bool is(Kind kind) const { return this->kind() == kind; }
+  bool is_undefined() const { return is(Kind::undefined); }
+  // bool, int or float.
+  bool is_number() const;
+  // bool or int.
+  bool is_integral() const { return is(Kind::boolean) || is(Kind::integer); }
+  bool is_object() const { return is(Kind::object); }
+
+  // Each only for a value of that kind.
+  const std::string& why_undefined() const;
+  bool boolean() const { return std::get<bool>(data_); }
+  int64_t integer() const;  // of a bool too
+  double real() const;      // of a bool and an int too
+  const Text& text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
+  const List& items() const;  // of a list or a tuple
+  const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
+  Object& object() const { return *std::get<std::shared_ptr<Object>>(data_); }
+
+  // What bool(value) says.
+  bool truth() const;
+  // Python's name of the type, as messages give it.
+  std::string type_name() const;
+  // The same object (`is` of Python).
+  bool same_as(const Value& other) const;
+
+ private:
+  struct Tuple {
+    std::shared_ptr<const List> items;
+  };
+  std::variant<std::monostate, std::shared_ptr<const Undefined>, bool, int64_t, double,
+               std::shared_ptr<const Text>, std::shared_ptr<const List>, Tuple, std::shared_ptr<const Dict>,
+               std::shared_ptr<Object>>
+      data_;
+};
+
+// Keeps the order of insertion.
+class Dict {
+ public:
+  using Item = std::pair<Value, Value>;
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+  void set(Value key, Value value);  // throws RenderError for a key that Python cannot hash
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
+  std::vector<Item> items_;
+};
+
+struct Arguments {
+  List positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Everything else: macros, methods, namespaces, ranges, views of dicts, generators, `loop`.
+class Object {
+ public:
+  virtual ~Object() = default;
+  virtual std::string type_name() const = 0;
+  virtual std::optional<Value> attribute(const std::string& /*name*/) { return std::nullopt; }
+  virtual bool callable() const { return false; }
+  virtual Value call(Arguments arguments);
+  // The items, as a loop gets them; none when there is nothing to loop over.
+  virtual std::optional<List> iterate() { return std::nullopt; }
+  // What len() says; none when it has no length.
+  virtual std::optional<int64_t> length() const { return std::nullopt; }
+  virtual std::string repr() const;
+};
+
+bool equal(const Value& a, const Value& b);
+// a < b; throws RenderError for what Python does not order.
+bool less(const Value& a, const Value& b, const char* sign);
+
+// str(value) and repr(value).
+Text to_text(const Value& value);
+Text repr(const Value& value);
+std::string float_repr(double value);
+
+inline Value text_value(std::string bytes) { return Value(Text(std::move(bytes))); }
+
+}  // namespace trainer::jinja

@@ -1,0 +1,100 @@
+// Chat templates as a user meets them: where they are found, what they get, and what is said when one fails.
+#include "trainer/text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+
+#include "support/error_message.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+using testing::error_message;
+using testing::TemporaryDirectory;
+using Json = nlohmann::ordered_json;
+
+const Json kGreeting = Json::parse(R"([{"role": "user", "content": "Hi"}])");
+
+std::string render(const std::string& source, const Json& messages = kGreeting, const Json& tools = nullptr,
+                   const Json& variables = nullptr) {
+  return ChatTemplate({{"default", {source, "t.jinja"}}}, {}).render(messages, tools, variables);
+}
+
+TEST(ChatTemplate, ADirectoryWithoutTemplateHasNone) {
+  const TemporaryDirectory directory;
+  EXPECT_FALSE(load_chat_template(directory.path()));
+}
+
+TEST(ChatTemplate, TheConfiguredTemplateSeesTheSpecialTokens) {
+  const TemporaryDirectory directory;
+  write_atomically(directory.path() / "tokenizer_config.json", R"({
+    "bos_token": {"content": "<s>", "special": true}, "eos_token": "</s>",
+    "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"})");
+  EXPECT_EQ(load_chat_template(directory.path())->render(kGreeting), "<s>Hi</s>");
+}
+
+TEST(ChatTemplate, TheFileGoesBeforeTheConfiguration) {
+  const TemporaryDirectory directory;
+  write_atomically(directory.path() / "tokenizer_config.json", R"({"chat_template": "configured"})");
+  write_atomically(directory.path() / "chat_template.jinja", "from the file\n");
+  EXPECT_EQ(load_chat_template(directory.path())->render(kGreeting), "from the file");
+}
+
+TEST(ChatTemplate, ToolsChooseTheTemplateForTools) {
+  const TemporaryDirectory directory;
+  write_atomically(directory.path() / "tokenizer_config.json", R"({"chat_template": [
+    {"name": "default", "template": "plain"},
+    {"name": "tool_use", "template": "{{ tools | map(attribute='name') | join(' ') }}"}]})");
+  const auto chat = load_chat_template(directory.path());
+  EXPECT_EQ(chat->render(kGreeting), "plain");
+  EXPECT_EQ(chat->render(kGreeting, Json::parse(R"([{"name": "f"}, {"name": "g"}])")), "f g");
+}
+
+TEST(ChatTemplate, VariablesReachTheTemplateAndGoBeforeTheDefaults) {
+  const char* source = "{{ add_generation_prompt }} {{ enable_thinking is defined and enable_thinking }}";
+  EXPECT_EQ(render(source), "False False");
+  EXPECT_EQ(render(source, kGreeting, nullptr, {{"add_generation_prompt", true}, {"enable_thinking", true}}),
+            "True True");
+}
+
+TEST(ChatTemplate, KeysThatAreNullAreNotThere) {
+  EXPECT_EQ(
+      render("{{ 'content' in messages[0] }}", Json::parse(R"([{"role": "assistant", "content": null}])")),
+      "False");
+}
+
+TEST(ChatTemplate, ReasoningHasAllItsNames) {
+  EXPECT_EQ(render("{{ messages[0].reasoning_content }} {{ messages[0].thinking }}",
+                   Json::parse(R"([{"role": "assistant", "reasoning": "hm"}])")),
+            "hm hm");
+}
+
+TEST(ChatTemplate, ARefusalByTheTemplateIsAboutTheDataAndNamesTheLine) {
+  const std::string source = "\n{{ raise_exception('roles must alternate') }}";
+  EXPECT_EQ(error_message<DataError>([&] { render(source); }),
+            "t.jinja:2: the chat template refuses the conversation: roles must alternate");
+}
+
+TEST(ChatTemplate, WhatIsNotSupportedIsNamedWithItsLine) {
+  EXPECT_EQ(error_message<FormatError>([] { render("a\n{% include 'x' %}"); }),
+            "t.jinja:2: chat template: not supported: the tag 'include'");
+  EXPECT_EQ(error_message<FormatError>([] { render("{% for a in b recursive %}{% endfor %}"); }),
+            "t.jinja:1: chat template: not supported: recursive loops");
+  EXPECT_EQ(error_message<FormatError>([] { render("\n\n{{ 1 | pprint }}"); }),
+            "t.jinja:3: chat template: not supported: the filter 'pprint'");
+  EXPECT_EQ(error_message<FormatError>([] { render("{{ 1 | nonsense }}"); }),
+            "t.jinja:1: chat template: no filter named 'nonsense'");
+  EXPECT_THROW(render("{{ 'a'.encode() }}"), FormatError);
+}
+
+TEST(ChatTemplate, AMissingAttributeSaysWhichAndWhere) {
+  EXPECT_EQ(
+      error_message<DataError>([] { render("\n{{ messages[0].tool.name }}"); }),
+      "t.jinja:2: the chat template cannot handle the conversation: 'dict object' has no attribute 'tool'");
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,24 @@
+// What scripts/parity_chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
+// stdin, lines of {"text"} or {"error"} on stdout.
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/text/chat_template.h"
+
+int main() {
+  using Json = nlohmann::ordered_json;
+  for (std::string line; std::getline(std::cin, line);) {
+    const Json request = Json::parse(line);
+    Json answer;
+    try {
+      const trainer::ChatTemplate chat({{"default", {request["template"], "template"}}}, {});
+      answer["text"] = chat.render(request["messages"], request["tools"], request["variables"]);
+    } catch (const trainer::Error& error) {
+      answer["error"] = error.what();
+      answer["code"] = static_cast<int>(error.code());
+    }
+    std::cout << answer.dump() << '\n';
+  }
+}
