@@ -162,8 +162,9 @@ def relative_error(actual, expected):
     return {"overall": (off / size) ** 0.5, "tensors": tensors}
 
 
-def generate(model, prompt, max_new_tokens):
-    """The greedy continuation of one prompt: new token ids, the end token included where one came."""
+def generate(model, prompt, max_new_tokens, use_cache=False):
+    """The greedy continuation of one prompt: new token ids, the end token included where one came. Without a cache by
+    default: HF makes too few layers of it where T5's decoder is deeper than the encoder."""
     with torch.no_grad():
         ids = model.generate(
             input_ids=torch.tensor([prompt]),
@@ -171,7 +172,7 @@ def generate(model, prompt, max_new_tokens):
             max_new_tokens=max_new_tokens,
             do_sample=False,
             num_beams=1,
-            use_cache=False,  # HF makes too few layers of it where the decoder is deeper than the encoder
+            use_cache=use_cache,
         )[0].tolist()
     return ids[1:] if model.config.is_encoder_decoder else ids[len(prompt) :]
 

@@ -9,12 +9,14 @@
 
 namespace trainer {
 
-DecoderAttention::DecoderAttention(const DecoderConfig& c)
+DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
     : q_proj(c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias),
       k_proj(c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias),
       v_proj(c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias),
       o_proj(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
-      head_dim_(c.head_dim) {
+      head_dim_(c.head_dim),
+      rotated_(c.rotated[layer]),
+      sliding_(c.sliding[layer]) {
   add("q_proj", q_proj);
   add("k_proj", k_proj);
   add("v_proj", v_proj);
@@ -32,8 +34,10 @@ at::Tensor DecoderAttention::heads(const Linear& projection, const at::Tensor& x
 }
 
 // x [B, S, heads, K] -> [B, heads, S, K]
-static at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) {
-  return Rotary::apply((norm ? norm->forward(x) : x).transpose(1, 2), pass.rotary);
+at::Tensor DecoderAttention::rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm,
+                                     const DecoderPass& pass) const {
+  const at::Tensor normalised = (norm ? norm->forward(x) : x).transpose(1, 2);
+  return rotated_ ? Rotary::apply(normalised, pass.rotary) : normalised;
 }
 
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
@@ -42,10 +46,10 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   in.k = rotated(heads(k_proj, x, pass), k_norm, pass);
   in.v = heads(v_proj, x, pass).transpose(1, 2);
   in.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  in.causal = pass.positions == nullptr;
+  in.mask = sliding_ ? pass.window_mask : pass.mask;
+  in.causal = pass.positions == nullptr && !in.mask.defined();
   if (pass.positions != nullptr) {
     std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
-    in.mask = pass.mask;
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
@@ -67,8 +71,8 @@ at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) con
   return down_proj.forward(gate * up_proj.forward(x, pass.rows, *pass.context), pass.rows, *pass.context);
 }
 
-DecoderLayer::DecoderLayer(const DecoderConfig& c)
-    : self_attn(c),
+DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)
+    : self_attn(c, layer),
       mlp(c),
       input_layernorm(c.hidden_size, c.rms_norm_eps),
       post_attention_layernorm(c.hidden_size, c.rms_norm_eps) {
@@ -84,10 +88,10 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, K
 }
 
 DecoderBody::DecoderBody(const DecoderConfig& c)
-    : embed_tokens(c.vocab_size, c.hidden_size), norm(c.hidden_size, c.rms_norm_eps) {
+    : embed_tokens(c.vocab_size, c.hidden_size, c.padding_idx), norm(c.hidden_size, c.rms_norm_eps) {
   add("embed_tokens", embed_tokens);
-  for (int64_t i = 0; i < c.num_layers; i++) {
-    layers.push_back(std::make_unique<DecoderLayer>(c));
+  for (size_t i = 0; i < static_cast<size_t>(c.num_layers); i++) {
+    layers.push_back(std::make_unique<DecoderLayer>(c, i));
     add("layers." + std::to_string(i), *layers.back());
   }
   add("norm", norm);
@@ -101,14 +105,20 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
 }
 
 DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
-                           const at::Tensor& positions) const {
-  return {&context, row_keys(slots, h.size(1)), rotary_.tables(positions, h.options())};
+                           const at::Tensor& positions, const std::vector<int64_t>& lengths) const {
+  const int64_t seq = h.size(1);
+  DecoderPass pass{&context, row_keys(slots, seq), rotary_.tables(positions, lengths, h.options())};
+  if (c_.sliding_window > 0 && seq > c_.sliding_window) {
+    pass.window_mask = sliding_window_mask(seq, seq, c_.sliding_window, h.options().requires_grad(false));
+  }
+  return pass;
 }
 
 // Rows are padded on the right, so a causal mask alone keeps padding out of what counts.
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
   at::Tensor h = embed(batch.input_ids);
-  DecoderPass pass = start(context, batch.slots, h, at::arange(h.size(1), batch.slots.options()));
+  const at::Tensor positions = at::arange(h.size(1), batch.slots.options());
+  DecoderPass pass = start(context, batch.slots, h, positions, batch.lengths);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     if (static_cast<int64_t>(i) < context.recompute_blocks) {

@@ -2,6 +2,7 @@
 // S sequence, D hidden_size, H num_attention_heads, G num_key_value_heads, K head_dim.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,11 +25,14 @@ struct DecoderPass {
   // While generating, after the prompt: where the new token of each row goes, and the mask that this needs.
   const CachePositions* positions = nullptr;
   at::Tensor mask{};
+  // The same for sliding layers; also where a position is beyond the window of another. Additive, broadcast
+  // over [B, H, S, keys].
+  at::Tensor window_mask{};
 };
 
 class DecoderAttention : public Module {
  public:
-  explicit DecoderAttention(const DecoderConfig& c);
+  DecoderAttention(const DecoderConfig& c, size_t layer);
   // x [B, S, D] -> [B, S, D], causal. A cache is filled with x or,
   // where the pass has positions, gets one of each row there.
   at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const;
@@ -39,7 +43,10 @@ class DecoderAttention : public Module {
  private:
   at::Tensor heads(const Linear& projection, const at::Tensor& x, const DecoderPass& pass) const;
 
+  at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
+
   int64_t head_dim_;
+  bool rotated_, sliding_;
 };
 
 class DecoderMlp : public Module {
@@ -56,7 +63,7 @@ class DecoderMlp : public Module {
 
 class DecoderLayer : public Module {
  public:
-  explicit DecoderLayer(const DecoderConfig& c);
+  DecoderLayer(const DecoderConfig& c, size_t layer);
   // x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
 
@@ -86,16 +93,17 @@ class Decoder : public Model {
   int64_t num_blocks() const override { return c_.num_layers; }
   int64_t vocab_size() const override { return c_.vocab_size; }
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
-  CollateOptions collate_options() const override { return {false, c_.pad_id, 0}; }
+  CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
 
  private:
   friend class DecoderGeneration;
 
   at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
-  // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S].
+  // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S], of sequences that
+  // have these lengths with them.
   DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
-                    const at::Tensor& positions) const;
+                    const at::Tensor& positions, const std::vector<int64_t>& lengths) const;
 
   DecoderConfig c_;
   DecoderBody body_;

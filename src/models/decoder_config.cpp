@@ -1,6 +1,9 @@
 #include "models/decoder_config.h"
 
+#include <algorithm>
+
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
@@ -11,22 +14,41 @@ namespace {
   throw FormatError(concat("config.json: ", what, " is not supported for this model_type"));
 }
 
+// As torch.nn.Embedding takes pad_token_id: the original Llama's -1 is the last row.
+int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
+  if (!c.contains("pad_token_id") || c["pad_token_id"].is_null()) return -1;
+  const int64_t id = config_int(c, "pad_token_id");
+  if (id < -vocab_size || id >= vocab_size) refuse(concat("pad_token_id ", id, " outside the vocabulary"));
+  return id < 0 ? id + vocab_size : id;
+}
+
 // What would change the mathematics and is not built is refused, never ignored.
 void check(const nlohmann::json& c, const DecoderConfig& facts) {
   if (facts.head_dim % 2 != 0) refuse("an odd head_dim");
   if (facts.num_heads % facts.num_kv_heads != 0)
     refuse("num_attention_heads that is no multiple of num_key_value_heads");
-  if (config_bool(c, "use_sliding_window", false)) refuse("use_sliding_window: true");
   if (config_double(c, "attention_dropout", 0.0) != 0.0) refuse("attention_dropout other than 0");
-  if (config_double(c, "partial_rotary_factor", 1.0) != 1.0) refuse("partial_rotary_factor other than 1");
-  if (c.contains("layer_types") && c["layer_types"].is_array()) {
-    for (const auto& layer : c["layer_types"]) {
-      if (layer != "full_attention") refuse("layer_types entry " + layer.dump());
-    }
-  }
+  if (!config_bool(c, "is_causal", true)) refuse("is_causal: false");
+}
+
+// Transformers computes whole heads' rotations for these families: the key does nothing with the plain
+// embedding, and nothing runs with the others.
+void check_partial_rotary(const nlohmann::json& c, const DecoderConfig& facts) {
+  double share = config_double(c, "partial_rotary_factor", 1.0);
+  if (c.contains("rope_scaling") && c["rope_scaling"].is_object())
+    share = config_double(c["rope_scaling"], "partial_rotary_factor", share);
+  if (share == 1.0) return;
+  if (facts.rope.type != RopeType::standard) refuse("partial_rotary_factor other than 1 with this rope type");
+  log::warning(concat("config.json: partial_rotary_factor ", share, " is of no effect, as in Transformers: ",
+                      "model_type ", c.at("model_type").get<std::string>(), " rotates whole heads"));
 }
 
 }  // namespace
+
+nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaults) {
+  defaults.update(config);
+  return defaults;
+}
 
 DecoderConfig read_decoder_config(const nlohmann::json& c) {
   DecoderConfig facts;
@@ -36,14 +58,51 @@ DecoderConfig read_decoder_config(const nlohmann::json& c) {
   facts.num_layers = config_size(c, "num_hidden_layers");
   facts.num_heads = config_size(c, "num_attention_heads");
   facts.num_kv_heads = config_size(c, "num_key_value_heads", facts.num_heads);
-  facts.head_dim = config_size(c, "head_dim", facts.hidden_size / facts.num_heads);
-  facts.pad_id = config_int(c, "pad_token_id", 0);
+  facts.head_dim = config_size(c, "head_dim", std::max<int64_t>(facts.hidden_size / facts.num_heads, 1));
+  facts.padding_idx = padding_idx(c, facts.vocab_size);
   facts.rms_norm_eps = config_double(c, "rms_norm_eps", 1e-6);
   facts.activation = activation_named(config_string(c, "hidden_act", "silu"), "hidden_act");
   facts.rope = rope_parameters(c, facts.head_dim);
   facts.tied = config_bool(c, "tie_word_embeddings", false);
+  facts.sliding.assign(static_cast<size_t>(facts.num_layers), false);
+  facts.rotated.assign(static_cast<size_t>(facts.num_layers), true);
   check(c, facts);
+  check_partial_rotary(c, facts);
   return facts;
+}
+
+std::optional<std::vector<bool>> read_layer_types(const nlohmann::json& c, int64_t num_layers) {
+  if (!c.contains("layer_types") || c["layer_types"].is_null()) return std::nullopt;
+  const nlohmann::json& types = c["layer_types"];
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != num_layers) {
+    throw FormatError(concat("config.json: layer_types: must be a list with an entry for each of the ",
+                             num_layers, " layers (num_hidden_layers), is ", types.dump()));
+  }
+  std::vector<bool> sliding;
+  for (const nlohmann::json& type : types) {
+    if (type != "full_attention" && type != "attention" && type != "sliding_attention")
+      refuse(concat("layer_types entry ", type.dump()));
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
+
+void read_sliding_window(const nlohmann::json& c, DecoderConfig& facts) {
+  if (c.contains("sliding_window") && !c["sliding_window"].is_null())
+    facts.sliding_window = config_size(c, "sliding_window");
+}
+
+void read_qwen_windows(const nlohmann::json& c, DecoderConfig& facts) {
+  if (config_bool(c, "use_sliding_window", false)) read_sliding_window(c, facts);
+  if (const auto types = read_layer_types(c, facts.num_layers)) {
+    facts.sliding = *types;
+    if (facts.sliding_window == 0 && std::ranges::find(facts.sliding, true) != facts.sliding.end())
+      refuse("layer_types entry sliding_attention without a window (use_sliding_window, sliding_window)");
+  } else if (facts.sliding_window > 0) {
+    const int64_t first = config_int(c, "max_window_layers", 28);
+    for (int64_t i = std::max<int64_t>(first, 0); i < facts.num_layers; i++)
+      facts.sliding[static_cast<size_t>(i)] = true;
+  }
 }
 
 }  // namespace trainer

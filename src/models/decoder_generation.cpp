@@ -18,17 +18,22 @@ class DecoderGeneration : public Generation {
   at::Tensor start(int64_t) override {
     const at::Tensor h = model_.embed(ids_);
     const at::Tensor positions = at::arange(ids_.size(1), ids_.options());
+    const DecoderPass pass = model_.start(context_, slots_, h, positions, positions_.lengths_on_host());
     const at::Tensor last = positions_.lengths() - 1 + slots_ * ids_.size(1);
-    return logits(
-        through_layers(h, model_.start(context_, slots_, h, positions)).flatten(0, 1).index_select(0, last));
+    return logits(through_layers(h, pass).flatten(0, 1).index_select(0, last));
   }
 
+  // Type dynamic of the rotary embedding: a key keeps the rotation that it got, as in Transformers.
   at::Tensor next(const at::Tensor& tokens) override {
     const at::Tensor h = model_.embed(tokens.unsqueeze(1));
     const at::Tensor each = positions_.lengths().unsqueeze(1);
-    DecoderPass pass = model_.start(context_, slots_, h, positions_.equal() ? each[0] : each);
+    std::vector<int64_t> lengths = positions_.lengths_on_host();
+    for (int64_t& length : lengths) length++;
+    DecoderPass pass = model_.start(context_, slots_, h, positions_.equal() ? each[0] : each, lengths);
     pass.positions = &positions_;
     pass.mask = positions_.mask(h.scalar_type());
+    if (model_.c_.sliding_window > 0)
+      pass.window_mask = positions_.mask(h.scalar_type(), model_.c_.sliding_window);
     const at::Tensor out = through_layers(h, pass);
     positions_.advance();
     return logits(out.select(1, 0));

@@ -4,8 +4,11 @@
 namespace trainer {
 
 DecoderConfig qwen2_config(const nlohmann::json& config) {
-  DecoderConfig facts = read_decoder_config(config);
+  const nlohmann::json c = with_defaults(
+      config, {{"num_key_value_heads", 32}, {"max_position_embeddings", 32768}, {"sliding_window", 4096}});
+  DecoderConfig facts = read_decoder_config(c);
   facts.qkv_bias = true;
+  read_qwen_windows(c, facts);
   return facts;
 }
 

@@ -11,6 +11,7 @@ std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head)
 
 // The families on the decoders' skeleton, each in a file of its own.
 DecoderConfig llama_config(const nlohmann::json& config);
+DecoderConfig mistral_config(const nlohmann::json& config);
 DecoderConfig qwen2_config(const nlohmann::json& config);
 DecoderConfig qwen3_config(const nlohmann::json& config);
 
@@ -27,9 +28,11 @@ static const std::vector<Architecture>& architectures() {
       R"(lm_head\.weight)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
   static const std::vector<Architecture> table{
-      {"t5", make_t5, t5_extras, "shared.weight"},
-      {"mt5", make_t5, t5_extras, "shared.weight"},
+      {"t5", make_t5, t5_extras, "shared.weight", true},
+      {"mt5", make_t5, t5_extras, "shared.weight", true},
+      {"umt5", make_t5, t5_extras, "shared.weight", true},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
+      {"mistral", decoder(mistral_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
   };

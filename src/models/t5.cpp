@@ -1,4 +1,4 @@
-// Held against transformers, models/t5/modeling_t5.py.
+// Held against transformers, models/{t5,mt5,umt5}/modeling_*.py.
 #include "models/t5.h"
 
 #include <cmath>
@@ -64,13 +64,19 @@ BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
 }
 
 at::Tensor T5Attention::mix_self(AttentionInputs& in, const T5Pass& pass) const {
+  const RelativeBias& bias = pass.bias != nullptr ? *pass.bias : *relative_attention_bias;
   if (!pass.recomputed) {
     in.mask = pass.self_mask;
+    if (pass.bias == nullptr) {
+      const int64_t queries = in.q.size(2), keys = in.k.size(2);
+      const at::Tensor own = bias.bias(queries, keys, keys - queries, in.q.scalar_type());
+      in.mask = in.mask.defined() ? own + in.mask : own;
+    }
     return attention(in);
   }
   in.causal = pass.causal;
   BiasAndDropout with = extra(pass);
-  with.bias_weight = pass.bias->weight.as(in.q.scalar_type());
+  with.bias_weight = bias.weight.as(in.q.scalar_type());
   with.bias_buckets = pass.buckets;
   with.key_lengths = pass.lengths;
   return attention_recomputed(in, with);
@@ -106,7 +112,7 @@ at::Tensor T5Residual<Part>::dropped(const at::Tensor& out, const T5Pass& pass) 
 }
 
 T5Block::T5Block(const T5Config& c, bool decoder, bool first)
-    : self(c, "SelfAttention", first, !decoder), feed_forward(c, "DenseReluDense") {
+    : self(c, "SelfAttention", first || c.bias_in_every_block, !decoder), feed_forward(c, "DenseReluDense") {
   add("layer.0", self);
   if (decoder) add("layer.1", cross.emplace(c, "EncDecAttention", false, true));
   add(decoder ? "layer.2" : "layer.1", feed_forward);
@@ -126,7 +132,7 @@ static at::Tensor padding_mask(const at::Tensor& lengths, int64_t keys, at::Scal
 }
 
 T5Stack::T5Stack(const T5Config& c, bool decoder)
-    : final_layer_norm(c.d_model, c.epsilon), decoder_(decoder) {
+    : final_layer_norm(c.d_model, c.epsilon), decoder_(decoder), bias_in_every_block_(c.bias_in_every_block) {
   for (int64_t i = 0; i < (decoder ? c.decoder_layers : c.encoder_layers); i++) {
     blocks.push_back(std::make_unique<T5Block>(c, decoder, i == 0));
     add("block." + std::to_string(i), *blocks.back());
@@ -137,19 +143,22 @@ T5Stack::T5Stack(const T5Config& c, bool decoder)
 void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const {
   const int64_t queries = embedded.size(1);
   const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
-  pass.bias = &bias;
+  if (!bias_in_every_block_) pass.bias = &bias;
   pass.causal = decoder_;
-  pass.recomputed = pass.dropout > 0 || (bias.weight.trained() && at::GradMode::is_enabled());
+  // A bias for each block would be a matrix kept for each.
+  pass.recomputed =
+      pass.dropout > 0 || ((bias.weight.trained() || bias_in_every_block_) && at::GradMode::is_enabled());
   if (pass.recomputed) {
     pass.buckets = bias.buckets(queries, keys, keys - queries, embedded.device());
   } else {
-    pass.self_mask = bias.bias(queries, keys, keys - queries, embedded.scalar_type());
-    if (decoder_ && queries > 1) {
-      const at::Tensor future = at::ones({queries, keys}, pass.self_mask.options().dtype(at::kBool)).triu_(1);
-      pass.self_mask = pass.self_mask.masked_fill(future, -INFINITY);
-    }
-    if (pass.lengths.defined()) {
-      pass.self_mask = pass.self_mask + padding_mask(pass.lengths, keys, embedded.scalar_type());
+    const at::TensorOptions options = embedded.options().requires_grad(false);
+    std::vector<at::Tensor> parts;
+    if (pass.bias != nullptr)
+      parts.push_back(bias.bias(queries, keys, keys - queries, embedded.scalar_type()));
+    if (decoder_ && queries > 1) parts.push_back(sliding_window_mask(queries, keys, keys, options));
+    if (pass.lengths.defined()) parts.push_back(padding_mask(pass.lengths, keys, embedded.scalar_type()));
+    for (const at::Tensor& part : parts) {
+      pass.self_mask = pass.self_mask.defined() ? pass.self_mask + part : part;
     }
   }
   if (decoder_ && pass.source_lengths.defined() && pass.dropout == 0.0) {

@@ -1,5 +1,5 @@
-// T5 (Raffel et al. 2019): v1.0 (relu, tied head), v1.1, FLAN-T5 and mT5 (gated gelu, separate head). Shapes:
-// B batch, S source, T target, D d_model, H num_heads, K d_kv.
+// T5 (Raffel et al. 2019): v1.0 (relu, tied head), v1.1, FLAN-T5 and mT5 (gated gelu, separate head), UMT5 (a
+// position bias in every block). Shapes: B batch, S source, T target, D d_model, H num_heads, K d_kv.
 #pragma once
 
 #include <memory>
@@ -25,9 +25,11 @@ struct T5Pass {
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal does it)
   at::Tensor source_lengths;     // for cross-attention
-  at::Tensor self_mask, cross_mask;  // for SDPA, when there is no dropout and the bias is frozen
-  bool recomputed = false;           // attention by our own Function
-  const RelativeBias* bias = nullptr;
+  // For SDPA, when there is no dropout and the bias is frozen. The first has the shared position bias in it
+  // and is undefined where nothing is hidden and there is none.
+  at::Tensor self_mask, cross_mask;
+  bool recomputed = false;             // attention by our own Function
+  const RelativeBias* bias = nullptr;  // shared; nullptr where every block has its own
   at::Tensor buckets;
   bool causal = false;
   const CachePositions* positions = nullptr;  // while generating: where the new token of each row goes
@@ -120,7 +122,7 @@ class T5Stack : public Module {
  private:
   at::Tensor drop(const at::Tensor& x, const T5Pass& pass, const char* site) const;
 
-  bool decoder_;
+  bool decoder_, bias_in_every_block_;
 };
 
 class T5 : public Model {

@@ -6,6 +6,12 @@
 
 namespace trainer {
 
+// mT5 never scales and UMT5 always does, whatever their flags say.
+static bool scales_outputs(const nlohmann::json& c) {
+  if (c.at("model_type") != "t5") return c.at("model_type") == "umt5";
+  return config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true));
+}
+
 T5Config::T5Config(const nlohmann::json& c)
     : vocab_size(config_size(c, "vocab_size")),
       d_model(config_size(c, "d_model")),
@@ -20,15 +26,22 @@ T5Config::T5Config(const nlohmann::json& c)
       decoder_start_id(config_int(c, "decoder_start_token_id", pad_id)),
       epsilon(config_double(c, "layer_norm_epsilon", 1e-6)),
       dropout(config_double(c, "dropout_rate", 0.1)),
-      // mT5 never scales, whatever its flags say
-      scale_outputs(c.at("model_type") == "t5" &&
-                    config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true))) {
-  std::string name = config_string(c, "feed_forward_proj", "relu");
+      scale_outputs(scales_outputs(c)),
+      bias_in_every_block(c.at("model_type") == "umt5") {
+  std::string name =
+      config_string(c, "feed_forward_proj", c.at("model_type") == "t5" ? "relu" : "gated-gelu");
   gated = name.starts_with("gated-");
   if (gated) name = name.substr(6);
   // "gated-gelu" has always meant the form with tanh; plain "gelu" the exact one
   if (gated && name == "gelu") name = "gelu_new";
-  activation = activation_named(name, "feed_forward_proj");
+  // What transformers makes of feed_forward_proj is in files, too, and there goes before it.
+  gated = config_bool(c, "is_gated_act", gated);
+  name = config_string(c, "dense_act_fn", name);
+  activation = activation_named(name, c.contains("dense_act_fn") ? "dense_act_fn" : "feed_forward_proj");
+  if (num_buckets < 4 || num_buckets % 2 != 0 || max_distance <= num_buckets / 2) {
+    throw FormatError(concat("config.json: relative_attention_num_buckets ", num_buckets,
+                             " with relative_attention_max_distance ", max_distance, " is not supported"));
+  }
 }
 
 }  // namespace trainer

@@ -1,8 +1,18 @@
 #include "trainer/nn/attention.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 
 namespace trainer {
+
+at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
+                               const at::TensorOptions& options) {
+  const at::TensorOptions ints = options.dtype(at::kLong);
+  const at::Tensor key = at::arange(keys, ints), query = at::arange(keys - queries, keys, ints).unsqueeze(1);
+  const at::Tensor hidden = key.gt(query).logical_or_(key.le(query - window));
+  return at::zeros({queries, keys}, options).masked_fill_(hidden, -INFINITY);
+}
 
 at::Tensor attention(const AttentionInputs& in) {
   const std::optional<at::Tensor> mask = in.mask.defined() ? std::optional(in.mask) : std::nullopt;

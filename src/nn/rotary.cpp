@@ -1,10 +1,11 @@
 #include "trainer/nn/rotary.h"
 
-#include <cmath>
-#include <numbers>
+#include <algorithm>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "nn/rope_frequencies.h"
 
 namespace trainer {
 namespace {
@@ -12,15 +13,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// [x1, x2, rest] -> [x1 cos - x2 sin, x2 cos + x1 sin, rest]; direction -1 turns back, which is the gradient.
+// [x1, x2] -> [x1 cos - x2 sin, x2 cos + x1 sin]; direction -1 turns back, which is the gradient.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int direction) {
-  const int64_t half = cos.size(-1), rest = x.size(-1) - 2 * half;
+  const int64_t half = x.size(-1) / 2;
   const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
   at::Tensor out = at::empty_like(x, at::MemoryFormat::Contiguous);
   at::Tensor y1 = out.narrow(-1, 0, half), y2 = out.narrow(-1, half, half);
   at::mul_out(y1, x1, cos).addcmul_(x2, sin, -direction);
   at::mul_out(y2, x2, cos).addcmul_(x1, sin, direction);
-  if (rest > 0) out.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
   return out;
 }
 
@@ -36,48 +36,36 @@ struct Rotate : torch::autograd::Function<Rotate> {
   }
 };
 
-// 1 / theta^(2 i / dim) by the reference's operators in its types: its positions times these are large, so
-// the last bit counts.
-at::Tensor plain_frequencies(double theta, int64_t dim) {
-  const at::Tensor exponents = at::arange(0, dim, 2, at::kFloat).div_(dim);
-  return at::pow(theta, exponents).reciprocal_();
-}
-
-// Llama 3.1's stretching of the low frequencies (transformers, modeling_rope_utils.py,
-// _compute_llama3_parameters).
-at::Tensor llama3_frequencies(const at::Tensor& plain, const RopeParameters& p) {
-  const double context = p.original_max_position_embeddings;
-  const at::Tensor wavelength = plain.reciprocal() * (2 * std::numbers::pi);
-  const at::Tensor smooth =
-      (wavelength.reciprocal() * context - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
-  const at::Tensor between = (1 - smooth) * plain / p.factor + smooth * plain;
-  const at::Tensor low = at::where(wavelength > context / p.low_freq_factor, plain / p.factor, between);
-  return at::where(wavelength < context / p.high_freq_factor, plain, low);
-}
-
-at::Tensor frequencies(const RopeParameters& p) {
-  const at::Tensor plain = plain_frequencies(p.theta, p.rotary_dim);
-  switch (p.type) {
-    case RopeType::standard:
-      return plain;
-    case RopeType::linear:
-      return plain / p.factor;
-    case RopeType::llama3:
-      return llama3_frequencies(plain, p);
-  }
-  return plain;
-}
-
 }  // namespace
 
-Rotary::Rotary(const RopeParameters& parameters) : inverse_frequencies_(frequencies(parameters)) {}
+Rotary::Rotary(const RopeParameters& parameters)
+    : parameters_(parameters), inverse_frequencies_(rope_frequencies(parameters)) {}
 
-Rotary::Tables Rotary::tables(const at::Tensor& positions, const at::TensorOptions& options) const {
-  const at::Tensor inverse = inverse_frequencies_.to(options.device());
-  at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;
-  if (positions.dim() == 2) angles = angles.unsqueeze(1);  // the same for all heads
+// [head_dim / 2], or [batch, 1, head_dim / 2] where a sequence has its own.
+at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths) const {
+  const auto stretched = [&](int64_t length) {
+    return parameters_.type == RopeType::dynamic && length > parameters_.max_position_embeddings;
+  };
+  if (std::ranges::none_of(lengths, stretched)) return inverse_frequencies_;
+  std::vector<at::Tensor> rows;
+  for (const int64_t length : lengths) {
+    rows.push_back(stretched(length) ? stretched_frequencies(parameters_, length) : inverse_frequencies_);
+  }
+  return at::stack(rows).unsqueeze(1);
+}
+
+Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
+                              const at::TensorOptions& options) const {
+  const at::Tensor inverse = inverse_frequencies(lengths).to(options.device());
+  at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;  // [(batch,) seq, head_dim / 2]
+  if (angles.dim() == 3) angles = angles.unsqueeze(1);                   // the same for all heads
+  at::Tensor cos = angles.cos(), sin = angles.sin();
+  if (parameters_.attention_factor != 1.0) {
+    cos.mul_(parameters_.attention_factor);
+    sin.mul_(parameters_.attention_factor);
+  }
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  return {angles.cos().to(type), angles.sin().to(type)};
+  return {cos.to(type), sin.to(type)};
 }
 
 at::Tensor Rotary::apply(const at::Tensor& x, const Tables& tables) {

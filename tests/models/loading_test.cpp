@@ -81,8 +81,8 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
   Copy activation("qwen2");
   activation.change_config([](nlohmann::json& config) { config["hidden_act"] = "xielu"; });
   EXPECT_TRUE(contains(activation.error(), "'xielu'")) << activation.error();
-  Copy window("qwen2");
-  window.change_config([](nlohmann::json& config) { config["use_sliding_window"] = true; });
+  Copy window("llama");
+  window.change_config([](nlohmann::json& config) { config["sliding_window"] = 16; });
   EXPECT_TRUE(contains(window.error(), "sliding_window")) << window.error();
 }
 

@@ -20,6 +20,8 @@ struct Architecture {
   std::vector<std::string> superfluous;
   // The embedding that an absent lm_head.weight is tied to.
   std::string embedding;
+  // A stored lm_head.weight that equals the embedding is tied to it even where tie_word_embeddings is false.
+  bool ties_always = false;
 };
 
 // Throws FormatError that lists the known ones.

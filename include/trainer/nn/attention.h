@@ -39,6 +39,12 @@ struct AttentionInputs {
                     // For SDPA.
 };
 
+// Additive mask [queries, keys] of causal attention in which a position sees `window` positions, itself among
+// them: 0 there, -inf elsewhere. The queries are the last of the keys (Child et al. 2019; transformers,
+// masking_utils.py, sliding_window_overlay).
+at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
+                               const at::TensorOptions& options);
+
 // [batch, heads, queries, head_dim]; LibTorch's scaled dot product attention.
 at::Tensor attention(const AttentionInputs& inputs);
 

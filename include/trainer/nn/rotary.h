@@ -2,7 +2,6 @@
 // stretch it that transformers knows (modeling_rope_utils.py).
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,38 +9,49 @@
 
 namespace trainer {
 
-enum class RopeType { standard, linear, llama3 };
+enum class RopeType { standard, linear, dynamic, yarn, llama3 };
 
-// What a config.json says about it. Fields that a type does not use keep their defaults.
+// What a config.json says about it. Types use the fields that they need.
 struct RopeParameters {
   RopeType type = RopeType::standard;
-  int64_t rotary_dim = 0;  // so many of a head's first dimensions turn; the others pass
+  int64_t head_dim = 0;
   double theta = 10000.0;
   double factor = 1.0;
+  int64_t max_position_embeddings = 0;                   // dynamic
+  int64_t original_max_position_embeddings = 0;          // yarn, llama3
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
-  double original_max_position_embeddings = 8192;        // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  bool truncate = true;                                  // yarn
+  double attention_factor = 1.0;                         // yarn: on cos and sin
 };
 
 // From a decoder's config.json as read_model_config gives it: rope_theta, and rope_scaling of type default,
-// linear or llama3. Throws FormatError naming any other type.
+// linear, dynamic, yarn or llama3; all but the first two need max_position_embeddings. Throws FormatError:
+// any other type, by name; a key that the type needs and that is missing.
 RopeParameters rope_parameters(const nlohmann::json& config, int64_t head_dim);
 
 class Rotary {
  public:
   explicit Rotary(const RopeParameters& parameters);
 
-  // Broadcast over [batch, heads, seq, rotary_dim / 2].
+  // Broadcast over [batch, heads, seq, head_dim / 2].
   struct Tables {
     at::Tensor cos, sin;
   };
   // Of these positions, int64 [seq] or [batch, seq]; computed in fp32, cast to the type of `options`.
-  Tables tables(const at::Tensor& positions, const at::TensorOptions& options) const;
+  // `lengths`: of the batch's sequences as they are now, without padding. Type dynamic stretches each beyond
+  // max_position_embeddings by its own length, so that a batch's cut changes nothing.
+  Tables tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
+                const at::TensorOptions& options) const;
 
   // x [batch, heads, seq, head_dim] rotated; differentiable.
   static at::Tensor apply(const at::Tensor& x, const Tables& tables);
 
  private:
-  at::Tensor inverse_frequencies_;  // fp32 [rotary_dim / 2], on the CPU
+  at::Tensor inverse_frequencies(const std::vector<int64_t>& lengths) const;
+
+  RopeParameters parameters_;
+  at::Tensor inverse_frequencies_;  // fp32 [head_dim / 2], on the CPU
 };
 
 }  // namespace trainer

@@ -1,0 +1,150 @@
+"""Random config.json files of every family, with what such a file can ask, and weights for them."""
+
+import json
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from . import tiny_models
+
+DECODERS = ["llama", "mistral", "qwen2", "qwen3"]
+ENCODER_DECODERS = ["t5", "mt5", "umt5"]
+FAMILIES = DECODERS + ENCODER_DECODERS
+VOCABULARY = 61
+ACTIVATIONS = ["silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "gelu_accurate"]
+ACTIVATIONS += ["quick_gelu", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish", "hardswish", "linear"]
+
+
+def sometimes(draw, config, key, values, probability=0.5):
+    if draw.random() < probability:
+        config[key] = draw.choice(values)
+
+
+def rope_of(draw, positions):
+    """The rotary embedding, flat, without rope_theta."""
+    kind = draw.choice(["none", "default", "linear", "dynamic", "yarn", "yarn", "llama3"])
+    if kind in ("none", "default"):
+        return {"rope_type": "default"} if kind == "default" else {}
+    rope = {"rope_type": kind, "factor": draw.choice([2, 2.0, 1.5, 4.0, 8.0])}
+    if kind == "llama3":
+        rope |= {"low_freq_factor": draw.choice([1, 1.0, 0.5]), "high_freq_factor": draw.choice([4.0, 3, 8.0])}
+        rope["original_max_position_embeddings"] = draw.choice([8, 16, positions // 2])
+    if kind == "yarn":
+        sometimes(draw, rope, "original_max_position_embeddings", [8, 16, 12], 0.8)
+        sometimes(draw, rope, "attention_factor", [1.0, 0.8, 1.3, None], 0.3)
+        sometimes(draw, rope, "beta_fast", [32, 8.0, 4], 0.4)
+        sometimes(draw, rope, "beta_slow", [1, 0.5, 2.0], 0.4)
+        sometimes(draw, rope, "truncate", [True, False], 0.4)
+        if draw.random() < 0.4:
+            rope |= {"mscale": draw.choice([1.0, 0.7]), "mscale_all_dim": draw.choice([1.0, 0.9, 0.0])}
+        if "original_max_position_embeddings" in rope and draw.random() < 0.15:
+            rope["factor"] = None
+    return rope
+
+
+def spell_rope(draw, config, rope, theta):
+    """Puts it into `config` as one of the versions of Transformers writes it."""
+    style = draw.choice(["v5", "v4", "v4 type", "v4 theta inside"])
+    if style == "v5":
+        config["rope_parameters"] = rope | {"rope_type": rope.get("rope_type", "default")}
+        if theta is not None:
+            config["rope_parameters"]["rope_theta"] = theta
+        return
+    if theta is not None and style != "v4 theta inside":
+        config["rope_theta"] = theta
+    if style == "v4 type" and rope:
+        rope = {"type": rope["rope_type"]} | {key: value for key, value in rope.items() if key != "rope_type"}
+    if style == "v4 theta inside" and theta is not None:
+        rope = {"rope_type": "default"} | rope | {"rope_theta": theta}
+    config["rope_scaling"] = rope or None
+    original = rope.get("original_max_position_embeddings")
+    if original is not None and draw.random() < 0.2:
+        config["original_max_position_embeddings"] = draw.choice([original, 10])
+
+
+def decoder_config(draw, family):
+    heads = draw.choice([2, 4])
+    config = {
+        "model_type": family,
+        "vocab_size": VOCABULARY,
+        "hidden_size": draw.choice([24, 32, 40]),
+        "intermediate_size": draw.choice([20, 36]),
+        "num_hidden_layers": draw.choice([2, 3]),
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw.choice([1, 2, heads]),
+        "max_position_embeddings": draw.choice([16, 24, 64]),
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": draw.random() < 0.5,
+    }
+    head_dims = {"qwen2": [8, 10, 16], "qwen3": [6, 8, 10, 16]}.get(family, [None, 8, 10, 16])
+    sometimes(draw, config, "head_dim", head_dims, 1.0 if family == "qwen3" else 0.6)
+    if config["hidden_size"] // heads % 2 and not config.get("head_dim"):
+        config["head_dim"] = 6
+    sometimes(draw, config, "hidden_act", ACTIVATIONS, 0.7)
+    sometimes(draw, config, "rms_norm_eps", [1e-5, 1e-3])
+    sometimes(draw, config, "pad_token_id", [0, None, 3])
+    if family in ("llama", "qwen3"):
+        sometimes(draw, config, "attention_bias", [True, False])
+    if family == "llama":
+        sometimes(draw, config, "mlp_bias", [True, False])
+        sometimes(draw, config, "pretraining_tp", [1, 2])
+    if family == "mistral":
+        sometimes(draw, config, "sliding_window", [None, 3, 8, 20, 4096], 0.9)
+    if family in ("qwen2", "qwen3"):
+        sometimes(draw, config, "use_sliding_window", [True, True, False], 0.8)
+        sometimes(draw, config, "sliding_window", [None, 3, 8, 20], 0.9)
+        sometimes(draw, config, "max_window_layers", [0, 1, 2, 28], 0.8)
+        if config.get("use_sliding_window") and config.get("sliding_window") and draw.random() < 0.4:
+            kinds = ["full_attention", "sliding_attention"]
+            config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+    rope = rope_of(draw, config["max_position_embeddings"])
+    spell_rope(draw, config, rope, draw.choice([None, 100.0, 10000, 1e6]))
+    return config
+
+
+def t5_config(draw, family):
+    config = {
+        "model_type": family,
+        "is_encoder_decoder": True,
+        "vocab_size": VOCABULARY,
+        "d_model": draw.choice([24, 32]),
+        "d_ff": draw.choice([20, 36]),
+        "d_kv": draw.choice([6, 8, 10]),
+        "num_heads": draw.choice([2, 3]),
+        "num_layers": draw.choice([1, 2]),
+        "decoder_start_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "dropout_rate": 0.0,
+    }
+    sometimes(draw, config, "num_decoder_layers", [1, 2, 3, None])
+    sometimes(draw, config, "relative_attention_num_buckets", [8, 16, 32])
+    sometimes(draw, config, "relative_attention_max_distance", [20, 64, 128])
+    projections = [prefix + name for name in ("relu", "gelu", "silu", "gelu_new", "tanh") for prefix in ("", "gated-")]
+    sometimes(draw, config, "feed_forward_proj", projections, 0.8)
+    if draw.random() < 0.3:
+        config |= {"dense_act_fn": draw.choice(ACTIVATIONS), "is_gated_act": draw.random() < 0.5}
+    sometimes(draw, config, "tie_word_embeddings", [True, False], 0.7)
+    sometimes(draw, config, "scale_decoder_outputs", [True, False], 0.3)
+    sometimes(draw, config, "layer_norm_epsilon", [1e-5, 1e-3], 0.3)
+    return config
+
+
+def make(draw, family, folder):
+    """folder/config.json as it was drawn, and model.safetensors. Returns the config."""
+    config = (t5_config if family in ENCODER_DECODERS else decoder_config)(draw, family)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    kind = AutoModelForSeq2SeqLM if family in ENCODER_DECODERS else AutoModelForCausalLM
+    torch.manual_seed(draw.randrange(2**31))
+    model = kind.from_config(AutoConfig.from_pretrained(folder))
+    tensors = {}
+    scale = 0.5 if family in ENCODER_DECODERS else 0.3 if config["tie_word_embeddings"] else 1.0
+    for name, parameter in model.named_parameters():
+        tensors[name] = tiny_models.spread(name, parameter, scale).detach().contiguous()
+    if family in ENCODER_DECODERS and draw.random() < 0.5:
+        tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return config

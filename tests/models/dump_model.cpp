@@ -1,0 +1,80 @@
+// What the library makes of models, for scripts/parity_models to hold against Hugging Face Transformers.
+//
+//   dump_model CASE...
+//
+// CASE/model is a model directory, CASE/batch.json {"input_ids", "labels", "prompts", "max_new_tokens"}.
+// Writes CASE/ours.safetensors: logits that predict each supervised label, loss, grad.NAME; and
+// CASE/ours.json:
+// {"generated"}, or {"error"} where the model is refused.
+#include <fstream>
+#include <iostream>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/models/generate.h"
+#include "trainer/models/load_model.h"
+#include "trainer/models/tensor_views.h"
+
+namespace {
+
+using namespace trainer;
+using nlohmann::json;
+namespace fs = std::filesystem;
+using Ids = std::vector<std::vector<int32_t>>;
+
+void dump(const fs::path& folder, json& result) {
+  std::ifstream in(folder / "batch.json");
+  const json samples = json::parse(in);
+  const auto model = load_model(folder / "model", {at::kCPU, at::kFloat, /*train_all=*/true});
+  const Ids inputs = samples["input_ids"].get<Ids>(), labels = samples["labels"].get<Ids>();
+  EffectiveBatch batch;
+  std::vector<int64_t> slots;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    slots.push_back(static_cast<int64_t>(i));
+    batch.samples.push_back({inputs[i], labels[i]});
+    batch.supervised_tokens += supervised_tokens(batch.samples.back(), model->encoder_decoder());
+  }
+  const MicroBatch micro_batch = collate(batch, slots, model->collate_options(), at::kCPU);
+  ForwardContext context;
+  context.anchor = at::zeros({1}).set_requires_grad(true);
+  std::map<std::string, at::Tensor> tensors;
+  {
+    at::NoGradGuard no_grad;
+    tensors["logits"] = model->supervised_states(micro_batch, context).matmul(model->output_weight().t());
+  }
+  const at::Tensor loss = model->loss(micro_batch, context).loss;
+  const double n = static_cast<double>(batch.supervised_tokens);
+  loss.backward(at::full({}, 1.0 / n));
+  tensors["loss"] = loss.detach() / n;
+  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const at::Tensor& gradient = parameter.value.grad();
+    tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value);
+  });
+  std::map<std::string, TensorView> views;
+  for (auto& [name, tensor] : tensors) {
+    tensor = tensor.to(at::kFloat).contiguous();
+    views[name] = view_of(tensor);
+  }
+  write_safetensors(folder / "ours.safetensors", views);
+  GenerationConfig config = read_generation_config(folder / "model");
+  config.max_new_tokens = samples["max_new_tokens"];
+  for (const auto& answers : generate(*model, samples["prompts"].get<Ids>(), config, at::kCPU))
+    result["generated"].push_back(answers.at(0));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; i++) {
+    const fs::path folder = argv[i];
+    json result;
+    try {
+      dump(folder, result);
+    } catch (const std::exception& error) {
+      result["error"] = error.what();
+    }
+    std::ofstream(folder / "ours.json") << result.dump() << "\n";
+  }
+}
