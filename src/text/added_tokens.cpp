@@ -2,36 +2,15 @@
 
 #include <algorithm>
 #include <unordered_set>
-#include <utf8proc.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace trainer {
 namespace {
-
-// Letters, marks, decimal digits, connectors and joiners: \w of Unicode's Technical Standard 18.
-bool is_word_character(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:  // circled and squared letters are Other_Alphabetic, the two joiners Join_Control
-      return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
-             (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
-  }
-}
 
 // Where the character before text[end] begins; end > 0.
 size_t previous(std::string_view text, size_t end) {

@@ -6,6 +6,8 @@
 
 #include "trainer/base/random.h"
 
+#include "text/utf8.h"
+
 namespace trainer {
 namespace {
 
@@ -40,13 +42,27 @@ const Bpe::Merged* Bpe::MergeTable::find(int32_t left, int32_t right) const {
   return slot.pair == kEmpty ? nullptr : &slot.merged;
 }
 
-Bpe::Bpe(const BpeModel& model) : merges_(model.merges), unk_(model.unk), fuse_unk_(model.fuse_unk) {
+Bpe::Bpe(const BpeModel& model)
+    : merges_(model.merges), byte_level_(model.byte_level), unk_(model.unk), fuse_unk_(model.fuse_unk) {
   std::fill(std::begin(id_of_byte_), std::end(id_of_byte_), kGone);
-  for (size_t id = 0; id < model.tokens.size(); id++) {
-    if (!model.tokens[id]) continue;
-    const std::string& bytes = *model.tokens[id];
-    if (bytes.size() == 1) id_of_byte_[static_cast<unsigned char>(bytes[0])] = static_cast<int32_t>(id);
-    if (model.ignore_merges) whole_words_.emplace(bytes, static_cast<int32_t>(id));
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t i = 0; i < model.tokens.size(); i++) {
+    if (!model.tokens[i] || model.tokens[i]->empty()) continue;
+    const std::string& token = *model.tokens[i];
+    const auto id = static_cast<int32_t>(i);
+    if (token.size() == 1) {
+      id_of_byte_[static_cast<unsigned char>(token[0])] = id;
+    } else if (!byte_level_ && character_length(token, 0) == token.size()) {
+      characters_.emplace(token, id);
+    }
+    if (model.ignore_merges) whole_words_.emplace(token, id);
+    if (model.byte_fallback && byte_of_token(token)) ids.emplace(token, id);
+  }
+  if (model.byte_fallback && !byte_level_) {
+    byte_tokens_ = ByteTokens([&](std::string_view name) {
+      const auto found = ids.find(name);
+      return found == ids.end() ? std::nullopt : std::optional(found->second);
+    });
   }
 }
 
@@ -65,19 +81,30 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   cache_.insert(word, std::move(symbols));
 }
 
+int32_t Bpe::id_of_character(std::string_view character) const {
+  if (character.size() == 1) return id_of_byte_[static_cast<unsigned char>(character[0])];
+  const auto found = characters_.find(std::string(character));
+  return found == characters_.end() ? kGone : found->second;
+}
+
 std::vector<int32_t> Bpe::start_symbols(std::string_view word) const {
   std::vector<int32_t> symbols;
   symbols.reserve(word.size());
-  bool after_unknown = false;
-  for (unsigned char byte : word) {
-    const bool unknown = id_of_byte_[byte] == kGone;
-    if (!unknown) {
-      symbols.push_back(id_of_byte_[byte]);
-    } else if (unk_ && !(fuse_unk_ && after_unknown)) {
-      symbols.push_back(*unk_);
+  bool unknown = false;  // an unk that is still to come, as the next one may be fused with it
+  for (size_t at = 0; at < word.size();) {
+    const std::string_view character = word.substr(at, byte_level_ ? 1 : character_length(word, at));
+    at += character.size();
+    const int32_t id = id_of_character(character);
+    if (id != kGone) {
+      if (unknown) symbols.push_back(*unk_);
+      unknown = false;
+      symbols.push_back(id);
+    } else if (!byte_tokens_.append(character, symbols) && unk_) {
+      if (unknown && !fuse_unk_) symbols.push_back(*unk_);
+      unknown = true;
     }
-    after_unknown = unknown;
   }
+  if (unknown) symbols.push_back(*unk_);
   return symbols;
 }
 

@@ -1,5 +1,5 @@
-// Byte-pair encoding over bytes: a word starts as its bytes; the pair with the lowest rank, leftmost first,
-// is merged until none is left (Sennrich, Haddow, Birch 2016).
+// Byte-pair encoding: a word starts as its bytes or its characters; the pair with the lowest rank, leftmost
+// first, is merged until none is left (Sennrich, Haddow, Birch 2016).
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,29 @@
 #include <utility>
 #include <vector>
 
+#include "text/byte_tokens.h"
 #include "text/word_cache.h"
+#include "text/word_model.h"
 
 namespace trainer {
 
 struct BpeModel {
-  std::vector<std::optional<std::string>> tokens;  // id -> its bytes; none: no such id
+  std::vector<std::optional<std::string>> tokens;  // id -> what it stands for; none: never in a word
   struct Merge {
     int32_t left, right, merged;
   };
   std::vector<Merge> merges;   // by rank
   bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
-  std::optional<int32_t> unk;  // for bytes that are no token; none: they are left out
-  bool fuse_unk = false;       // neighbouring unknown bytes give one unk
+  bool byte_level = false;     // words start as bytes, not as characters
+  bool byte_fallback = false;  // characters that are no token start as the tokens of their bytes (<0xE2>)
+  std::optional<int32_t> unk;  // for what is no token; none: it is left out
+  bool fuse_unk = false;       // neighbouring unknown ones give one unk
 };
 
-// Safe to use from several threads at once.
-class Bpe {
+class Bpe final : public WordModel {
  public:
   explicit Bpe(const BpeModel& model);
-  // Appends the ids of one word.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
   struct Merged {
@@ -53,10 +55,14 @@ class Bpe {
   };
 
   std::vector<int32_t> start_symbols(std::string_view word) const;
+  int32_t id_of_character(std::string_view character) const;
   void merge(std::vector<int32_t>& symbols) const;
 
   MergeTable merges_;
-  int32_t id_of_byte_[256];
+  bool byte_level_;
+  int32_t id_of_byte_[256];  // without byte_level: of ASCII
+  std::unordered_map<std::string, int32_t> characters_;
+  ByteTokens byte_tokens_;
   std::optional<int32_t> unk_;
   bool fuse_unk_;
   std::unordered_map<std::string, int32_t> whole_words_;  // filled with ignore_merges only

@@ -19,12 +19,12 @@ size_t value_of(uint32_t unit) { return unit & ~(1u << 31); }
 
 }  // namespace
 
-Charsmap::Charsmap(std::string blob, const std::filesystem::path& path) {
+Charsmap::Charsmap(std::string blob, const std::string& where) {
   if (blob.empty()) return;
   uint32_t trie_bytes = 0;
   if (blob.size() >= sizeof trie_bytes) std::memcpy(&trie_bytes, blob.data(), sizeof trie_bytes);
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > blob.size() - sizeof trie_bytes) {
-    throw FormatError(concat(path.string(), ": its normalization table (precompiled_charsmap) is damaged"));
+    throw FormatError(concat(where, ": the normalization table (precompiled_charsmap) is damaged"));
   }
   trie_.resize(trie_bytes / 4);
   std::memcpy(trie_.data(), blob.data() + sizeof trie_bytes, trie_bytes);

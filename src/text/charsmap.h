@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +19,8 @@ namespace trainer {
 // Vietnamese).
 class Charsmap {
  public:
-  // An empty blob changes nothing. Throws FormatError when the blob is damaged; `path` is for messages.
-  Charsmap(std::string blob, const std::filesystem::path& path);
+  // An empty blob changes nothing. Throws FormatError "WHERE: ..." when the blob is damaged.
+  Charsmap(std::string blob, const std::string& where);
   std::string normalize(std::string_view text) const;  // `text` is valid UTF-8
 
  private:

@@ -2,10 +2,33 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
 
-#include "text/bpe_tokenizer.h"
-#include "text/sentencepiece_tokenizer.h"
+#include "text/pipeline_tokenizer.h"
+#include "text/read_pipeline.h"
+#include "text/sentencepiece_pipeline.h"
+#include "text/unigram.h"
 
 namespace trainer {
+namespace {
+
+// Without tokenizer_config.json a Unigram vocabulary goes by the names of T5Tokenizer.
+void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
+  for (auto [name, standard] : {std::pair(&special.eos, "</s>"), {&special.pad, "<pad>"}}) {
+    if (!*name && pipeline.find(standard)) *name = standard;
+  }
+}
+
+// As Transformers does when tokenizer_config.json speaks of it: its word goes before the post_processor.
+void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
+  const auto ids = [&](bool wanted, const char* name) {
+    const auto found = special.by_name.find(name);
+    if (!wanted || found == special.by_name.end()) return std::vector<int32_t>();
+    return std::vector{*pipeline.added_tokens.id_of(found->second)};
+  };
+  pipeline.prefix = ids(special.around->bos, "bos_token");
+  pipeline.suffix = ids(special.around->eos, "eos_token");
+}
+
+}  // namespace
 
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
@@ -30,8 +53,21 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
 
 std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& directory) {
   // T5 directories may hold both; the model's own file is the one that its pretraining used.
-  if (std::filesystem::exists(directory / "spiece.model")) return load_sentencepiece_tokenizer(directory);
-  return load_bpe_tokenizer(directory);
+  const bool sentencepiece = std::filesystem::exists(directory / "spiece.model");
+  SpecialTokens special = read_special_tokens(directory);
+  Pipeline pipeline = sentencepiece ? read_sentencepiece_pipeline(directory / "spiece.model", special)
+                                    : read_pipeline(directory / "tokenizer.json");
+  if (dynamic_cast<const Unigram*>(pipeline.model.get()) != nullptr) name_as_t5(pipeline, special);
+  add_special_tokens(
+      special, [&](std::string_view name) { return pipeline.find(name); },
+      static_cast<int32_t>(pipeline.vocabulary.size()), (directory / "tokenizer_config.json").string(),
+      pipeline.added_tokens);
+  if (sentencepiece) {
+    pipeline.suffix = {*pipeline.added_tokens.id_of(*special.eos)};
+  } else if (special.around) {
+    replace_template(special, pipeline);
+  }
+  return std::make_unique<PipelineTokenizer>(std::move(pipeline), special);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

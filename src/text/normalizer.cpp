@@ -8,21 +8,96 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-namespace trainer {
+#include "text/unicode.h"
+#include "text/utf8.h"
 
-bool may_change_under_nfc(std::string_view text) {
-  // Nothing below U+0300 changes; from there on the lead byte is at least 0xcc.
-  return std::ranges::any_of(text, [](char byte) { return static_cast<unsigned char>(byte) >= 0xcc; });
+namespace trainer {
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+std::string strip(std::string_view text, bool left, bool right) {
+  size_t begin = 0, end = 0;  // behind leading blanks; behind the last character that is none
+  bool leading = left;
+  for (size_t at = 0; at < text.size();) {
+    const bool blank = is_white_space(next_code_point(text, at));
+    leading = leading && blank;
+    if (leading) begin = at;
+    if (!blank) end = at;
+  }
+  if (!right) end = text.size();
+  return std::string(text.substr(begin, end > begin ? end - begin : 0));
 }
 
-std::string nfc(std::string_view text) {
+std::string without_marks(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    if (!is_mark(c)) append_code_point(out, c);
+  }
+  return out;
+}
+
+// Character by character: no final sigma. One character becomes two.
+std::string lowercase(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    if (c == 0x130) {
+      out += "i\u0307";
+    } else {
+      append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+bool may_change(std::string_view text, NormalForm form) {
+  // C: nothing below U+0300 changes; from there on the lead byte is at least 0xcc. The others: ASCII does
+  // not.
+  const int first = form == NormalForm::c ? 0xcc : 0x80;
+  return std::ranges::any_of(text, [&](char byte) { return static_cast<unsigned char>(byte) >= first; });
+}
+
+std::string to_normal_form(std::string_view text, NormalForm form) {
+  const bool compose = form == NormalForm::c || form == NormalForm::kc;
+  const bool compatible = form == NormalForm::kc || form == NormalForm::kd;
+  const int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                      (compatible ? UTF8PROC_COMPAT : 0);
   utf8proc_uint8_t* result = nullptr;
   const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                  static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+                                 static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, std::free);
-  if (size < 0) throw DataError(concat("text cannot be normalized (NFC): ", utf8proc_errmsg(size)));
+  if (size < 0) throw DataError(concat("text cannot be normalized: ", utf8proc_errmsg(size)));
   return {reinterpret_cast<const char*>(result), static_cast<size_t>(size)};
+}
+
+std::string_view Normalizer::normalize(std::string_view text, std::string& storage) const {
+  const auto changed = [&](std::string result) {
+    storage = std::move(result);
+    text = storage;
+  };
+  const Overloaded apply{
+      [&](NormalForm form) {
+        if (may_change(text, form)) changed(to_normal_form(text, form));
+      },
+      [&](const Charsmap& charsmap) { changed(charsmap.normalize(text)); },
+      [&](const Prepend& prepend) {
+        if (!text.empty()) changed(concat(prepend.text, text));
+      },
+      [&](const Replace& replace) { changed(replace.pattern.replace_all(text, replace.content)); },
+      [&](const Strip& sides) { changed(strip(text, sides.left, sides.right)); },
+      [&](const Lowercase&) { changed(lowercase(text)); },
+      [&](const StripAccents&) { changed(without_marks(text)); },
+  };
+  for (const auto& step : steps_) std::visit(apply, step);
+  return text;
 }
 
 }  // namespace trainer

@@ -9,21 +9,11 @@
 namespace trainer {
 
 Regex::Regex(std::string_view pattern, const std::string& where) {
-  compile(translate_regex(pattern, where), 0, where);
-}
-
-Regex Regex::literal(std::string_view text, const std::string& where) {
-  Regex regex;
-  regex.compile(std::string(text), PCRE2_LITERAL, where);
-  return regex;
-}
-
-void Regex::compile(const std::string& pattern, uint32_t options, const std::string& where) {
-  if ((options & PCRE2_LITERAL) == 0) options |= PCRE2_UCP;
+  const std::string translated = translate_regex(pattern, where);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   options | PCRE2_UTF, &error, &offset, nullptr);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                   PCRE2_UCP | PCRE2_UTF, &error, &offset, nullptr);
   if (code == nullptr) {
     PCRE2_UCHAR message[200];
     pcre2_get_error_message(error, message, sizeof message);
@@ -35,7 +25,32 @@ void Regex::compile(const std::string& pattern, uint32_t options, const std::str
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 
+Regex Regex::literal(std::string_view text) {
+  Regex regex;
+  regex.literal_ = text;
+  return regex;
+}
+
+std::string Regex::replace_all(std::string_view text, std::string_view content) const {
+  std::vector<Span> matches;
+  find_all(text, matches);
+  std::string out;
+  size_t done = 0;
+  for (const Span& match : matches) {
+    out.append(text.substr(done, match.begin - done)).append(content);
+    done = match.end;
+  }
+  return out.append(text.substr(done));
+}
+
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  if (!code_) {
+    for (size_t at = text.find(literal_); at != std::string_view::npos;) {
+      matches.push_back({at, at + literal_.size()});
+      at = text.find(literal_, at + literal_.size());
+    }
+    return;
+  }
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(

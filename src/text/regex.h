@@ -23,16 +23,18 @@ class Regex {
   // message
   // ("tokenizer.json: pre_tokenizer").
   Regex(std::string_view pattern, const std::string& where);
-  // A pattern that matches exactly `text`.
-  static Regex literal(std::string_view text, const std::string& where);
+  // A pattern that matches exactly `text`, which is not empty.
+  static Regex literal(std::string_view text);
 
   // Appends all matches in `text` (valid UTF-8), left to right, none overlapping. `text` is all that
   // look-arounds see.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
+  // `text` with `content` for each match.
+  std::string replace_all(std::string_view text, std::string_view content) const;
 
  private:
   Regex() = default;
-  void compile(const std::string& pattern, uint32_t options, const std::string& where);
+  std::string literal_;  // what is looked for when there is no code_
   std::shared_ptr<pcre2_real_code_8> code_;
 };
 

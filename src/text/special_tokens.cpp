@@ -80,6 +80,11 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   }
   read_names(config, named, out.additional);
   if (const JsonAt extra_ids = config.get("extra_ids"); !extra_ids.is_null()) out.extra_ids = extra_ids.id();
+  const auto is_set = [&](const char* key) {
+    return !config.get(key).is_null() && config.get(key).boolean();
+  };
+  if (config.value.contains("add_bos_token") || config.value.contains("add_eos_token"))
+    out.around = {is_set("add_bos_token"), is_set("add_eos_token")};
 
   const auto content = [&](const char* name) {
     const auto found = named.find(name);

@@ -24,6 +24,12 @@ struct SpecialTokens {
   // `added_tokens_decoder`: tokens with their ids, by id.
   std::vector<std::pair<int32_t, AddedToken>> added;
   std::optional<int64_t> extra_ids;  // T5
+  // What tokenizer_config.json says of add_bos_token and add_eos_token; neither is there: tokenizer.json
+  // decides what goes around a text.
+  struct Around {
+    bool bos, eos;
+  };
+  std::optional<Around> around;
 };
 
 // Both files may be missing. As in Transformers, special_tokens_map.json counts only where

@@ -5,34 +5,48 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/byte_tokens.h"
 #include "text/trie.h"
 #include "text/word_cache.h"
+#include "text/word_model.h"
 
 namespace trainer {
 
-// Safe to use from several threads at once.
-class Unigram {
- public:
+struct UnigramModel {
   struct Piece {
     std::string text;
     double score;
   };
-  // The place of a piece is its id.
-  Unigram(const std::vector<Piece>& pieces, int32_t unk);
+  std::vector<Piece> pieces;  // the place of a piece is its id
+  std::optional<int32_t> unk;
+  bool byte_fallback = false;
+};
 
-  // Appends the ids of a word of valid UTF-8. Neighbouring characters that no piece covers give one unk.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+class Unigram final : public WordModel {
+ public:
+  explicit Unigram(const UnigramModel& model);
+  // Neighbouring characters that no piece covers give one unk, or with byte_fallback the tokens of their
+  // bytes.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  std::vector<int32_t> best_path(std::string_view word) const;
+  struct Cut {
+    size_t begin, end;
+    int32_t id;
+  };
+  std::vector<Cut> best_path(std::string_view word) const;
+  std::vector<int32_t> ids_of(std::string_view word, const std::vector<Cut>& path) const;
+  std::optional<int32_t> find(std::string_view piece) const;
 
   Trie trie_;
   std::vector<double> scores_;
-  int32_t unk_;
+  std::optional<int32_t> unk_;
+  ByteTokens byte_tokens_;
   double unk_score_;
   mutable WordCache cache_;
 };

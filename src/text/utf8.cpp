@@ -60,6 +60,11 @@ void require_utf8(std::string_view text) {
                          valid, "; convert the file to UTF-8 (for example with iconv)"));
 }
 
+size_t character_length(std::string_view text, size_t offset) {
+  const auto lead = static_cast<unsigned char>(text[offset]);
+  return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
 char32_t next_code_point(std::string_view text, size_t& offset) {
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
   const char32_t lead = byte(offset++);
@@ -101,12 +106,6 @@ std::string repair_utf8(std::string_view bytes) {
     bytes.remove_prefix(sequence_at(bytes, 0).length);
   }
   return out;
-}
-
-bool is_white_space(char32_t c) {
-  return c == 0x20 || (c >= 0x09 && c <= 0x0d) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-         c == 0x3000;
 }
 
 }  // namespace trainer

@@ -16,13 +16,13 @@ void require_utf8(std::string_view text);
 // The code point that starts at text[offset]; offset moves behind it. `text` must be valid UTF-8.
 char32_t next_code_point(std::string_view text, size_t& offset);
 
+// How many bytes the character that starts at text[offset] has. `text` must be valid UTF-8.
+size_t character_length(std::string_view text, size_t offset);
+
 void append_code_point(std::string& text, char32_t code_point);
 
 // `bytes` with U+FFFD for each maximal part that can begin no character (Unicode 15, 3.9, "substitution of
 // maximal subparts"; what Rust's from_utf8_lossy and Python's errors="replace" do).
 std::string repair_utf8(std::string_view bytes);
-
-// The property White_Space of Unicode.
-bool is_white_space(char32_t code_point);
 
 }  // namespace trainer

@@ -62,43 +62,57 @@ TEST_F(TokenizerErrors, AnUnchangedFileLoads) {
 
 TEST_F(TokenizerErrors, UnknownTypesAreNamed) {
   expect_in(error_after([](json& file) {
-              file["pre_tokenizer"] = {{"type", "Metaspace"}};
+              file["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
             }),
-            {"tokenizer.json: pre_tokenizer", "type 'Metaspace' is not supported"});
+            {"tokenizer.json: pre_tokenizer", "type 'UnicodeScripts' is not supported"});
   expect_in(error_after([](json& file) {
-              file["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Punctuation"}};
+              file["pre_tokenizer"]["pretokenizers"][0] = {{"type", "BertPreTokenizer"}};
             }),
-            {"pre_tokenizer.pretokenizers[0]", "'Punctuation'"});
+            {"pre_tokenizer.pretokenizers[0]", "'BertPreTokenizer'"});
   expect_in(error_after([](json& file) {
-              file["normalizer"] = {{"type", "Lowercase"}};
+              file["normalizer"] = {{"type", "BertNormalizer"}};
             }),
-            {"normalizer", "'Lowercase'"});
+            {"normalizer", "'BertNormalizer'"});
   expect_in(error_after([](json& file) {
-              file["post_processor"] = {{"type", "BertProcessing"}};
+              file["post_processor"] = {{"type", "Other"}};
             }),
-            {"post_processor", "'BertProcessing'"});
+            {"post_processor", "'Other'"});
   expect_in(error_after([](json& file) {
-              file["decoder"] = {{"type", "Metaspace"}};
+              file["decoder"] = {{"type", "WordPiece"}};
             }),
-            {"decoder", "'Metaspace'"});
+            {"decoder", "'WordPiece'"});
   expect_in(error_after([](json& file) { file["model"]["type"] = "WordPiece"; }), {"model", "'WordPiece'"});
 }
 
-TEST_F(TokenizerErrors, UnigramInTokenizerJsonPointsToSpieceModel) {
+TEST_F(TokenizerErrors, PartsThatDoNotFitTogetherAreNamed) {
   expect_in(error_after([](json& file) {
               file["model"] = {{"type", "Unigram"}, {"vocab", json::array()}};
             }),
-            {"tokenizer.json", "Unigram", "spiece.model"});
+            {"tokenizer.json: model", "Unigram", "ByteLevel"});
+  expect_in(error_after([](json& file) {
+              file["pre_tokenizer"]["pretokenizers"].push_back({{"type", "WhitespaceSplit"}});
+            }),
+            {"pre_tokenizer.pretokenizers[2]", "behind ByteLevel"});
+  expect_in(error_after([](json& file) {
+              file["pre_tokenizer"] = {{"type", "Metaspace"},
+                                       {"replacement", "_"},
+                                       {"add_prefix_space", false},
+                                       {"prepend_scheme", "first"}};
+            }),
+            {"pre_tokenizer.prepend_scheme", "contradicts add_prefix_space"});
 }
 
 TEST_F(TokenizerErrors, SettingsThatChangeIdsAreRefused) {
   expect_in(error_after([](json& file) { file["model"]["dropout"] = 0.1; }), {"model.dropout", "0.1"});
-  expect_in(error_after([](json& file) { file["model"]["byte_fallback"] = true; }), {"model.byte_fallback"});
+  expect_in(error_after([](json& file) {
+              file["model"]["unk_token"] = "<none>";
+              file["model"]["vocab"].erase("\u0101");
+            }),
+            {"model.unk_token", "<none>"});
   expect_in(error_after([](json& file) { file["model"]["end_of_word_suffix"] = "</w>"; }),
             {"model.end_of_word_suffix"});
   expect_in(error_after([](json& file) { file["model"]["new_setting"] = 1; }), {"'new_setting'"});
   expect_in(error_after([](json& file) { file["new_part"] = 1; }), {"'new_part'"});
-  expect_in(error_after([](json& file) { file["pre_tokenizer"]["pretokenizers"].erase(1); }), {"ByteLevel"});
 }
 
 // Padding and truncation are settings of the last call; the default call does neither.

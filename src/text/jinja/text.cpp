@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace trainer::jinja {

@@ -1,0 +1,29 @@
+// Tokens that stand for a byte, <0x00> to <0xFF>: what a model with byte_fallback says for characters that it
+// has no token for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+
+class ByteTokens {
+ public:
+  ByteTokens() { ids_.fill(-1); }
+  // `find` looks a name up in the vocabulary.
+  explicit ByteTokens(const std::function<std::optional<int32_t>(std::string_view)>& find);
+  // Appends the ids of all bytes of `text`; false, and nothing appended, when one of them has no token.
+  bool append(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  std::array<int32_t, 256> ids_;
+};
+
+// The byte that a token of this name stands for, or none.
+std::optional<unsigned char> byte_of_token(std::string_view name);
+
+}  // namespace trainer

@@ -1,0 +1,16 @@
+// Properties of characters, as the `tokenizers` library (the standard library and the `regex` crate of Rust)
+// has them.
+#pragma once
+
+namespace trainer {
+
+// The property White_Space of Unicode.
+bool is_white_space(char32_t code_point);
+// Letters, marks, decimal digits, connectors and joiners: \w of Unicode's Technical Standard 18.
+bool is_word_character(char32_t code_point);
+// The general categories N, P (or ASCII punctuation) and M.
+bool is_numeric(char32_t code_point);
+bool is_punctuation(char32_t code_point);
+bool is_mark(char32_t code_point);
+
+}  // namespace trainer

@@ -1,0 +1,18 @@
+// What makes ids of a word: BPE or a unigram language model.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+
+// Safe to use from several threads at once.
+class WordModel {
+ public:
+  virtual ~WordModel() = default;
+  // Appends the ids of a word of valid UTF-8. Throws DataError for what the model cannot express at all.
+  virtual void encode(std::string_view word, std::vector<int32_t>& ids) const = 0;
+};
+
+}  // namespace trainer
