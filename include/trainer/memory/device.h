@@ -29,15 +29,12 @@ struct MemoryUse {
 MemoryUse memory_use(c10::Device device);
 void reset_peak_memory(c10::Device device);
 
-// Gives cached GPU memory back to the driver; nothing on the CPU.
+// Gives cached GPU memory back to the driver; nothing on the CPU, where what is kept adds nothing to the
+// peak.
 void empty_cache(c10::Device device);
 
-// Keeps the process's memory to what is in use: blocks from 1 MB on are taken from the system one by one and
-// go back when freed. Left to itself glibc raises that size to 32 MB, and tensors of changing lengths
-// fragment its heap (docs/benchmarks.md has the figures). Call once, first.
-void keep_host_memory_small();
-
-// Threads of LibTorch's operators; 0: one per core.
-void set_num_threads(int64_t threads);
+// Once, before the first tensor: the allocator of CPU tensors (host_allocator.h), numbers below 1e-38 taken
+// for zero, and the threads of LibTorch's operators (0: one per core).
+void set_up_cpu(int64_t threads);
 
 }  // namespace trainer

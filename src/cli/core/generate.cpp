@@ -66,9 +66,9 @@ ModelConfig model_config(const GenerateOptions& options) {
 
 class Answerer {
  public:
-  explicit Answerer(const GenerateOptions& options)
-      : options_(options), device_(choose_device(options.device)) {
-    set_num_threads(options.num_threads);
+  explicit Answerer(const GenerateOptions& options) : options_(options), device_(at::kCPU) {
+    set_up_cpu(options.num_threads);
+    device_ = choose_device(options.device);
     const at::ScalarType dtype = choose_dtype(model_config(options), device_);
     model_ = load_model_or_adapter(options.model, {device_, dtype, /*train_all=*/false});
     const std::filesystem::path base = base_directory(options.model);

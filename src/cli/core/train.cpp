@@ -185,9 +185,8 @@ class Loop {
 };
 
 void run_training(const Config& config) {
-  keep_host_memory_small();
   Run run = Run::open(config);
-  set_num_threads(config.training.num_threads);
+  set_up_cpu(config.training.num_threads);
   const at::Device device = choose_device(config.device);
   const auto tokenizer = load_tokenizer(config.model.path);
   Prepared prepared = prepare_model(config, device);
