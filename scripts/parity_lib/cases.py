@@ -18,6 +18,7 @@ class Case:
     label_smoothing: float = 0.0
     learning_rate: float = 2e-3
     steps: int = 8
+    eval_steps: int = 0  # 0: at the end
     effective_batch_size: int = 6
     changes: dict = field(default_factory=dict)  # of our configuration, "section.key": value; HF does not see them
 

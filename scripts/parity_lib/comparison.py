@@ -39,7 +39,7 @@ def check_training(report, bench, rows):
         measured = relative(column(rows, "train", key), theirs)
         report.at_most(f"{what} of {len(theirs)} steps", measured, LOSS_TOLERANCE, f"HF in float32 {own:.1e}")
     losses = column(rows, "eval", "eval_loss")[-1:]
-    report.at_most("evaluation loss", relative(losses, [exact.eval_loss]), LOSS_TOLERANCE)
+    report.at_most("evaluation loss", relative(losses, [exact.evaluations[-1].loss]), LOSS_TOLERANCE)
     return exact, single
 
 
@@ -87,7 +87,7 @@ def check_output(report, bench, rows, exact, single):
     model, complaints = load_output(bench)
     report.equal("loaded by Transformers and PEFT, complaints", complaints, {})
     check_weights(report, reference.weights(model), exact, single)
-    theirs = bench.eval_loss(model)
+    theirs = bench.evaluate(model).loss
     ours = column(rows, "eval", "eval_loss")[-1:]
     report.at_most("evaluation loss of our files in HF", relative(ours, [theirs]), LOSS_TOLERANCE)
     return model
@@ -134,7 +134,7 @@ def check_fresh_adapter(report, bench, rows):
     check_files(report, bench)
     model, complaints = load_output(bench)
     report.equal("loaded by Transformers and PEFT, complaints", complaints, {})
-    theirs = bench.eval_loss(model)
+    theirs = bench.evaluate(model).loss
     ours = column(rows, "eval", "eval_loss")[-1:]
     report.at_most("evaluation loss of our files in HF", relative(ours, [theirs]), LOSS_TOLERANCE)
     # kaiming_uniform_(a=sqrt(5)): uniform in +-1/sqrt(fan_in), the standard deviation of which is that / sqrt(3).

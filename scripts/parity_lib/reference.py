@@ -125,11 +125,47 @@ def backward(model, batch, rows=None, label_smoothing=0.0):
     return total
 
 
-def parameter_groups(model, weight_decay):
+class MasterWeights:
+    """What the optimizer of mixed precision updates: a float32 copy of each trained bfloat16 weight. Other weights stand
+    for themselves."""
+
+    def __init__(self, model):
+        self.pairs = [(p, self.copy_of(p)) for p in model.parameters() if p.requires_grad]
+
+    @staticmethod
+    def copy_of(parameter):
+        return parameter.detach().float().requires_grad_() if parameter.dtype == torch.bfloat16 else parameter
+
+    def updated(self):
+        return [master for _, master in self.pairs]
+
+    def take_gradients(self):
+        for parameter, master in self.pairs:
+            if master is not parameter:
+                master.grad = parameter.grad.float()
+
+    def give_weights(self):
+        with torch.no_grad():
+            for parameter, master in self.pairs:
+                if master is not parameter:
+                    parameter.copy_(master)
+
+
+def clip(parameters, max_norm):
+    """clip_grad_norm_ with a norm that is added up in pieces: PyTorch's float32 norm of 4 million elements is 1e-4 too
+    small on the CPU. 0 does not clip. Returns the norm."""
+    norm = torch.nn.utils.get_total_norm([piece for p in parameters for piece in p.grad.split(128)])
+    if max_norm:
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm.item()
+
+
+def parameter_groups(model, weight_decay, masters=None):
     """AdamW's groups by Hugging Face Trainer's rule: no decay on norms and on what has "bias" in its name (T5's
     relative attention bias too)."""
     decayed = set(Trainer.get_decay_parameter_names(None, model))
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    copies = {id(parameter): master for parameter, master in masters.pairs} if masters else {}
+    named = [(n, copies.get(id(p), p)) for n, p in model.named_parameters() if p.requires_grad]
     return [
         {"params": [p for n, p in named if n in decayed], "weight_decay": weight_decay},
         {"params": [p for n, p in named if n not in decayed], "weight_decay": 0.0},

@@ -6,21 +6,19 @@ import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from . import texts
-
 QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LLAMA_SPLIT = QWEN_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")
 
 
-def make_sentencepiece(directory):
+def make_sentencepiece(directory, corpus, vocab_size):
     """A T5 tokenizer: spiece.model and its companions. Returns how Transformers reads it."""
     directory.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([t for t in texts.corpus() if t.strip()]),
+        sentence_iterator=iter([text for text in corpus if text.strip()]),
         model_prefix=str(directory / "spiece"),
-        vocab_size=400,
+        vocab_size=vocab_size,
         hard_vocab_limit=False,
         pad_id=0,
         eos_id=1,
@@ -38,7 +36,7 @@ def make_sentencepiece(directory):
     return AutoTokenizer.from_pretrained(directory)
 
 
-def make_byte_level(directory, family):
+def make_byte_level(directory, family, corpus, vocab_size):
     """A byte-level BPE tokenizer.json as Qwen has it (NFC, own end token), or as Llama 3 has it (a BOS)."""
     directory.mkdir(parents=True, exist_ok=True)
     llama = family == "llama"
@@ -51,9 +49,9 @@ def make_byte_level(directory, family):
     tokenizer.decoder = decoders.ByteLevel()
     names = ["<|begin_of_text|>", "<|end_of_text|>"] if llama else ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    tokenizer.train_from_iterator(texts.corpus(), trainer)
+    tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     post = processors.ByteLevel(trim_offsets=False)
     if llama:

@@ -6,6 +6,8 @@ from torch import nn
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MT5Config,
+    MT5ForConditionalGeneration,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -34,10 +36,11 @@ def rope(theta):
 
 
 def model_config(family, vocab_size, **changes):
-    if family == "t5_v1_1":  # gated-gelu; few buckets, so that short texts meet the logarithmic ones
+    if family in ("t5_v1_1", "mt5"):  # gated-gelu; few buckets, so that short texts meet the logarithmic ones
         sizes = {"num_layers": 2, "num_decoder_layers": 1, "d_kv": 10, "relative_attention_num_buckets": 8}
         sizes |= {"relative_attention_max_distance": 20, "feed_forward_proj": "gated-gelu"}
-        return T5Config(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": False} | changes)
+        kind = MT5Config if family == "mt5" else T5Config
+        return kind(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": False} | changes)
     if family == "t5_v1_0":  # relu, tied, scaled output
         sizes = {"num_layers": 1, "num_decoder_layers": 2, "d_kv": 12, "feed_forward_proj": "relu"}
         return T5Config(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": True} | changes)
@@ -57,6 +60,7 @@ def model_config(family, vocab_size, **changes):
 MODEL_CLASSES = {
     "t5_v1_1": T5ForConditionalGeneration,
     "t5_v1_0": T5ForConditionalGeneration,
+    "mt5": MT5ForConditionalGeneration,
     "qwen2": Qwen2ForCausalLM,
     "qwen3": Qwen3ForCausalLM,
     "llama": LlamaForCausalLM,
@@ -87,7 +91,7 @@ def random_model(family, vocab_size, **changes):
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
     embedding_scale = {"t5_v1_0": 0.5, "qwen2": 0.3, "qwen3": 0.3}.get(family, 1.0)
-    if family == "t5_v1_1":  # Transformers 5 ties every T5 until the head holds something else
+    if family in ("t5_v1_1", "mt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -97,7 +101,7 @@ def random_model(family, vocab_size, **changes):
 
 def random_adapter(model, task, **options):
     """`model` with a LoRA adapter whose B is not zero, so that A has a gradient."""
-    config = LoraConfig(task_type=task, lora_dropout=0.0, **options)
+    config = LoraConfig(task_type=task, **{"lora_dropout": 0.0} | options)
     peft_model = get_peft_model(model, config)
     scaling = config.lora_alpha / (config.r**0.5 if config.use_rslora else config.r)
     with torch.no_grad():

@@ -12,8 +12,6 @@ from . import program, reference, small_tokenizers, texts, tiny_models
 ROWS = 3  # of a micro-batch
 TRAIN_ROWS = 20  # an epoch ends in a short step
 MAX_SOURCE, MAX_TARGET, MAX_LENGTH = 60, 24, 90  # some samples are longer
-# Larger than usual, so that elements whose gradient is nearly 0 do not move by rounding alone (AdamW divides by it).
-EPSILON = 1e-6
 WIDER = {"t5_v1_1": {"d_model": 48, "d_ff": 64}, "t5_v1_0": {"d_model": 48, "d_ff": 64}}
 WIDER_DECODER = {"hidden_size": 48, "intermediate_size": 80}
 
@@ -30,17 +28,29 @@ def rounded_up(number, multiple):
 
 
 @dataclass
+class Evaluation:
+    loss: float
+    right: int  # supervised tokens that are the most probable ones
+    tokens: int
+
+
+@dataclass
 class Curve:
     losses: list
     grad_norms: list
     learning_rates: list
     supervised_tokens: list
     weights: dict
-    eval_loss: float
+    evaluations: list
 
 
 class Workbench:
     """Everything of one case in one directory."""
+
+    # Larger than usual, so that elements whose gradient is nearly 0 do not move by rounding alone (AdamW divides by it).
+    epsilon = 1e-6
+    fused_adamw = False
+    eval_rows_at_once = 7
 
     def __init__(self, case, directory, seed=1):
         self.case = case
@@ -49,29 +59,41 @@ class Workbench:
         self.adapter = directory / "adapter" if case.lora else None
         self.output = directory / "out"
         directory.mkdir(parents=True)
-        if case.seq2seq:
-            self.tokenizer = small_tokenizers.make_sentencepiece(self.model)
-        else:
-            self.tokenizer = small_tokenizers.make_byte_level(self.model, case.family)
-        self.make_model(seed)
-        self.train_rows = texts.rows(TRAIN_ROWS, seed=seed)
-        self.eval_rows = texts.rows(7, seed=seed + 1)
-        program.write_rows(directory / "train.jsonl", self.train_rows)
-        program.write_rows(directory / "eval.jsonl", self.eval_rows)
-
-    def make_model(self, seed):
+        self.tokenizer = self.make_tokenizer()
         torch.manual_seed(seed)
-        case, tokens = self.case, self.tokenizer
-        changes = WIDER.get(case.family, WIDER_DECODER)
-        if not case.seq2seq:
-            changes = changes | {"bos_token_id": tokens.bos_token_id, "eos_token_id": tokens.eos_token_id}
-            changes |= {"pad_token_id": tokens.pad_token_id}
-        model = tiny_models.random_model(case.family, rounded_up(len(tokens), 64), **changes)
+        model = self.make_model()
         model.save_pretrained(self.model)
         if case.lora:
             model.name_or_path = str(self.model)
-            task = "SEQ_2_SEQ_LM" if case.seq2seq else "CAUSAL_LM"
-            tiny_models.random_adapter(model, task, **case.lora).save_pretrained(self.adapter)
+            self.make_adapter(model, "SEQ_2_SEQ_LM" if case.seq2seq else "CAUSAL_LM").save_pretrained(self.adapter)
+        self.train_rows, self.eval_rows = self.make_rows(seed)
+        program.write_rows(directory / "train.jsonl", self.train_rows)
+        program.write_rows(directory / "eval.jsonl", self.eval_rows)
+
+    def make_tokenizer(self):
+        if self.case.seq2seq:
+            return small_tokenizers.make_sentencepiece(self.model, texts.corpus(), 400)
+        return small_tokenizers.make_byte_level(self.model, self.case.family, texts.corpus(), 420)
+
+    def make_model(self):
+        vocab_size = rounded_up(len(self.tokenizer), 64)
+        return tiny_models.random_model(self.case.family, vocab_size, **self.token_ids() | self.sizes())
+
+    def sizes(self):
+        return WIDER.get(self.case.family, WIDER_DECODER)
+
+    def token_ids(self):
+        """A decoder's configuration knows the special tokens of its tokenizer."""
+        tokens = self.tokenizer
+        if self.case.seq2seq:
+            return {}
+        return {f"{name}_token_id": getattr(tokens, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+
+    def make_adapter(self, model, task):
+        return tiny_models.random_adapter(model, task, **self.case.lora)
+
+    def make_rows(self, seed):
+        return texts.rows(TRAIN_ROWS, seed=seed), texts.rows(7, seed=seed + 1)
 
     def load(self, dtype):
         return reference.load_model(self.model, dtype, self.adapter)
@@ -88,9 +110,9 @@ class Workbench:
             | {"max_steps": case.steps, "max_grad_norm": case.max_grad_norm}
             | {"micro_batching": "samples", "dropout": 0.0}
             | {"label_smoothing": case.label_smoothing, "logging_steps": 1, "num_threads": 1}
-            | {"eval_strategy": "steps", "eval_steps": case.steps, "eval_batch_size": 2},
+            | {"eval_strategy": "steps", "eval_steps": case.eval_steps or case.steps, "eval_batch_size": 2},
             "optimizer": {"learning_rate": case.learning_rate, "weight_decay": case.weight_decay}
-            | {"adam_epsilon": EPSILON, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup},
+            | {"adam_epsilon": self.epsilon, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup},
             "save": {"strategy": "no"},
             "device": "cpu",
             "output_dir": "out",
@@ -123,35 +145,41 @@ class Workbench:
     def step_batches(self):
         """The effective batch of every step, in the order of the file, epoch after epoch."""
         size = self.case.effective_batch_size
-        epoch = [self.train_rows[at : at + size] for at in range(0, TRAIN_ROWS, size)]
+        epoch = [self.train_rows[at : at + size] for at in range(0, len(self.train_rows), size)]
         return [self.batch(epoch[step % len(epoch)]) for step in range(self.case.steps)]
 
-    def eval_loss(self, model):
-        batch = self.batch(self.eval_rows)
-        with torch.no_grad():
-            total = reference.token_losses(*reference.supervised_logits(model, batch)).item()
-        return total / reference.supervised_tokens(model, batch)
+    def evaluate(self, model):
+        """The mean loss of the supervised tokens of the evaluation data, and how many of them are predicted right."""
+        total, right, tokens = 0.0, 0, 0
+        for batch in reference.cut(self.batch(self.eval_rows), self.eval_rows_at_once):
+            with torch.no_grad():
+                logits, labels = reference.supervised_logits(model, batch)
+                total += reference.token_losses(logits, labels).item()
+            right += (logits.argmax(-1) == labels).sum().item()
+            tokens += len(labels)
+        return Evaluation(total / tokens, right, tokens)
 
     def train_reference(self, dtype, rows=ROWS):
         """Hugging Face's run of this case, in micro-batches of `rows` samples."""
         case, model = self.case, self.load(dtype)
-        optimizer = AdamW(
-            reference.parameter_groups(model, case.weight_decay), lr=case.learning_rate, eps=EPSILON
-        )
+        masters = reference.MasterWeights(model)
+        groups = reference.parameter_groups(model, case.weight_decay, masters)
+        optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
         scheduler = get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
-        parameters = list(reference.trained_parameters(model).values())
-        curve = Curve([], [], [], [], {}, 0.0)
-        for batch in self.step_batches():
-            optimizer.zero_grad()
+        curve = Curve([], [], [], [], {}, [])
+        for step, batch in enumerate(self.step_batches(), 1):
+            model.zero_grad()
             curve.losses.append(reference.backward(model, batch, rows, case.label_smoothing))
-            limit = case.max_grad_norm or float("inf")
-            curve.grad_norms.append(torch.nn.utils.clip_grad_norm_(parameters, limit).item())
+            masters.take_gradients()
+            curve.grad_norms.append(reference.clip(masters.updated(), case.max_grad_norm))
             curve.learning_rates.append(scheduler.get_last_lr()[0])
             curve.supervised_tokens.append(reference.supervised_tokens(model, batch))
             optimizer.step()
             scheduler.step()
+            masters.give_weights()
+            if step % (case.eval_steps or case.steps) == 0:
+                curve.evaluations.append(self.evaluate(model))
         curve.weights = reference.weights(model)
-        curve.eval_loss = self.eval_loss(model)
         return curve
 
     def reference_losses(self, dtype):
