@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from . import tiny_models
 
-DECODERS = ["llama", "mistral", "qwen2", "qwen3"]
+DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5"]
 FAMILIES = DECODERS + ENCODER_DECODERS
 VOCABULARY = 61
@@ -78,16 +78,23 @@ def decoder_config(draw, family):
         "eos_token_id": 2,
         "tie_word_embeddings": draw.random() < 0.5,
     }
-    head_dims = {"qwen2": [8, 10, 16], "qwen3": [6, 8, 10, 16]}.get(family, [None, 8, 10, 16])
+    head_dims = {"qwen2": [8, 10, 16], "smollm3": [8, 10, 16], "qwen3": [6, 8, 10, 16]}.get(family, [None, 8, 10, 16])
     sometimes(draw, config, "head_dim", head_dims, 1.0 if family == "qwen3" else 0.6)
     if config["hidden_size"] // heads % 2 and not config.get("head_dim"):
         config["head_dim"] = 6
     sometimes(draw, config, "hidden_act", ACTIVATIONS, 0.7)
     sometimes(draw, config, "rms_norm_eps", [1e-5, 1e-3])
     sometimes(draw, config, "pad_token_id", [0, None, 3])
-    if family in ("llama", "qwen3"):
+    if family == "smollm3":
+        config["pad_token_id"] = draw.choice([0, None, 3])
+        sometimes(draw, config, "no_rope_layer_interval", [2, 3])
+        if draw.random() < 0.3:
+            config["no_rope_layers"] = [draw.choice([0, 1]) for _ in range(config["num_hidden_layers"])]
+        if draw.random() < 0.4:
+            config |= {"use_sliding_window": True, "sliding_window": draw.choice([3, 8, 20])}
+    if family in ("llama", "qwen3", "smollm3"):
         sometimes(draw, config, "attention_bias", [True, False])
-    if family == "llama":
+    if family in ("llama", "smollm3"):
         sometimes(draw, config, "mlp_bias", [True, False])
         sometimes(draw, config, "pretraining_tp", [1, 2])
     if family == "mistral":

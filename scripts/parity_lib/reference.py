@@ -75,8 +75,22 @@ def pad(rows, value):
     return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
 
+def forget_lengths(model):
+    """True where the rotary embedding is of type dynamic, which remembers the longest sequence that it has seen: that
+    is forgotten."""
+    if model.config.is_encoder_decoder or model.config.rope_parameters["rope_type"] != "dynamic":
+        return False
+    body = next(module for module in model.modules() if hasattr(module, "rotary_emb"))
+    body.rotary_emb = type(body.rotary_emb)(config=model.config)
+    return True
+
+
 def supervised_logits(model, batch):
-    """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]."""
+    """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]. Type dynamic of the
+    rotary embedding takes the padded length here, and a sample's own in `trainer`: so the samples go one by one."""
+    if forget_lengths(model) and len(batch["input_ids"]) > 1:
+        parts = [supervised_logits(model, sample) for sample in cut(batch, 1)]
+        return tuple(torch.cat(tensors) for tensors in zip(*parts))
     input_ids = pad(batch["input_ids"], 0)
     mask = pad([[1] * len(row) for row in batch["input_ids"]], 0)
     labels = pad(batch["labels"], IGNORE)
@@ -198,9 +212,9 @@ def relative_error(actual, expected):
     return {"overall": (off / size) ** 0.5, "tensors": tensors}
 
 
-def generate(model, prompt, max_new_tokens, use_cache=False):
-    """The greedy continuation of one prompt: new token ids, the end token included where one came. Without a cache by
-    default: HF makes too few layers of it where T5's decoder is deeper than the encoder."""
+def generate(model, prompt, max_new_tokens):
+    """The greedy continuation of one prompt: new token ids, the end token included where one came."""
+    forget_lengths(model)
     with torch.no_grad():
         ids = model.generate(
             input_ids=torch.tensor([prompt]),
@@ -208,7 +222,8 @@ def generate(model, prompt, max_new_tokens, use_cache=False):
             max_new_tokens=max_new_tokens,
             do_sample=False,
             num_beams=1,
-            use_cache=use_cache,
+            # HF makes too few layers of it where T5's decoder is deeper than the encoder
+            use_cache=not model.config.is_encoder_decoder,
         )[0].tolist()
     return ids[1:] if model.config.is_encoder_decoder else ids[len(prompt) :]
 

@@ -6,6 +6,8 @@ from torch import nn
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     MT5Config,
     MT5ForConditionalGeneration,
     Qwen2Config,
@@ -14,6 +16,8 @@ from transformers import (
     Qwen3ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 DECODER_SIZES = {
@@ -44,6 +48,10 @@ def model_config(family, vocab_size, **changes):
     if family == "t5_v1_0":  # relu, tied, scaled output
         sizes = {"num_layers": 1, "num_decoder_layers": 2, "d_kv": 12, "feed_forward_proj": "relu"}
         return T5Config(vocab_size=vocab_size, **T5_SIZES | sizes | {"tie_word_embeddings": True} | changes)
+    if family == "umt5":  # a bias in every block; another activation than its name says; scaled output
+        sizes = {"num_layers": 2, "num_decoder_layers": 1, "d_kv": 10, "relative_attention_num_buckets": 8}
+        sizes |= {"relative_attention_max_distance": 20, "feed_forward_proj": "gated-gelu", "dense_act_fn": "silu"}
+        return UMT5Config(vocab_size=vocab_size, **T5_SIZES | sizes | changes)
     sizes = {"vocab_size": vocab_size, **DECODER_SIZES}
     if family == "qwen2":
         # With the usual 1e6 the slow rotations hardly turn in a short text; the softmax then cancels their part of
@@ -54,6 +62,22 @@ def model_config(family, vocab_size, **changes):
         return Qwen3Config(**sizes | rope(1e6) | {"tie_word_embeddings": True} | changes)
     if family == "llama":
         return LlamaConfig(**sizes | rope(1e4) | {"tie_word_embeddings": False, "rms_norm_eps": 1e-5} | changes)
+    if family == "llama_31":  # llama3's rotary embedding, biases everywhere, tied, another activation
+        scaled = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
+        sizes |= {"rope_parameters": scaled | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}, "head_dim": 12}
+        sizes |= {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu_pytorch_tanh"}
+        return LlamaConfig(**sizes | {"tie_word_embeddings": True} | changes)
+    if family == "mistral":  # texts are longer than the window
+        return MistralConfig(**sizes | rope(100.0) | {"sliding_window": 6} | changes)
+    if family == "qwen2_yarn":  # a window in one of the layers
+        stretched = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+        sizes |= {"rope_parameters": stretched, "max_position_embeddings": 64}
+        sizes |= {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+        return Qwen2Config(**sizes | {"tie_word_embeddings": False} | changes)
+    if family == "qwen3_dynamic":  # some texts are longer than max_position_embeddings
+        stretched = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
+        sizes |= {"rope_parameters": stretched, "max_position_embeddings": 16, "head_dim": 12, "attention_bias": True}
+        return Qwen3Config(**sizes | {"tie_word_embeddings": True} | changes)
     raise ValueError(f"unknown family {family}")
 
 
@@ -64,6 +88,11 @@ MODEL_CLASSES = {
     "qwen2": Qwen2ForCausalLM,
     "qwen3": Qwen3ForCausalLM,
     "llama": LlamaForCausalLM,
+    "llama_31": LlamaForCausalLM,
+    "mistral": MistralForCausalLM,
+    "qwen2_yarn": Qwen2ForCausalLM,
+    "qwen3_dynamic": Qwen3ForCausalLM,
+    "umt5": UMT5ForConditionalGeneration,
 }
 
 
@@ -90,8 +119,9 @@ def random_model(family, vocab_size, **changes):
     """A float32 model of `family`; the caller seeds torch."""
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
-    embedding_scale = {"t5_v1_0": 0.5, "qwen2": 0.3, "qwen3": 0.3}.get(family, 1.0)
-    if family in ("t5_v1_1", "mt5"):  # Transformers 5 ties every T5 until the head holds something else
+    small = ("qwen2", "qwen3", "llama_31", "qwen3_dynamic")
+    embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 1.0
+    if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
         for name, parameter in model.named_parameters():

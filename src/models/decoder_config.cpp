@@ -92,12 +92,16 @@ void read_sliding_window(const nlohmann::json& c, DecoderConfig& facts) {
     facts.sliding_window = config_size(c, "sliding_window");
 }
 
+void check_windows(const DecoderConfig& facts) {
+  if (facts.sliding_window == 0 && std::ranges::find(facts.sliding, true) != facts.sliding.end())
+    refuse("layer_types entry sliding_attention without a window (use_sliding_window, sliding_window)");
+}
+
 void read_qwen_windows(const nlohmann::json& c, DecoderConfig& facts) {
   if (config_bool(c, "use_sliding_window", false)) read_sliding_window(c, facts);
   if (const auto types = read_layer_types(c, facts.num_layers)) {
     facts.sliding = *types;
-    if (facts.sliding_window == 0 && std::ranges::find(facts.sliding, true) != facts.sliding.end())
-      refuse("layer_types entry sliding_attention without a window (use_sliding_window, sliding_window)");
+    check_windows(facts);
   } else if (facts.sliding_window > 0) {
     const int64_t first = config_int(c, "max_window_layers", 28);
     for (int64_t i = std::max<int64_t>(first, 0); i < facts.num_layers; i++)

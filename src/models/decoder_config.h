@@ -44,6 +44,9 @@ std::optional<std::vector<bool>> read_layer_types(const nlohmann::json& config, 
 // The window of `sliding_window`; none where it is absent or null.
 void read_sliding_window(const nlohmann::json& config, DecoderConfig& facts);
 
+// Throws FormatError: a sliding layer, and no window.
+void check_windows(const DecoderConfig& facts);
+
 // Qwen's: a window where use_sliding_window says so, in the layers that layer_types names, else in those from
 // max_window_layers on.
 void read_qwen_windows(const nlohmann::json& config, DecoderConfig& facts);

@@ -14,6 +14,7 @@ DecoderConfig llama_config(const nlohmann::json& config);
 DecoderConfig mistral_config(const nlohmann::json& config);
 DecoderConfig qwen2_config(const nlohmann::json& config);
 DecoderConfig qwen3_config(const nlohmann::json& config);
+DecoderConfig smollm3_config(const nlohmann::json& config);
 
 static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
   return [family](const nlohmann::json& config, bool separate_head) {
@@ -35,6 +36,7 @@ static const std::vector<Architecture>& architectures() {
       {"mistral", decoder(mistral_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
+      {"smollm3", decoder(smollm3_config), decoder_extras, "model.embed_tokens.weight"},
   };
   return table;
 }

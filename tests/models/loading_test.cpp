@@ -68,22 +68,91 @@ TEST(LoadModel, IgnoresWhatIsKnownToBeSuperfluousAndSaysSo) {
   EXPECT_EQ(report.ignored.size(), 2u) << join(report.ignored);
 }
 
-TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
-  Copy type("llama");
-  type.change_config([](nlohmann::json& config) { config["model_type"] = "mamba"; });
-  EXPECT_TRUE(contains(type.error(), "'mamba'") && contains(type.error(), "qwen3")) << type.error();
-  Copy rope("llama");
-  rope.change_config([](nlohmann::json& config) {
-    config.erase("rope_parameters");
-    config["rope_scaling"] = {{"rope_type", "longrope"}};
+// What loading `golden` with this put into its config.json says.
+std::string refusal(const std::string& golden, const nlohmann::json& changes) {
+  const Copy copy(golden);
+  copy.change_config([&](nlohmann::json& config) {
+    if (changes.contains("rope_scaling")) config.erase("rope_parameters");
+    config.update(changes);
   });
-  EXPECT_TRUE(contains(rope.error(), "'longrope'")) << rope.error();
-  Copy activation("qwen2");
-  activation.change_config([](nlohmann::json& config) { config["hidden_act"] = "xielu"; });
-  EXPECT_TRUE(contains(activation.error(), "'xielu'")) << activation.error();
-  Copy window("llama");
-  window.change_config([](nlohmann::json& config) { config["sliding_window"] = 16; });
-  EXPECT_TRUE(contains(window.error(), "sliding_window")) << window.error();
+  return copy.error();
+}
+
+TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
+  const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases{
+      {"llama", {{"model_type", "mamba"}}, "'mamba' is not supported (supported: t5"},
+      {"llama", {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}}}, "'longrope'"},
+      {"llama", {{"rope_scaling", {{"rope_type", "yarn"}}}}, "factor: is missing"},
+      {"llama",
+       {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2.0}}}},
+       "low_freq_factor: is missing"},
+      {"qwen3",
+       {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}, {"partial_rotary_factor", 0.5}},
+       "partial_rotary_factor"},
+      {"qwen2", {{"hidden_act", "xielu"}}, "hidden_act: activation 'xielu'"},
+      {"t5_v1_1", {{"dense_act_fn", "xielu"}}, "dense_act_fn: activation 'xielu'"},
+      {"qwen2", {{"layer_types", {"full_attention", "chunked_attention"}}}, "\"chunked_attention\""},
+      {"qwen2", {{"layer_types", {"full_attention"}}}, "each of the 2 layers"},
+      {"qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}}, "without a window"},
+      {"llama", {{"sliding_window", 16}}, "sliding_window"},
+      {"mistral", {{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types"},
+      {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
+      {"qwen3", {{"is_causal", false}}, "is_causal"},
+      {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
+      {"t5_v1_1", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
+      {"llama", {{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
+      {"t5_v1_1", {{"architectures", {"T5EncoderModel"}}}, "T5EncoderModel"},
+  };
+  for (const auto& [golden, changes, expected] : cases) {
+    const std::string message = refusal(golden, changes);
+    EXPECT_TRUE(contains(message, expected)) << changes << ": " << message;
+    EXPECT_TRUE(contains(message, "config.json")) << message;
+  }
+}
+
+// Logits of a golden with something put into its config.json.
+at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
+  const Copy copy(golden);
+  copy.change_config([&](nlohmann::json& config) { config.update(changes); });
+  const auto model = load_model(copy.directory.path(), {});
+  at::NoGradGuard no_grad;
+  return model->supervised_states(Golden(golden).whole(), ForwardContext{})
+      .matmul(model->output_weight().t());
+}
+
+TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
+  for (const nlohmann::json& changes : std::vector<nlohmann::json>{
+           {{"pretraining_tp", 4}}, {{"partial_rotary_factor", 0.5}}, {{"attention_dropout", nullptr}}}) {
+    EXPECT_TRUE(logits("llama", changes).equal(logits("llama", nlohmann::json::object()))) << changes;
+  }
+}
+
+// transformers, class Qwen3Config and MistralConfig: what holds where a file does not say it.
+TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
+  const Copy absent("qwen3");
+  absent.change_config([](nlohmann::json& config) { config.erase("head_dim"); });
+  EXPECT_TRUE(contains(absent.error(), "q_norm.weight: expected [128]")) << absent.error();
+  const at::Tensor none = logits("mistral", {{"sliding_window", nullptr}});
+  EXPECT_FALSE(none.equal(logits("mistral", nlohmann::json::object())));
+  const Copy copy("mistral");
+  copy.change_config([](nlohmann::json& config) { config.erase("sliding_window"); });
+  const auto model = load_model(copy.directory.path(), {});  // 4096: more than the texts are long
+  at::NoGradGuard no_grad;
+  const at::Tensor states = model->supervised_states(Golden("mistral").whole(), ForwardContext{});
+  EXPECT_TRUE(states.matmul(model->output_weight().t()).equal(none));
+}
+
+// The embedding's row of pad_token_id gets no gradient where it is looked up, as in torch.nn.Embedding.
+TEST(LoadModel, AnEndTokenThatPadsTooIsNotLearntByTheEmbedding) {
+  Copy copy("llama");
+  const int64_t id = Golden("llama").batch.samples[0].input_ids[0];
+  copy.change_config([&](nlohmann::json& config) { config["pad_token_id"] = id; });
+  const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
+  model->loss(Golden("llama").whole(), ForwardContext{}).loss.backward();
+  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (name != "model.embed_tokens.weight") return;
+    EXPECT_EQ(parameter.value.grad()[id].abs().max().item<double>(), 0);
+  });
 }
 
 TEST(LoadModel, FrozenWeightsOnTheCpuStayInTheFile) {
