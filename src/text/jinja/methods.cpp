@@ -58,8 +58,7 @@ class Generator : public Object {
 Value dict_get(const Value& dict, const Arguments& arguments) {
   if (!arguments.named.empty()) throw RenderError("dict.get() takes no keyword arguments");
   const Bound given("dict.get()", arguments, {"key", "default"}, 1);
-  if (given.at(0).is(Kind::list) || given.at(0).is(Kind::dict))
-    throw RenderError(concat("unhashable type: '", given.at(0).type_name(), "'"));
+  require_hashable(given.at(0));
   if (const Value* found = dict.dict().find(given.at(0))) return *found;
   return given[1] ? *given[1] : Value();
 }

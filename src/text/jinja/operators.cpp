@@ -21,6 +21,10 @@ void require_defined(const Value& a, const Value& b) {
 }
 
 [[noreturn]] void refuse(const char* sign, const Value& a, const Value& b) {
+  for (const Value* value : {&a, &b}) {
+    if (value->is_object() && value->type_name().starts_with("dict_") && sign == std::string("-"))
+      throw Unsupported("a set, which - of the keys of a dict gives");
+  }
   require_defined(a, b);
   throw RenderError(
       concat("unsupported operand type(s) for ", sign, ": '", a.type_name(), "' and '", b.type_name(), "'"));
@@ -178,11 +182,9 @@ bool contains(const Value& container, const Value& item) {
     }
     return container.text().bytes().find(item.text().bytes()) != std::string::npos;
   }
-  if (container.is(Kind::dict)) {
-    if (item.is(Kind::list) || item.is(Kind::dict))
-      throw RenderError(concat("unhashable type: '", item.type_name(), "'"));
-    return container.dict().find(item) != nullptr;
-  }
+  if (container.is(Kind::dict) || (container.is_object() && container.type_name() == "dict_keys"))
+    require_hashable(item);
+  if (container.is(Kind::dict)) return container.dict().find(item) != nullptr;
   if (container.is_number() || container.is(Kind::none))
     throw RenderError(concat("argument of type '", container.type_name(), "' is not iterable"));
   return std::ranges::any_of(iterate(container), [&](const Value& v) { return equal(v, item); });
@@ -198,7 +200,8 @@ List iterate(const Value& value) {
     case Kind::text: {
       List out;
       const std::vector<size_t> at = value.text().borders();
-      for (size_t i = 0; i + 1 < at.size(); i++) out.push_back(Value(value.text().slice(at[i], at[i + 1])));
+      for (size_t i = 0; i + 1 < at.size(); i++)
+        out.push_back(Value(value.text().slice(at[i], at[i + 1]).marked(false)));
       return out;
     }
     case Kind::dict: {

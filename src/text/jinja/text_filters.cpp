@@ -91,13 +91,14 @@ Value center(const Value& value, const Arguments& arguments) {
 
 Value truncate(const Value& value, const Arguments& arguments) {
   const Bound given("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const Text text = required_text(value, "truncate"), end = given.text(2, "...");
+  const Text end = given.text(2, "...");
   const int64_t length = given.integer(0, 255), tail = static_cast<int64_t>(end.length());
   const int64_t leeway = given[3] && !given[3]->is(Kind::none) ? given.integer(3, 5) : 5;
   if (length < tail) throw RenderError(concat("expected length >= ", tail, ", got ", length));
   if (leeway < 0) throw RenderError(concat("expected leeway >= 0, got ", leeway));
+  if (trainer::jinja::length(value) <= length + leeway) return value;
+  const Text text = required_text(value, "truncate");
   const std::vector<size_t> at = text.borders();
-  if (static_cast<int64_t>(at.size()) - 1 <= length + leeway) return Value(text);
   Text kept = text.slice(0, at[static_cast<size_t>(length - tail)]);
   const Text blank(" ");
   if (!given.truth(1, false)) kept = split_right(kept, &blank, 1)[0].text();

@@ -124,17 +124,16 @@ const Value* Dict::find(std::string_view key) const {
   return found == items_.end() ? nullptr : &found->second;
 }
 
-namespace {
-
-bool hashable(const Value& value) {
-  if (value.is(Kind::tuple)) return std::ranges::all_of(value.items(), hashable);
-  return !value.is(Kind::list) && !value.is(Kind::dict);
+void require_hashable(const Value& value) {
+  const bool view =
+      value.is_object() && (value.type_name() == "dict_keys" || value.type_name() == "dict_items");
+  if (value.is(Kind::list) || value.is(Kind::dict) || view)
+    throw RenderError(concat("unhashable type: '", value.type_name(), "'"));
+  if (value.is(Kind::tuple)) std::ranges::for_each(value.items(), require_hashable);
 }
 
-}  // namespace
-
 void Dict::set(Value key, Value value) {
-  if (!hashable(key)) throw RenderError(concat("unhashable type: '", key.type_name(), "'"));
+  require_hashable(key);
   if (const Value* found = find(key)) {
     *const_cast<Value*>(found) = std::move(value);
   } else {

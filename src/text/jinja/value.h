@@ -119,6 +119,8 @@ class Object {
 };
 
 bool equal(const Value& a, const Value& b);
+// Throws RenderError for what cannot be a key of a dict.
+void require_hashable(const Value& value);
 // a < b; throws RenderError for what Python does not order.
 bool less(const Value& a, const Value& b, const char* sign);
 
