@@ -1,0 +1,45 @@
+// Chat templates give what Hugging Face gives (tests/goldens/text/chat, made by scripts/make_chat_goldens).
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/text/chat_template.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/chat" / name;
+}
+
+Json rows(const std::string& name) { return Json::parse(read_file(golden(name))); }
+
+// The text, or null where it is refused.
+Json rendered(const std::string& source, const Json& messages, const Json& tools, const Json& variables) {
+  try {
+    return ChatTemplate({{"default", {source, "template"}}}, {}).render(messages, tools, variables);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+TEST(ChatGoldens, ConversationsRenderAsHuggingFaceRendersThem) {
+  for (const Json& row : rows("conversations.json")) {
+    const std::string source = read_file(golden(row["template"].get<std::string>()));
+    EXPECT_EQ(rendered(source, row["messages"], row["tools"], row["variables"]), row["text"])
+        << row["template"] << ": " << row["conversation"] << (row["tools"].is_null() ? "" : " with tools");
+  }
+}
+
+TEST(ChatGoldens, EveryConstructGivesWhatJinjaGives) {
+  const Json given = rows("construct_variables.json");
+  for (const Json& row : rows("constructs.json")) {
+    EXPECT_EQ(rendered(row["template"], given["messages"], nullptr, given["variables"]), row["text"])
+        << row["template"];
+  }
+}
+
+}  // namespace
+}  // namespace trainer
