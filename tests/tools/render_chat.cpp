@@ -1,5 +1,5 @@
 // What scripts/parity_chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
-// stdin, lines of {"text"} or {"error"} on stdout.
+// stdin, lines of {"text"} or {"error"} on stdout. In place of "template" may stand "directory": of a model.
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,10 @@ int main() {
     const Json request = Json::parse(line);
     Json answer;
     try {
-      const trainer::ChatTemplate chat({{"default", {request["template"], "template"}}}, {});
+      const trainer::ChatTemplate chat =
+          request.contains("directory")
+              ? *trainer::load_chat_template(request["directory"].get<std::string>())
+              : trainer::ChatTemplate({{"default", {request["template"], "template"}}}, {});
       answer["text"] = chat.render(request["messages"], request["tools"], request["variables"]);
     } catch (const trainer::Error& error) {
       answer["error"] = error.what();

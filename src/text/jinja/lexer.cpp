@@ -123,6 +123,7 @@ class Lexer {
     for (size_t i = at_ + begin; i < source_.size(); i++) {
       if (const size_t end = tag_end_at(i, "#}", true)) return skip(i + end - at_);
     }
+    if (at_ + begin == source_.size()) return skip(begin);  // jinja2 misses the end only of what has begun
     fail("Missing end of comment tag");
   }
 
@@ -158,7 +159,7 @@ class Lexer {
       add_data(i, sign, false);
       return skip(word_from + word + end - at_);
     }
-    fail("Missing end of raw directive");
+    if (at_ < source_.size()) fail("Missing end of raw directive");
   }
 
   void tag_content(bool block) {

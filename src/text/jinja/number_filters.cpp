@@ -8,6 +8,7 @@
 #include "text/jinja/arguments.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/text_tests.h"
 
 namespace trainer::jinja {
 namespace {
@@ -15,13 +16,15 @@ namespace {
 // Digits as Python reads them: without blanks around and single underscores between digits. None: no number.
 std::optional<std::string> plain_digits(const Text& text) {
   const std::string stripped = text.strip(nullptr, true, true).bytes();
+  for (char32_t c : code_points(stripped)) {
+    if (c >= 0x80 && is_decimal(Text(utf8(c)))) throw Unsupported(concat("the digits of '", stripped, "'"));
+  }
   std::string out;
   for (size_t i = 0; i < stripped.size(); i++) {
     const auto alnum = [&](size_t at) {
       return at < stripped.size() && std::isalnum(static_cast<unsigned char>(stripped[at]));
     };
-    if (static_cast<unsigned char>(stripped[i]) >= 0x80)
-      throw Unsupported(concat("reading a number from '", stripped, "'"));
+    if (static_cast<unsigned char>(stripped[i]) >= 0x80) return std::nullopt;
     if (stripped[i] != '_') {
       out += stripped[i];
     } else if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) {
