@@ -64,7 +64,9 @@ bool may_change(std::string_view text, NormalForm form) {
   return std::ranges::any_of(text, [&](char byte) { return static_cast<unsigned char>(byte) >= first; });
 }
 
-std::string to_normal_form(std::string_view text, NormalForm form) {
+namespace {
+
+std::string to_normal_form_of_unicode(std::string_view text, NormalForm form) {
   const bool compose = form == NormalForm::c || form == NormalForm::kc;
   const bool compatible = form == NormalForm::kc || form == NormalForm::kd;
   const int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
@@ -76,6 +78,22 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, std::free);
   if (size < 0) throw DataError(concat("text cannot be normalized: ", utf8proc_errmsg(size)));
   return {reinterpret_cast<const char*>(result), static_cast<size_t>(size)};
+}
+
+}  // namespace
+
+std::string to_normal_form(std::string_view text, NormalForm form) {
+  std::string out;
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    if (!is_left_alone_by_normal_forms(next_code_point(text, at))) continue;
+    if (begin > done) out += to_normal_form_of_unicode(text.substr(done, begin - done), form);
+    out += text.substr(begin, at - begin);
+    done = at;
+  }
+  if (done < text.size()) out += to_normal_form_of_unicode(text.substr(done), form);
+  return out;
 }
 
 std::string_view Normalizer::normalize(std::string_view text, std::string& storage) const {

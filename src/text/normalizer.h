@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-// Unicode's normal forms. The tables are those of Unicode 15; the `tokenizers` library has older ones.
+// Unicode's normal forms, for the characters that the `tokenizers` library knows in them.
 enum class NormalForm { c, d, kc, kd };
 
 // Steps that are applied in the order in which they were added. Safe to use from several threads at once.

@@ -6,6 +6,7 @@
 #include "trainer/base/strings.h"
 
 #include "text/regex.h"
+#include "text/unicode_tables.h"
 
 namespace trainer {
 namespace {
@@ -30,9 +31,14 @@ class Translation {
           repetition();
           break;
         case '.':
-        case '^':
+          replace("[^\\n]", 1);
+          break;
+        case '^':  // Ruby's: of any line, but not of an empty one at the very end
+          replace("(?:\\A|(?<=\\n)(?!\\z))", 1);
+          break;
         case '$':
-          refuse(1);
+          replace("(?=\\n|\\z)", 1);
+          break;
         default:
           take(1);
       }
@@ -56,9 +62,9 @@ class Translation {
   void escape() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     // PCRE2's own \s has U+180E, which is no White_Space; its \v is a class.
-    if (c == 's' || c == 'S') return replace(c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
-    if (c == 'd' || c == 'D') return replace(c == 'd' ? "\\p{Nd}" : "\\P{Nd}");
-    if (c == 'v') return replace("\\x0b");
+    if (c == 's' || c == 'S') return replace(c == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 2);
+    if (c == 'd' || c == 'D') return category("Nd", c == 'D', 2);
+    if (c == 'v') return replace("\\x0b", 2);
     if (c == 'p' || c == 'P') return property();
     const bool literal = std::ispunct(static_cast<unsigned char>(c)) || c == ' ';
     if (!literal && std::string_view("rntfea").find(c) == std::string_view::npos) refuse(2);
@@ -66,9 +72,27 @@ class Translation {
     take(2);
   }
 
-  void replace(std::string_view text) {
+  void replace(std::string_view text, size_t length) {
     out_ += text;
-    at_ += 2;
+    at_ += length;
+  }
+
+  // A general category with the characters that it has in Oniguruma and not yet in PCRE2. (In a class, what
+  // \P leaves out cannot be told apart from the rest, and PCRE2's word stands.)
+  void category(std::string_view name, bool negated, size_t length) {
+    std::string characters = concat("\\p{", name, "}");
+    const AddedRange* last = nullptr;
+    for (const AddedRange& range : added_to_categories()) {
+      if (!range.category.starts_with(name)) continue;
+      if (last == nullptr || last->last + 1 != range.first) {
+        if (last != nullptr) characters += concat("-\\x{", std::hex, static_cast<uint32_t>(last->last), "}");
+        characters += concat("\\x{", std::hex, static_cast<uint32_t>(range.first), "}");
+      }
+      last = &range;
+    }
+    if (last != nullptr) characters += concat("-\\x{", std::hex, static_cast<uint32_t>(last->last), "}");
+    if (in_class_) return replace(negated ? concat("\\P{", name, "}") : characters, length);
+    replace(concat(negated ? "[^" : "[", characters, "]"), length);
   }
 
   // \p{L}, \p{Lu}, \p{Han}: general categories and scripts. Names are compared exactly by PCRE2, which knows
@@ -89,11 +113,12 @@ class Translation {
       out_ += concat(pattern_.substr(at_, 3), "sc:", name, "}");
       at_ = end + 1;
     } else {
-      take(end + 1 - at_);
+      this->category(name, next_is("\\P"), end + 1 - at_);
     }
   }
 
   void character_class() {
+    in_class_ = true;
     take(next_is("[^") ? 2 : 1);
     const size_t first = at_;
     while (true) {
@@ -107,6 +132,7 @@ class Translation {
       }
     }
     take(1);
+    in_class_ = false;
   }
 
   void group() {
@@ -139,6 +165,7 @@ class Translation {
   std::string_view pattern_;
   const std::string& where_;
   size_t at_ = 0;
+  bool in_class_ = false;
   std::string out_;
 };
 

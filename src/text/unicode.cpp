@@ -1,11 +1,27 @@
 #include "text/unicode.h"
 
+#include <algorithm>
 #include <utf8proc.h>
+
+#include "text/unicode_tables.h"
 
 namespace trainer {
 namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+// The range of a sorted table that has c, or nullptr.
+template <typename Range>
+const Range* find_range(char32_t c, std::span<const Range> ranges) {
+  const auto found = std::ranges::lower_bound(ranges, c, {}, &Range::last);
+  return found != ranges.end() && found->first <= c ? &*found : nullptr;
+}
+
+bool is_new_word_character(char32_t c) {
+  const AddedRange* range = find_range(c, added_to_categories());
+  return range != nullptr &&
+         (range->category[0] == 'L' || range->category[0] == 'M' || range->category == "Nd");
+}
 
 }  // namespace
 
@@ -29,6 +45,8 @@ bool is_word_character(char32_t c) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_PC:
       return true;
+    case UTF8PROC_CATEGORY_CN:
+      return is_new_word_character(c);
     default:  // circled and squared letters are Other_Alphabetic, the two joiners Join_Control
       return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
              (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
@@ -37,8 +55,11 @@ bool is_word_character(char32_t c) {
 
 bool is_numeric(char32_t c) {
   const utf8proc_category_t of = category(c);
+  if (of == UTF8PROC_CATEGORY_CN) return find_range(c, new_numbers()) != nullptr;
   return of == UTF8PROC_CATEGORY_ND || of == UTF8PROC_CATEGORY_NL || of == UTF8PROC_CATEGORY_NO;
 }
+
+bool is_left_alone_by_normal_forms(char32_t c) { return find_range(c, not_normalized()) != nullptr; }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80)

@@ -12,5 +12,7 @@ bool is_word_character(char32_t code_point);
 bool is_numeric(char32_t code_point);
 bool is_punctuation(char32_t code_point);
 bool is_mark(char32_t code_point);
+// Newer than the library's tables of normal forms, which therefore leave it as it is.
+bool is_left_alone_by_normal_forms(char32_t code_point);
 
 }  // namespace trainer
