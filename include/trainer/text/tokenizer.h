@@ -37,7 +37,8 @@ class Tokenizer {
 
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: found anywhere in normalized
   // text, not special (decode() keeps them). New ones get the ids from vocab_size() on, in this order; one
-  // that the model's vocabulary has becomes an added token under its id; added tokens stay as they are.
+  // that the model's vocabulary has becomes an added token under its id; added tokens stay as they are
+  // (Hugging Face would make a special one ordinary).
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
