@@ -10,6 +10,8 @@
 #include "trainer/base/files.h"
 #include "trainer/text/tokenizer.h"
 
+#include "support/temporary_directory.h"
+
 namespace trainer {
 namespace {
 
@@ -19,17 +21,8 @@ std::filesystem::path golden(const std::string& name) {
   return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
 }
 
-class TokenizerErrors : public testing::Test {
+class TokenizerErrors : public ::testing::Test {
  protected:
-  TokenizerErrors() : directory_(std::filesystem::path(testing::TempDir()) / name()) {
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
-  }
-  ~TokenizerErrors() override { std::filesystem::remove_all(directory_); }
-
-  static std::string name() {
-    return std::string("trainer_") + testing::UnitTest::GetInstance()->current_test_info()->name();
-  }
   void write(const char* file, const std::string& content) {
     std::ofstream(directory_ / file, std::ios::binary) << content;
   }
@@ -53,7 +46,8 @@ class TokenizerErrors : public testing::Test {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
 
-  std::filesystem::path directory_;
+  const testing::TemporaryDirectory temporary_;
+  const std::filesystem::path& directory_ = temporary_.path();
 };
 
 TEST_F(TokenizerErrors, AnUnchangedFileLoads) {
