@@ -11,6 +11,7 @@ namespace trainer::cli {
 
 void add_train_command(CLI::App& app);
 void add_config_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 

@@ -1,51 +1,146 @@
-// trainer generate --model DIR --prompt TEXT | --input FILE
+// trainer generate MODEL [PROMPT ...] | --input-file FILE | --chat
 #include <memory>
 #include <string>
 
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
 
 namespace trainer::cli {
+namespace {
 
-void add_generate_command(CLI::App& app) {
-  auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = app.add_subcommand("generate", "Answer prompts with a model (greedy)");
-  command->add_option("-m,--model", options->model, "Model or adapter directory")->type_name("DIR");
-  CLI::Option* prompt =
-      command->add_option("-p,--prompt", options->prompts, "A prompt; may be given several times")
-          ->type_name("TEXT");
-  prompt->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  CLI::Option* input =
-      command->add_option("-i,--input", options->input_file, "Prompts as rows of JSON; - is stdin")
-          ->type_name("FILE");
-  input->excludes(prompt);
-  command->add_option("-o,--output", options->output_file, "Where answers go (default: stdout)")
+const CLI::Range kCount(1, 1'000'000);
+const CLI::Validator kAboveZero(CLI::PositiveNumber);
+
+struct Words {
+  std::string model;
+  std::vector<std::string> words, prompts;  // positional; after --prompt
+  bool greedy = false;
+};
+
+void add_what(CLI::App& command, GenerateOptions& options, Words& words) {
+  command.add_option("words", words.words, "The model or adapter directory, then prompts")
+      ->type_name("MODEL [PROMPT ...]");
+  command.add_option("-m,--model", words.model, "The directory, where only prompts follow")->type_name("DIR");
+  command.add_option("-p,--prompt", words.prompts, "A prompt; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      .add_option("-i,--input-file,--input", options.input_file,
+                  "Prompts, or conversations in `messages`, as rows of JSON; - is stdin. Each row is printed "
+                  "with its `prediction`")
       ->type_name("FILE");
-  command->add_option("--max-new-tokens", options->max_new_tokens, "Longest answer")
+  command.add_option("-o,--output-file,--output", options.output_file, "Where answers go (default: stdout)")
+      ->type_name("FILE");
+  command.add_flag("--chat", options.chat,
+                   "Prompts are a user's messages, by the model's chat template. Without prompts: a "
+                   "conversation, on a terminal until /exit or Ctrl-D, from a pipe a line a message");
+  command.add_option("--system", options.system, "With --chat: the system message")->type_name("TEXT");
+}
+
+void add_choices(CLI::App& command, GenerateOptions& options, Words& words) {
+  const std::string group = "How tokens are chosen (defaults: the model's generation_config.json)";
+  const auto number = [&](const char* name, auto& value, const char* help) {
+    return command.add_option(name, value, help)->type_name("N")->group(group);
+  };
+  number("--max-new-tokens", options.max_new_tokens, "Longest answer (256 if the file does not say)")
+      ->check(kCount);
+  number("--min-new-tokens", options.min_new_tokens, "No end before")->check(CLI::NonNegativeNumber);
+  command.add_flag("--greedy", words.greedy, "The most likely token (the default, whatever the file says)")
+      ->group(group);
+  command
+      .add_flag("--sample", options.sample,
+                "Draw tokens. So do --temperature, --top-k, --top-p and --min-p; with --num-beams beams are "
+                "drawn")
+      ->group(group);
+  number("--temperature", options.temperature, "Divides the logits")->check(kAboveZero);
+  number("--top-k", options.top_k, "Only so many likely tokens (50 if the file does not say; 0: all)")
+      ->check(CLI::NonNegativeNumber);
+  number("--top-p", options.top_p, "Only the likely ones that together have this probability")
+      ->check(CLI::Range(0.0, 1.0));
+  number("--min-p", options.min_p, "Only those at least so likely, as a part of the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  number("--seed", options.seed, "Where chance comes from; an answer depends on it and its row only")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  number("--repetition-penalty", options.repetition_penalty,
+         "Above 1: tokens that were there are less likely")
+      ->check(kAboveZero);
+  number("--no-repeat-ngram-size", options.no_repeat_ngram_size, "So many tokens never come again in a row")
+      ->check(CLI::NonNegativeNumber);
+  number("--num-beams", options.num_beams, "Beam search with so many beams")->check(CLI::Range(1, 1000));
+  number("--length-penalty", options.length_penalty, "Beams: above 0 prefers longer answers");
+  command.add_option("--early-stopping", options.early_stopping, "Beams: true, false or never")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember({"true", "false", "never"}))
+      ->group(group);
+  number("--num-return-sequences", options.num_return_sequences,
+         "Answers to each prompt; in rows as a list in `predictions`")
+      ->check(CLI::Range(1, 1000));
+  command.add_option("--stop", options.stop, "An answer ends before this text; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+}
+
+void add_machine(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--batch-size", options.batch_size, "Prompts answered at once")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--batch-size", options->batch_size, "Prompts answered at once")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
+      ->check(kCount);
+  command.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str()
       ->type_name("NAME");
-  command->add_option("--dtype", options->dtype, "auto, bf16 or fp32")
+  command.add_option("--dtype", options.dtype, "auto, bf16 or fp32")
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
-  command->add_option("--num-threads", options->num_threads, "Threads on the CPU (default: one per core)")
+  command.add_option("--num-threads", options.num_threads, "Threads on the CPU (default: one per core)")
       ->type_name("N")
       ->check(CLI::Range(0, 4096));
-  command->callback([options] {
-    require_option(options->model, "generate", "--model DIR");
-    if (options->prompts.empty() && options->input_file.empty()) {
-      throw ConfigError("generate: give a --prompt TEXT or an --input FILE");
-    }
+}
+
+// Fills in what the words mean together.
+void resolve(GenerateOptions& options, const Words& words) {
+  std::vector<std::string> rest = words.words;
+  options.model = words.model;
+  if (options.model.empty() && !rest.empty()) {
+    options.model = rest.front();
+    rest.erase(rest.begin());
+  }
+  require_option(options.model, "generate", "MODEL (a directory)");
+  options.prompts = words.prompts;
+  options.prompts.insert(options.prompts.end(), rest.begin(), rest.end());
+  if (!options.prompts.empty() && !options.input_file.empty())
+    throw ConfigError("generate: prompts and --input-file exclude each other");
+  if (options.prompts.empty() && options.input_file.empty() && !options.chat)
+    throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
+  if (!options.system.empty() && !options.chat && options.input_file.empty())
+    throw ConfigError("generate: --system needs --chat");
+  const bool drawn = options.temperature || options.top_k || options.top_p || options.min_p;
+  if (words.greedy && (options.sample || drawn))
+    throw ConfigError("generate: --greedy excludes --sample, --temperature, --top-k, --top-p and --min-p");
+  options.sample = options.sample || drawn;
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) throw ConfigError("generate: --stop: a text that is not empty");
+  }
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  auto words = std::make_shared<Words>();
+  CLI::App* command = app.add_subcommand("generate", "Answer prompts with a model");
+  add_what(*command, *options, *words);
+  add_choices(*command, *options, *words);
+  add_machine(*command, *options);
+  command->callback([options, words] {
+    resolve(*options, *words);
     open_core(options->num_threads).generate(*options);
   });
 }

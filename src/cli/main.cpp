@@ -22,7 +22,7 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "config", "generate", "tokenize"};
+const std::vector<std::string> kCommands{"train", "eval", "config", "generate", "tokenize"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -93,6 +93,7 @@ void run(Arguments arguments) {
   app.name("trainer");
   add_general_options(app);
   add_train_command(app);
+  add_eval_command(app);
   add_config_command(app);
   add_generate_command(app);
   add_tokenize_command(app);

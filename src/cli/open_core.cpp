@@ -69,7 +69,8 @@ Core open_core(int64_t num_threads) {
   if (library == nullptr) throw std::runtime_error(concat("cannot open ", path.string(), ": ", dlerror()));
   is_open = true;
   return {find<decltype(Core::train)>(library, "trainer_core_train"),
-          find<decltype(Core::generate)>(library, "trainer_core_generate")};
+          find<decltype(Core::generate)>(library, "trainer_core_generate"),
+          find<decltype(Core::eval)>(library, "trainer_core_eval")};
 }
 
 bool core_is_open() { return is_open; }

@@ -12,6 +12,7 @@ namespace trainer::cli {
 struct Core {
   decltype(&trainer_core_train) train;
   decltype(&trainer_core_generate) generate;
+  decltype(&trainer_core_eval) eval;
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.

@@ -1,7 +1,6 @@
 #include "trainer/training/trainer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -9,7 +8,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
 #include "trainer/data/batching.h"
-#include "trainer/data/dataset.h"
 #include "trainer/memory/device.h"
 
 namespace trainer {
@@ -23,12 +21,6 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       optimizer_(parameters_, config.optimizer, static_cast<uint64_t>(config.seed)),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)) {}
-
-CutLimits Trainer::cut_limits(int64_t batch_size) const {
-  const DataConfig& data = config_.data;
-  return {config_.training.micro_batching, batch_size,
-          model_.encoder_decoder() ? data.max_source_length : data.max_length, data.max_target_length};
-}
 
 StepResult Trainer::step(const EffectiveBatch& batch) {
   StepResult result;
@@ -47,7 +39,8 @@ StepResult Trainer::step(const EffectiveBatch& batch) {
       at::full({}, 1.0 / supervised, at::TensorOptions().dtype(at::kFloat).device(device_));
   at::Tensor loss_sum = at::zeros({}, seed.options().dtype(at::kDouble));
   for (const std::vector<int64_t>& slots :
-       cut(batch, cut_limits(config_.training.batch_size), model_.encoder_decoder())) {
+       cut(batch, cut_limits(config_, model_.encoder_decoder(), config_.training.batch_size),
+           model_.encoder_decoder())) {
     const MicroBatch micro = collate(batch, slots, model_.collate_options(), device_);
     result.cuts.push_back(static_cast<int64_t>(slots.size()));
     if (micro.supervised_labels.numel() == 0) continue;
@@ -69,32 +62,7 @@ StepResult Trainer::step(const EffectiveBatch& batch) {
 }
 
 EvaluationResult Trainer::evaluate(const Dataset& dataset) const {
-  at::NoGradGuard no_grad;
-  ForwardContext context;
-  context.count_correct = true;
-  EvaluationResult result;
-  const int64_t batch_size = config_.eval_batch_size(),
-                group = batch_size * 16;  // ordered by length within a group
-  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
-  at::Tensor correct = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device_));
-  for (int64_t first = 0; first < dataset.size(); first += group) {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(group, dataset.size() - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    const EffectiveBatch batch = load_effective_batch(dataset, indices);
-    result.samples += static_cast<int64_t>(batch.samples.size());
-    result.supervised_tokens += batch.supervised_tokens;
-    for (const std::vector<int64_t>& slots : cut(batch, cut_limits(batch_size), model_.encoder_decoder())) {
-      const MicroBatch micro = collate(batch, slots, model_.collate_options(), device_);
-      if (micro.supervised_labels.numel() == 0) continue;
-      const LossSum out = model_.loss(micro, context);
-      loss_sum += out.loss;
-      correct += out.correct;
-    }
-  }
-  const double supervised = static_cast<double>(std::max<int64_t>(result.supervised_tokens, 1));
-  result.loss = loss_sum.item<double>() / supervised;
-  result.token_accuracy = static_cast<double>(correct.item<int64_t>()) / supervised;
-  return result;
+  return trainer::evaluate(model_, dataset, config_, device_);
 }
 
 }  // namespace trainer

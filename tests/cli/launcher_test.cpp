@@ -54,8 +54,8 @@ TEST(Launcher, WrongUseIsExplained) {
   expect_refused({"--config", "nope.yaml"}, 2, {"nope.yaml: there is no such file"});
   expect_refused({"config", "--colour"}, 2, {"--colour"});
   expect_refused({"generate", "--colour"}, 2, {"--colour"});
-  expect_refused({"generate", "--prompt", "x"}, 2, {"--model DIR is required"});
-  expect_refused({"generate", "--model", "x"}, 2, {"--prompt TEXT or an --input FILE"});
+  expect_refused({"generate", "--prompt", "x"}, 2, {"MODEL (a directory) is required"});
+  expect_refused({"generate", "--model", "x"}, 2, {"--input-file FILE, or --chat"});
   expect_refused({"generate", "--model", "x", "--prompt", "x", "--batch-size", "0"}, 2, {"--batch-size"});
 }
 

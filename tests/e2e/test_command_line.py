@@ -13,7 +13,7 @@ class CommandLine(EndToEnd):
             result = trainer("--help")
             times.append(time.perf_counter() - start)
         self.assert_done(result)
-        for command in ("train", "config", "generate", "tokenize"):
+        for command in ("train", "eval", "config", "generate", "tokenize"):
             self.assertIn(command, result.stdout)
         # 50 ms is the aim; a loaded machine gets some more, LibTorch alone would take 200.
         self.assertLess(min(times), 0.15)

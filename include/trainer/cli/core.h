@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,17 +11,39 @@
 
 namespace trainer {
 
-// What `trainer generate` was asked for.
+// What `trainer generate` was asked for. What is not set comes from the model's generation_config.json.
 struct GenerateOptions {
   std::string model;                 // a model or adapter directory
   std::vector<std::string> prompts;  // answered on stdout
   std::string input_file;            // or: rows of JSON, "-" for stdin
   std::string output_file;           // empty: stdout
-  int64_t max_new_tokens = 256;
+  bool chat = false;                 // prompts are a user's messages; without prompts: a conversation
+  std::string system;                // the message that opens each conversation
+
+  std::optional<int64_t> max_new_tokens, min_new_tokens;
+  bool sample = false;
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int64_t> top_k;
+  int64_t seed = 42;
+  std::optional<double> repetition_penalty;
+  std::optional<int64_t> no_repeat_ngram_size;
+  std::optional<int64_t> num_beams, num_return_sequences;
+  std::optional<double> length_penalty;
+  std::string early_stopping;  // true, false or never
+  std::vector<std::string> stop;
+
   int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";  // auto, bf16, fp32
   int64_t num_threads = 0;     // 0: one per core
+};
+
+// What `trainer eval` was asked for.
+struct EvalOptions {
+  Config config;  // model.path is a model or adapter directory, data.eval the data
+  bool json = false;
+  bool generate = false;  // exact match of greedy answers, too
+  std::optional<int64_t> max_new_tokens;
 };
 
 }  // namespace trainer
@@ -29,3 +52,5 @@ struct GenerateOptions {
 extern "C" void trainer_core_train(const trainer::Config& config);
 
 extern "C" void trainer_core_generate(const trainer::GenerateOptions& options);
+
+extern "C" void trainer_core_eval(const trainer::EvalOptions& options);

@@ -33,4 +33,12 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
                                           const GenerationConfig& config, at::Device device,
                                           const GenerationHooks& hooks = {});
 
+// The same for any number of inputs, batch_size of similar length at a time. `deliver` gets the answers of
+// each input, in the order of the inputs, as soon as those before it are there. hooks.numbers is not used:
+// an input's number is its index.
+void generate_in_batches(
+    const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
+    size_t batch_size, const GenerationHooks& hooks,
+    const std::function<void(size_t input, const std::vector<Tokens>& answers)>& deliver);
+
 }  // namespace trainer

@@ -12,6 +12,7 @@
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/training/evaluate.h"
 
 namespace trainer {
 
@@ -21,14 +22,6 @@ struct StepResult {
   double learning_rate = 0;
   std::vector<int64_t> cuts;  // samples of each micro-batch
 };
-
-struct EvaluationResult {
-  double loss = 0;  // mean over all supervised tokens
-  double token_accuracy = 0;
-  int64_t samples = 0, supervised_tokens = 0;
-};
-
-class Dataset;
 
 class Trainer {
  public:
@@ -40,7 +33,7 @@ class Trainer {
   // update.
   StepResult step(const EffectiveBatch& batch);
 
-  // Loss and token accuracy over a data set, in micro-batches of eval_batch_size, without dropout.
+  // Of the model as it is now.
   EvaluationResult evaluate(const Dataset& dataset) const;
 
   int64_t steps_taken() const { return optimizer_.steps_taken(); }
@@ -48,8 +41,6 @@ class Trainer {
   int64_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
  private:
-  CutLimits cut_limits(int64_t batch_size) const;
-
   const Config& config_;
   Model& model_;
   at::Device device_;

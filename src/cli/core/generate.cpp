@@ -1,61 +1,24 @@
-// trainer generate: greedy answers to prompts, or to rows of JSON.
+// trainer generate: answers to prompts, to rows of JSON, in a conversation.
 #include "trainer/models/generate.h"
 
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <optional>
-
-#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
 #include "trainer/memory/device.h"
-#include "trainer/models/lora.h"
-#include "trainer/text/tokenizer.h"
+#include "trainer/text/answer_text.h"
 
-#include "cli/core/choose_dtype.h"
+#include "cli/core/chat.h"
+#include "cli/core/open_model.h"
+#include "cli/core/prompts.h"
+#include "cli/core/warn_of_length.h"
 #include "cli/core/with_clear_errors.h"
 
 namespace trainer {
 namespace {
-
-using Row = nlohmann::ordered_json;
-
-// Fields that hold the prompt, in the order they are looked for.
-constexpr const char* kPromptFields[] = {"input", "source", "prompt", "instruction", "question", "text"};
-
-std::string prompt_of(const Row& row, const std::string& where) {
-  for (const char* field : kPromptFields) {
-    if (!row.contains(field)) continue;
-    if (!row[field].is_string()) throw DataError(concat(where, ": field '", field, "' is no string"));
-    return row[field];
-  }
-  throw DataError(concat(where, ": none of the fields input, source, prompt, instruction, question, text"));
-}
-
-std::vector<Row> read_rows(std::istream& in, const std::string& name) {
-  std::vector<Row> rows;
-  int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    number++;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!row.is_object()) throw DataError(concat(name, ":", number, ": is no JSON object"));
-    prompt_of(row, concat(name, ":", number));
-    rows.push_back(std::move(row));
-  }
-  if (rows.empty()) throw DataError(concat(name, ": has no rows"));
-  return rows;
-}
-
-std::vector<Row> read_input(const std::string& file) {
-  if (file == "-") return read_rows(std::cin, "stdin");
-  std::ifstream in(file);
-  if (!in) throw DataError(concat(file, ": cannot be read"));
-  return read_rows(in, file);
-}
 
 ModelConfig model_config(const GenerateOptions& options) {
   ModelConfig config{options.model, ModelDtype::automatic};
@@ -64,70 +27,108 @@ ModelConfig model_config(const GenerateOptions& options) {
   return config;
 }
 
-class Answerer {
- public:
-  explicit Answerer(const GenerateOptions& options) : options_(options), device_(at::kCPU) {
-    set_up_cpu(options.num_threads);
-    device_ = choose_device(options.device);
-    const at::ScalarType dtype = choose_dtype(model_config(options), device_);
-    model_ = load_model_or_adapter(options.model, {device_, dtype, /*train_all=*/false});
-    const std::filesystem::path base = base_directory(options.model);
-    tokenizer_ = load_tokenizer(options.model);
-    greedy_ = read_generation_config(base);
-    greedy_.max_new_tokens = options.max_new_tokens;
-    if (const auto eos = tokenizer_->eos_id()) greedy_.eos_token_ids.push_back(*eos);
-  }
+// What was given on the command line goes before what the file says.
+void apply(const GenerateOptions& options, GenerationConfig& config) {
+  const auto set = [](auto& value, const auto& option) {
+    if (option) value = *option;
+  };
+  set(config.max_new_tokens, options.max_new_tokens);
+  set(config.min_new_tokens, options.min_new_tokens);
+  set(config.temperature, options.temperature);
+  set(config.top_k, options.top_k);
+  set(config.top_p, options.top_p);
+  set(config.min_p, options.min_p);
+  set(config.repetition_penalty, options.repetition_penalty);
+  set(config.no_repeat_ngram_size, options.no_repeat_ngram_size);
+  set(config.num_beams, options.num_beams);
+  set(config.num_return_sequences, options.num_return_sequences);
+  set(config.length_penalty, options.length_penalty);
+  if (options.early_stopping == "true") config.early_stopping = EarlyStopping::yes;
+  if (options.early_stopping == "false") config.early_stopping = EarlyStopping::no;
+  if (options.early_stopping == "never") config.early_stopping = EarlyStopping::never;
+  config.do_sample = options.sample;
+  config.seed = static_cast<uint64_t>(options.seed);
+}
 
-  std::vector<std::string> answer(const std::vector<std::string>& prompts) const {
-    std::vector<std::vector<int32_t>> inputs;
-    for (const std::string& prompt : prompts) {
-      inputs.push_back(tokenizer_->encode(prompt, /*add_special_tokens=*/true));
-      if (inputs.back().empty()) throw DataError("an empty prompt has no token to start from");
-    }
-    std::vector<std::string> answers;
-    for (auto& sequences : generate(*model_, inputs, greedy_, device_)) {
-      Tokens& ids = sequences[0];
-      // Embeddings are often padded beyond the vocabulary; an untrained row stands for no text.
-      std::erase_if(ids, [&](int32_t id) { return id >= tokenizer_->vocab_size(); });
-      answers.push_back(tokenizer_->decode(ids, /*skip_special_tokens=*/true));
-    }
-    return answers;
-  }
+// Answers as texts, in the order of the prompts.
+void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, const GenerationConfig& config,
+                const GenerateOptions& options, at::Device device,
+                const std::function<void(size_t, const std::vector<std::string>&)>& deliver) {
+  const AnswerText text(*opened.tokenizer, options.stop);
+  GenerationHooks hooks;
+  if (!options.stop.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
+  generate_in_batches(*opened.model, prompts, config, device, static_cast<size_t>(options.batch_size), hooks,
+                      [&](size_t index, const std::vector<Tokens>& answers) {
+                        std::vector<std::string> texts;
+                        for (const Tokens& ids : answers) texts.push_back(text.text(ids));
+                        deliver(index, texts);
+                      });
+}
 
- private:
-  const GenerateOptions& options_;
-  at::Device device_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  GenerationConfig greedy_;
-};
-
-void answer_rows(const Answerer& answerer, const GenerateOptions& options, std::ostream& out) {
-  std::vector<Row> rows = read_input(options.input_file);
-  const size_t batch = static_cast<size_t>(std::max<int64_t>(1, options.batch_size));
-  for (size_t first = 0; first < rows.size(); first += batch) {
-    const size_t last = std::min(rows.size(), first + batch);
-    std::vector<std::string> prompts;
-    for (size_t i = first; i < last; i++) prompts.push_back(prompt_of(rows[i], options.input_file));
-    const std::vector<std::string> answers = answerer.answer(prompts);
-    for (size_t i = first; i < last; i++) {
-      rows[i]["prediction"] = answers[i - first];
-      out << rows[i].dump(-1, ' ', false, Row::error_handler_t::replace) << '\n';
-    }
-    out.flush();
+void answer_prompts(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
+                    const GenerateOptions& options, at::Device device, std::ostream& out) {
+  std::vector<Tokens> prompts;
+  for (const std::string& prompt : options.prompts) {
+    prompts.push_back(encoder.encode(prompt));
+    warn_of_length(*opened.model, prompts.back(), concat("prompt ", prompts.size()));
   }
+  answer_all(opened, prompts, config, options, device, [&](size_t, const std::vector<std::string>& answers) {
+    for (const std::string& answer : answers) out << answer << std::endl;
+  });
+}
+
+void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
+                 std::vector<PlacedRow> rows, const GenerateOptions& options, at::Device device,
+                 std::ostream& out) {
+  std::vector<Tokens> prompts;
+  for (const PlacedRow& row : rows) {
+    prompts.push_back(encoder.encode(row));
+    warn_of_length(*opened.model, prompts.back(), row.where);
+  }
+  answer_all(opened, prompts, config, options, device,
+             [&](size_t index, const std::vector<std::string>& answers) {
+               Row row = std::move(rows[index].row);
+               if (config.num_return_sequences > 1) {
+                 row["predictions"] = answers;
+               } else {
+                 row["prediction"] = answers.front();
+               }
+               out << row.dump(-1, ' ', false, Row::error_handler_t::replace) << std::endl;
+             });
+}
+
+// Whether the chat template takes part.
+bool converses(const GenerateOptions& options, const std::vector<PlacedRow>& rows) {
+  return options.chat ||
+         std::ranges::any_of(rows, [](const PlacedRow& row) { return row.row.contains("messages"); });
 }
 
 void run_generation(const GenerateOptions& options) {
+  std::vector<PlacedRow> rows;
+  if (!options.input_file.empty()) rows = read_rows(options.input_file);
   std::ofstream file;
   if (!options.output_file.empty()) {
     file.open(options.output_file);
     if (!file) throw FormatError(concat(options.output_file, ": cannot be written"));
   }
   std::ostream& out = options.output_file.empty() ? std::cout : file;
-  const Answerer answerer(options);
-  for (const std::string& prompt : options.prompts) out << answerer.answer({prompt})[0] << std::endl;
-  if (!options.input_file.empty()) answer_rows(answerer, options, out);
+
+  set_up_cpu(options.num_threads);
+  const at::Device device = choose_device(options.device);
+  const OpenModel opened = open_model(model_config(options), device);
+  const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
+  GenerationConfig config = opened.generation_config();
+  apply(options, config);
+  if (const auto end = encoder.end_of_turn(); end && converses(options, rows))
+    config.eos_token_ids.push_back(*end);
+
+  if (!rows.empty()) {
+    answer_rows(opened, encoder, config, std::move(rows), options, device, out);
+  } else if (!options.prompts.empty()) {
+    answer_prompts(opened, encoder, config, options, device, out);
+  } else {
+    chat(opened, encoder, config, options.stop, device);
+  }
   if (!out) throw FormatError("the answers could not be written");
 }
 

@@ -20,6 +20,7 @@
 #include "trainer/training/update_check.h"
 
 #include "cli/core/choose_dtype.h"
+#include "cli/core/open_model.h"
 #include "cli/core/start_block.h"
 #include "cli/core/with_clear_errors.h"
 
@@ -74,14 +75,6 @@ Prepared prepare_model(const Config& config, at::Device device) {
         std::filesystem::absolute(config.model.path).lexically_normal();
   }
   return out;
-}
-
-void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path) {
-  if (tokenizer.vocab_size() > model.vocab_size()) {
-    throw FormatError(concat(path, ": the tokenizer gives ids up to ", tokenizer.vocab_size() - 1,
-                             ", but the embedding has ", model.vocab_size(),
-                             " rows; use the tokenizer that was saved with this model"));
-  }
 }
 
 // The steps of a run, with what happens between them.

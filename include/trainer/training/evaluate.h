@@ -1,0 +1,28 @@
+// Loss and token accuracy over a data set: while training, and by `trainer eval`.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/config/config.h"
+#include "trainer/data/batching.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/model.h"
+
+namespace trainer {
+
+struct EvaluationResult {
+  double loss = 0;  // mean over all supervised tokens
+  double token_accuracy = 0;
+  int64_t samples = 0, supervised_tokens = 0;
+};
+
+// In micro-batches of eval_batch_size, without dropout and label smoothing.
+EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config,
+                          at::Device device);
+
+// How micro-batches of this size are cut.
+CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
+
+}  // namespace trainer

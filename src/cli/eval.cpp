@@ -1,0 +1,81 @@
+// trainer eval MODEL DATA ... | --config FILE [key=value ...]
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+
+#include "cli/commands.h"
+#include "cli/open_core.h"
+
+namespace trainer::cli {
+namespace {
+
+struct Words {
+  std::vector<std::string> words;  // model, data, keys
+  std::optional<std::string> config;
+};
+
+// section.key=value, or key=value where that is no file.
+bool is_override(const std::string& word) {
+  const size_t equals = word.find('=');
+  return equals != std::string::npos && equals > 0 && !std::filesystem::exists(word);
+}
+
+bool holds_result(const std::filesystem::path& directory) {
+  return std::filesystem::exists(directory / "config.json") ||
+         std::filesystem::exists(directory / "adapter_config.json");
+}
+
+EvalOptions resolve(EvalOptions options, const Words& words) {
+  std::vector<std::string> paths, overrides;
+  for (const std::string& word : words.words) (is_override(word) ? overrides : paths).push_back(word);
+  options.config = load_config(words.config, overrides);
+  Config& config = options.config;
+  if (!paths.empty()) {
+    config.model.path = paths.front();
+    if (paths.size() > 1) config.data.eval.assign(paths.begin() + 1, paths.end());
+  } else if (words.config && holds_result(config.output_dir)) {
+    config.model.path = config.output_dir;
+  }
+  require_option(config.model.path, "eval", "MODEL (a directory, or --config FILE)");
+  if (config.data.eval.empty())
+    throw ConfigError(
+        "eval: no data; give files of JSON lines after the model, or data.eval in the configuration");
+  return options;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app) {
+  auto options = std::make_shared<EvalOptions>();
+  auto words = std::make_shared<Words>();
+  CLI::App* command = app.add_subcommand("eval", "Measure a model on data: loss, perplexity, token accuracy");
+  command
+      ->add_option(
+          "words", words->words,
+          "The model or adapter directory, files of JSON lines, and keys of the configuration on top "
+          "of them (data.*, training.eval_batch_size, device, ...)")
+      ->type_name("MODEL DATA ... [key=value ...]");
+  command
+      ->add_option("-c,--config", words->config,
+                   "Configuration of a run: how its data are read. Without MODEL its result in output_dir is "
+                   "measured, before there is one model.path; without DATA on data.eval")
+      ->type_name("FILE");
+  command->add_flag("--json", options->json, "One JSON object, with the keys of metrics.jsonl");
+  command->add_flag("--generate", options->generate,
+                    "Also answer every input greedily and count the answers that equal their targets");
+  command->add_option("--max-new-tokens", options->max_new_tokens, "With --generate: longest answer")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000));
+  command->callback([options, words] {
+    const EvalOptions resolved = resolve(*options, *words);
+    open_core(resolved.config.training.num_threads).eval(resolved);
+  });
+}
+
+}  // namespace trainer::cli

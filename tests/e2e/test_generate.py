@@ -1,0 +1,128 @@
+"""Answers on the command line: ways of choosing tokens, batches, stop strings, conversations."""
+import json
+import os
+import pty
+import subprocess
+import unittest
+
+from support import TRAINER, EndToEnd, read_rows, trainer, write_rows
+
+TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+class Generate(EndToEnd):
+    family = "qwen2"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.untrained = cls.model
+        cls.train(cls, "tiny_qwen.yaml", cls.scratch / "trained", "lora=null", "max_steps=30",
+                  "optimizer.learning_rate=5e-3", "data.max_length=160").check_returncode()
+        cls.model = cls.scratch / "trained"  # its answers are no longer a single letter
+        (cls.model / "chat_template.jinja").write_text(TEMPLATE)
+        cls.rows = cls.data / "heldout.jsonl"
+        cls.prompts = [row["input"] for row in read_rows(cls.rows)]
+
+    def generate(self, *arguments, text=None):
+        return trainer("generate", *arguments, "--device", "cpu", "--dtype", "fp32", "--max-new-tokens", 12, text=text)
+
+    def answers(self, *arguments):
+        result = self.generate(self.model, "--input-file", self.rows, *arguments)
+        self.assert_done(result)
+        rows = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual([row["input"] for row in rows], self.prompts)
+        return [row.get("predictions") or row["prediction"] for row in rows]
+
+    def test_the_batch_size_changes_nothing(self):
+        for choice in ([], ["--sample", "--seed", 3], ["--num-beams", 3, "--num-return-sequences", 2]):
+            with self.subTest(choice):
+                self.assertEqual(self.answers("--batch-size", 1, *choice), self.answers("--batch-size", 7, *choice))
+
+    def test_sampling_follows_the_seed(self):
+        first, again, other = (self.answers("--temperature", 1.5, "--seed", seed) for seed in (1, 1, 2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        self.assertNotEqual(first, self.answers())
+        self.assertEqual(self.answers("--sample", "--top-k", 1), self.answers("--greedy"))
+
+    def test_rows_go_to_a_file(self):
+        output = self.scratch / "answers.jsonl"
+        self.assert_done(self.generate("--model", self.model, "--input", self.rows, "--output", output))
+        self.assertEqual([row["prediction"] for row in read_rows(output)], self.answers())
+
+    def test_prompts_follow_the_model(self):
+        result = self.generate(self.model, self.prompts[0], self.prompts[1])
+        self.assert_done(result)
+        self.assertEqual(result.stdout, "".join(answer + "\n" for answer in self.answers()[:2]))
+
+    def test_a_stop_string_ends_the_answer_and_is_cut_off(self):
+        whole = self.answers()[0]
+        stop = whole[2:5]
+        result = self.generate(self.model, self.prompts[0], "--stop", "never there", "--stop", stop)
+        self.assert_done(result)
+        self.assertEqual(result.stdout, whole[:whole.index(stop)] + "\n")
+
+    def test_messages_are_rendered_by_the_template(self):
+        rows = self.scratch / "conversations.jsonl"
+        user, system = {"role": "user", "content": "Fry onions."}, {"role": "system", "content": "Be brief."}
+        write_rows(rows, [{"messages": [user]}, {"messages": [system, user, {"role": "assistant", "content": "{}"}]}])
+        result = self.generate(self.model, "--input-file", rows)
+        self.assert_done(result)
+        answers = [json.loads(line)["prediction"] + "\n" for line in result.stdout.splitlines()]
+        chat, with_system = (self.generate(self.model, "--chat", *more, "Fry onions.")
+                             for more in ([], ["--system", "Be brief."]))
+        rendered = self.generate(self.model, "<|im_start|>user\nFry onions.<|im_end|>\n<|im_start|>assistant\n")
+        self.assertEqual([chat.stdout, with_system.stdout], answers)
+        self.assertEqual(chat.stdout, rendered.stdout)
+
+    def test_a_conversation_goes_on_from_line_to_line(self):
+        talk = self.generate(self.model, "--chat", text="Fry onions.\nAgain.\n/exit\nMore.\n")
+        self.assert_done(talk)
+        first = self.generate(self.model, "--chat", "Fry onions.").stdout
+        messages = [{"role": "user", "content": "Fry onions."}, {"role": "assistant", "content": first[:-1]},
+                    {"role": "user", "content": "Again."}]
+        second = self.generate(self.model, "--input-file", "-", text=json.dumps({"messages": messages}) + "\n")
+        self.assertEqual(talk.stdout, first + json.loads(second.stdout)["prediction"] + "\n")
+
+    def test_a_terminal_is_prompted(self):
+        ours, theirs = pty.openpty()
+        arguments = ["generate", self.model, "--chat", "--device", "cpu", "--max-new-tokens", "4"]
+        with subprocess.Popen([TRAINER, *arguments], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as program:
+            os.close(theirs)
+            os.write(ours, b"Fry onions.\n/exit\n")
+            shown = b""
+            while True:
+                try:
+                    shown += os.read(ours, 4096)
+                except OSError:  # the other end is closed
+                    break
+            self.assertEqual(program.wait(timeout=60), 0, program.stderr.read())
+        os.close(ours)
+        self.assertEqual(shown.count(b"> "), 2, shown)
+
+    def test_what_does_not_go_together_is_a_usage_error(self):
+        for arguments, words in ((["--greedy", "--top-p", "0.5"], ["--greedy"]), (["--top-p", "1.5"], ["--top-p"]),
+                                 (["--num-return-sequences", "2"], ["num_return_sequences"]),
+                                 (["--temperature", "0"], ["--temperature"]), (["--stop", ""], ["--stop"]),
+                                 (["--num-beams", "2", "--num-return-sequences", "3"], ["num_return_sequences"])):
+            with self.subTest(arguments):
+                self.assert_refused(self.generate(self.model, "Fry onions.", *arguments), 2, *words)
+        self.assert_refused(trainer("generate"), 2, "MODEL")
+        self.assert_refused(trainer("generate", self.model), 2, "--input-file")
+
+    def test_a_missing_template_says_what_to_do(self):
+        config = json.loads((self.untrained / "tokenizer_config.json").read_text())
+        config.pop("chat_template", None)
+        (self.untrained / "tokenizer_config.json").write_text(json.dumps(config))
+        self.assert_refused(self.generate(self.untrained, "--chat", "Hello"), 4, "chat_template.jinja", "--chat")
+
+    def test_a_prompt_beyond_the_positions_is_warned_of(self):
+        result = self.generate(self.model, "word " * 2500)
+        self.assert_done(result)
+        self.assertIn("max_position_embeddings", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
