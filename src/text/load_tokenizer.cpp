@@ -34,10 +34,10 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
   if (has("spiece.model") || has("tokenizer.json")) return directory;
   if (has("tokenizer.model")) {
-    throw FormatError(
-        concat((directory / "tokenizer.model").string(),
-               ": this kind of tokenizer (Llama 2) is not supported; supported are byte-level BPE in ",
-               "tokenizer.json and T5's spiece.model"));
+    throw FormatError(concat(
+        (directory / "tokenizer.model").string(),
+        ": a SentencePiece model of Llama 2 or Mistral is not read by itself; make its tokenizer.json ",
+        "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
   }
   if (has("vocab.json") && has("merges.txt")) {
     throw FormatError(concat(directory.string(),

@@ -94,7 +94,6 @@ SentencePieceModel read_sentencepiece_model(std::string_view content, const std:
       case 2:  // trainer_spec
         while (inner.next()) {
           if (inner.number() == 3) model.model_type = static_cast<int64_t>(inner.value());
-          if (inner.number() == 35) model.byte_fallback = inner.value() != 0;
         }
         break;
       case 3:  // normalizer_spec

@@ -19,8 +19,7 @@ struct SentencePieceModel {
   };
   std::vector<Piece> pieces;
   int64_t model_type = 1;  // 1: unigram
-  bool byte_fallback = false;
-  std::string charsmap;  // NormalizerSpec.precompiled_charsmap
+  std::string charsmap;    // NormalizerSpec.precompiled_charsmap
 };
 
 // `content` is the file's; `path` is for messages. Throws FormatError for what is no such message.

@@ -51,10 +51,9 @@ void complete(SpecialTokens& special, const SentencePieceModel& model,
 
 Pipeline read_sentencepiece_pipeline(const std::filesystem::path& path, SpecialTokens& special) {
   const SentencePieceModel file = read_sentencepiece_model(read_file(path), path);
-  if (file.model_type != 1 || file.byte_fallback) {
-    throw FormatError(
-        concat(path.string(), ": only unigram models without byte_fallback (T5) are supported"));
-  }
+  // mT5's file asks for byte_fallback; Transformers' T5Tokenizer gives <unk> all the same, and so do we.
+  if (file.model_type != 1)
+    throw FormatError(concat(path.string(), ": only unigram models (T5, mT5) are supported"));
   const UnigramModel model{all_pieces(file, special.extra_ids.value_or(100)), unknown_piece(file, path)};
   Pipeline out;
   for (const auto& piece : model.pieces) {

@@ -160,7 +160,7 @@ TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
 TEST_F(TokenizerErrors, DirectoriesWithoutASupportedTokenizerSayWhatToDo) {
   expect_in(error(), {directory_.c_str(), "neither tokenizer.json nor spiece.model"});
   write("tokenizer.model", "x");
-  expect_in(error(), {"tokenizer.model", "not supported"});
+  expect_in(error(), {"tokenizer.model", "save_pretrained"});
 }
 
 TEST_F(TokenizerErrors, SpieceModelGoesBeforeTokenizerJson) {

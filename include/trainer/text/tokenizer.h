@@ -43,9 +43,9 @@ class Tokenizer {
 };
 
 // Of a model directory, or an adapter directory (its own files, else those of its base model): tokenizer.json
-// (byte-level BPE) or spiece.model (SentencePiece; T5). Names of the special tokens come from
-// tokenizer_config.json / special_tokens_map.json. Throws FormatError that names the file and the construct
-// when something is missing, damaged or not supported; never guesses.
+// (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model (SentencePiece; T5, mT5). Names
+// of the special tokens come from tokenizer_config.json / special_tokens_map.json. Throws FormatError that
+// names the file and the construct when something is missing, damaged or not supported; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 // Writes into `to` (it exists; other than `from`) the tokenizer files of `from`, a directory as above, after
