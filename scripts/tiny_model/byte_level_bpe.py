@@ -89,7 +89,7 @@ def train(text_file, vocab_size, family, directory):
         "additional_special_tokens": SPECIAL[1:], "bos_token": None, "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False, "eos_token": SPECIAL[2], "errors": "replace", "model_max_length": 2048,
         "pad_token": SPECIAL[0], "split_special_tokens": False,
-        "tokenizer_class": "PreTrainedTokenizerFast" if family == "llama" else "Qwen2Tokenizer", "unk_token": None,
+        "tokenizer_class": "Qwen2Tokenizer" if family.startswith("qwen") else "PreTrainedTokenizerFast", "unk_token": None,
     }
     for name, content in (("tokenizer.json", tokenizer), ("tokenizer_config.json", settings)):
         (directory / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,11 +1,19 @@
 """config.json and the tensors of each family, named, shaped and initialised as Hugging Face Transformers does."""
 
 
+T5 = {
+    "t5": "T5ForConditionalGeneration",  # v1.1 and FLAN
+    "t5_v1_0": "T5ForConditionalGeneration",
+    "mt5": "MT5ForConditionalGeneration",
+    "umt5": "UMT5ForConditionalGeneration",
+}
+
+
 def t5_config(args, vocab_size):
-    """T5 v1.1 / FLAN (family t5) or the original T5 (family t5_v1_0)."""
+    """T5 v1.1 / FLAN (family t5), the original T5 (family t5_v1_0), mT5 and UMT5."""
     original = args.family == "t5_v1_0"
     return {
-        "architectures": ["T5ForConditionalGeneration"],
+        "architectures": [T5[args.family]],
         "d_ff": args.intermediate_size,
         "d_kv": args.head_dim or args.hidden_size // args.heads,
         "d_model": args.hidden_size,
@@ -16,7 +24,7 @@ def t5_config(args, vocab_size):
         "initializer_factor": args.initializer_factor,
         "is_encoder_decoder": True,
         "layer_norm_epsilon": 1e-06,
-        "model_type": "t5",
+        "model_type": "t5" if original else args.family,
         "num_decoder_layers": args.decoder_layers or args.layers,
         "num_heads": args.heads,
         "num_layers": args.layers,
@@ -55,7 +63,7 @@ def t5_tensors(tensors, config):
     for stack, depth in (("encoder", config["num_layers"]), ("decoder", config["num_decoder_layers"])):
         for index in range(depth):
             block = f"{stack}.block.{index}.layer."
-            attention(block + "0.SelfAttention.", index == 0)
+            attention(block + "0.SelfAttention.", index == 0 or config["model_type"] == "umt5")
             if stack == "decoder":
                 attention(block + "1.EncDecAttention.", False)
             last = 2 if stack == "decoder" else 1
@@ -66,8 +74,9 @@ def t5_tensors(tensors, config):
 
 
 def decoder_config(args, vocab_size, pad_id, end_id):
-    """Qwen2, Qwen3 or Llama."""
+    """Qwen2, Qwen3, Llama or Mistral."""
     names = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+    names["mistral"] = "MistralForCausalLM"
     config = {
         "architectures": [names[args.family]],
         "attention_dropout": 0.0,
@@ -86,7 +95,7 @@ def decoder_config(args, vocab_size, pad_id, end_id):
         "pad_token_id": pad_id,
         "rms_norm_eps": 1e-06,
         "rope_scaling": None,
-        "rope_theta": 10000.0 if args.family == "llama" else 1000000.0,
+        "rope_theta": 10000.0 if args.family in ("llama", "mistral") else 1000000.0,
         "tie_word_embeddings": not args.untied,
         "torch_dtype": args.dtype,
         "use_cache": True,
@@ -94,9 +103,11 @@ def decoder_config(args, vocab_size, pad_id, end_id):
     }
     if args.family == "qwen2":
         del config["head_dim"]  # Qwen2's files have none; it is hidden_size / heads
-    if args.family != "llama":
+    if args.family == "mistral":
+        config.update(sliding_window=None)
+    if args.family.startswith("qwen"):
         config.update(use_sliding_window=False, sliding_window=None, max_window_layers=args.layers)
-    if args.family != "qwen2":
+    if args.family in ("qwen3", "llama"):
         config.update(attention_bias=False)
     if args.family == "llama":
         config.update(mlp_bias=False)

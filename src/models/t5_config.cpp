@@ -38,7 +38,7 @@ T5Config::T5Config(const nlohmann::json& c)
   gated = config_bool(c, "is_gated_act", gated);
   name = config_string(c, "dense_act_fn", name);
   activation = activation_named(name, c.contains("dense_act_fn") ? "dense_act_fn" : "feed_forward_proj");
-  if (num_buckets < 4 || num_buckets % 2 != 0 || max_distance <= num_buckets / 2) {
+  if (num_buckets < 4 || max_distance <= num_buckets / 2) {
     throw FormatError(concat("config.json: relative_attention_num_buckets ", num_buckets,
                              " with relative_attention_max_distance ", max_distance, " is not supported"));
   }
