@@ -18,6 +18,7 @@ T5_SIZES = {"d_model": 128, "d_ff": 256, "d_kv": 32, "num_heads": 4, "num_layers
 T5_SIZES |= {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
 DECODER_SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_key_value_heads": 2}
 DECODER_OTHERS = {"qwen2": tiny_models.rope(1e6), "qwen3": {"head_dim": 48}}
+DECODER_OTHERS["mistral"] = tiny_models.rope(1e4) | {"sliding_window": 12, "rms_norm_eps": 1e-5}
 T5_VOCABULARY, DECODER_VOCABULARY = 32128, 32000
 SETTINGS = {"training.batch_size": 4, "training.eval_batch_size": 8}
 
@@ -65,8 +66,6 @@ class LongBench(Workbench):
     def train(self, program, dtype, name, changes):
         """Our run, read from what it left."""
         config = self.config(dtype, **SETTINGS | changes | {"output_dir": f"{dtype}-{name}"})
-        if dtype == "bf16" and not self.case.lora:
-            config["optimizer"].setdefault("master_weights", True)
         rows = program.train(config, self.directory / f"{dtype}-{name}.yaml")
         evaluations = [row for row in rows if row["kind"] == "eval"]
         return Curve(

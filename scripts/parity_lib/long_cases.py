@@ -18,6 +18,7 @@ class LongCase:
     steps: int = 100
     eval_steps: int = 25
     effective_batch_size: int = 8
+    bf16_state: bool = False  # also train all in bf16, without an fp32 copy
     changes: dict = field(default_factory=dict)
 
     @property
@@ -39,18 +40,22 @@ def lora(family, schedule, options, **settings):
 
 
 CASES = [
-    full("t5_v1_1", "cosine"),
+    full("t5_v1_1", "cosine", bf16_state=True),
     lora("t5_v1_1", "linear", T5_DEFAULT, label_smoothing=0.1),
     full("t5_v1_0", "linear", label_smoothing=0.1),
     lora("t5_v1_0", "cosine", ALL_LINEAR),
     full("mt5", "constant_with_warmup"),
     lora("mt5", "polynomial", ALL_LINEAR | {"use_rslora": True}),
+    full("umt5", "linear"),
+    lora("umt5", "cosine", ALL_LINEAR),
     full("qwen2", "polynomial"),
     lora("qwen2", "cosine", ALL_LINEAR),
-    full("qwen3", "cosine", kind="text"),
+    full("qwen3", "cosine", kind="text", bf16_state=True),
     lora("qwen3", "constant", ALL_LINEAR, kind="text", warmup=0),
     full("llama", "inverse_sqrt", label_smoothing=0.1),
     lora("llama", "linear", DECODER_DEFAULT),
+    full("mistral", "linear", kind="text"),
+    lora("mistral", "cosine", ALL_LINEAR, label_smoothing=0.1),
 ]
 
 

@@ -132,6 +132,17 @@ def check_yardstick(report, own, recorded):
         report.at_most(f"HF's own {what}", difference, limit, "10 times what is recorded")
 
 
+def check_stochastic_rounding(report, bench, program, exact):
+    """Weights and moments in bfloat16, ours rounded stochastically, Hugging Face's to the nearest: ours are the nearer
+    ones to the run in float32."""
+    theirs = bench.train_reference(torch.bfloat16, WHOLE, master_weights=False)
+    ours = bench.train(program, "bf16", "rounded", CUTS["samples"])
+    for what, curve in CURVES.items():
+        own = rms(differences(curve(theirs), curve(exact)))
+        measured = rms(differences(curve(ours), curve(exact)))
+        report.at_most(f"all in bfloat16, distance of {what} to float32", measured, own, "Hugging Face's")
+
+
 def run_case(report, program, bench, recorded):
     """All runs of a case. `recorded`: what was measured before, {} if nothing. Returns what was measured now, by the
     name of the case and the type."""
@@ -141,10 +152,14 @@ def run_case(report, program, bench, recorded):
         comparison = Comparison(report, bench, dtype)
         exact = exact or comparison.whole
         for cut, changes in CUTS.items():
+            if dtype == "bf16" and not bench.case.lora:
+                changes = changes | {"optimizer.master_weights": True}
             ours = bench.train(program, dtype, cut, changes)
             comparison.check(cut, ours)
             if dtype == "bf16":
                 comparison.check_distance_to_fp32(cut, ours, exact)
+        if dtype == "bf16" and bench.case.bf16_state:
+            check_stochastic_rounding(report, bench, program, exact)
         measured[report.case] = comparison.record
         if report.case in recorded:
             check_yardstick(report, comparison.record["own"], recorded[report.case]["own"])

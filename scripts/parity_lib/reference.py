@@ -141,14 +141,13 @@ def backward(model, batch, rows=None, label_smoothing=0.0):
 
 class MasterWeights:
     """What the optimizer of mixed precision updates: a float32 copy of each trained bfloat16 weight. Other weights stand
-    for themselves."""
+    for themselves, and so do all where copies are not `wanted`."""
 
-    def __init__(self, model):
-        self.pairs = [(p, self.copy_of(p)) for p in model.parameters() if p.requires_grad]
+    def __init__(self, model, wanted=True):
+        def master(p):
+            return p.detach().float().requires_grad_() if wanted and p.dtype == torch.bfloat16 else p
 
-    @staticmethod
-    def copy_of(parameter):
-        return parameter.detach().float().requires_grad_() if parameter.dtype == torch.bfloat16 else parameter
+        self.pairs = [(p, master(p)) for p in model.parameters() if p.requires_grad]
 
     def updated(self):
         return [master for _, master in self.pairs]

@@ -159,10 +159,10 @@ class Workbench:
             tokens += len(labels)
         return Evaluation(total / tokens, right, tokens)
 
-    def train_reference(self, dtype, rows=ROWS):
+    def train_reference(self, dtype, rows=ROWS, master_weights=True):
         """Hugging Face's run of this case, in micro-batches of `rows` samples."""
         case, model = self.case, self.load(dtype)
-        masters = reference.MasterWeights(model)
+        masters = reference.MasterWeights(model, master_weights)
         groups = reference.parameter_groups(model, case.weight_decay, masters)
         optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
         scheduler = get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
