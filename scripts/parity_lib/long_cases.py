@@ -22,6 +22,10 @@ class LongCase:
     changes: dict = field(default_factory=dict)
 
     @property
+    def relu(self):
+        return self.family == "t5_v1_0"
+
+    @property
     def seq2seq(self):
         return "t5" in self.family
 
