@@ -17,8 +17,9 @@ LONGEST = 14  # words of a verse
 T5_SIZES = {"d_model": 128, "d_ff": 256, "d_kv": 32, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 2}
 T5_SIZES |= {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
 DECODER_SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_key_value_heads": 2}
-DECODER_OTHERS = {"qwen2": tiny_models.rope(1e6), "qwen3": {"head_dim": 48}}
-DECODER_OTHERS["mistral"] = tiny_models.rope(1e4) | {"sliding_window": 12, "rms_norm_eps": 1e-5}
+OTHERS = {"qwen2": tiny_models.rope(1e6), "qwen3": {"head_dim": 48}}
+OTHERS["umt5"] = {"dense_act_fn": "gelu_new", "tie_word_embeddings": False}
+OTHERS["mistral"] = tiny_models.rope(1e4) | {"sliding_window": 12, "rms_norm_eps": 1e-5}
 T5_VOCABULARY, DECODER_VOCABULARY = 32128, 32000
 SETTINGS = {"training.batch_size": 4, "training.eval_batch_size": 8}
 
@@ -41,7 +42,8 @@ class LongBench(Workbench):
 
     def make_model(self):
         vocabulary = T5_VOCABULARY if self.case.seq2seq else DECODER_VOCABULARY
-        sizes = T5_SIZES if self.case.seq2seq else DECODER_SIZES | DECODER_OTHERS.get(self.case.family, {})
+        sizes = T5_SIZES if self.case.seq2seq else DECODER_SIZES
+        sizes = sizes | OTHERS.get(self.case.family, {})
         model = tiny_models.random_model(self.case.family, vocabulary, **self.token_ids() | sizes)
         with torch.no_grad():
             for parameter in model.parameters():  # the runs in fp32 and in bf16 start from the same weights
