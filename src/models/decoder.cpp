@@ -27,24 +27,21 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
   }
 }
 
-// [B, S, heads, K]
-at::Tensor DecoderAttention::heads(const Linear& projection, const at::Tensor& x,
-                                   const DecoderPass& pass) const {
-  return projection.forward(x, pass.rows, *pass.context).unflatten(2, {-1, head_dim_});
-}
-
-// x [B, S, heads, K] -> [B, heads, S, K]
+// x [B, S, heads * K] -> [B, heads, S, K]
 at::Tensor DecoderAttention::rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm,
                                      const DecoderPass& pass) const {
-  const at::Tensor normalised = (norm ? norm->forward(x) : x).transpose(1, 2);
+  const at::Tensor heads = x.unflatten(2, {-1, head_dim_});
+  const at::Tensor normalised = (norm ? norm->forward(heads) : heads).transpose(1, 2);
   return rotated_ ? Rotary::apply(normalised, pass.rotary) : normalised;
 }
 
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
-  in.q = rotated(heads(q_proj, x, pass), q_norm, pass);
-  in.k = rotated(heads(k_proj, x, pass), k_norm, pass);
-  in.v = heads(v_proj, x, pass).transpose(1, 2);
+  const std::vector<at::Tensor> qkv =
+      Linear::forward_together({&q_proj, &k_proj, &v_proj}, x, pass.rows, *pass.context);
+  in.q = rotated(qkv[0], q_norm, pass);
+  in.k = rotated(qkv[1], k_norm, pass);
+  in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   in.mask = sliding_ ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
@@ -67,8 +64,9 @@ DecoderMlp::DecoderMlp(const DecoderConfig& c)
 }
 
 at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) const {
-  const at::Tensor gate = activate(activation_, gate_proj.forward(x, pass.rows, *pass.context));
-  return down_proj.forward(gate * up_proj.forward(x, pass.rows, *pass.context), pass.rows, *pass.context);
+  const std::vector<at::Tensor> gate_up =
+      Linear::forward_together({&gate_proj, &up_proj}, x, pass.rows, *pass.context);
+  return down_proj.forward(activate(activation_, gate_up[0]) * gate_up[1], pass.rows, *pass.context);
 }
 
 DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)

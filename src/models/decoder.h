@@ -41,8 +41,6 @@ class DecoderAttention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
  private:
-  at::Tensor heads(const Linear& projection, const at::Tensor& x, const DecoderPass& pass) const;
-
   at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
 
   int64_t head_dim_;

@@ -29,25 +29,40 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 
 at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
+  const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
+                                  : mix_self(self_inputs(x, pass, cache), pass);
+  return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
+}
+
+AttentionInputs T5Attention::self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const {
+  const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
+  AttentionInputs in;
+  in.q = split(qkv[0]);
+  in.k = split(qkv[1]);
+  in.v = split(qkv[2]);
+  if (cache != nullptr) std::tie(in.k, in.v) = cache->self.append(in.k, in.v, *pass.positions);
+  return in;
+}
+
+// Keys and values of the source are the same for every new token.
+AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
+                                          T5BlockCache* cache) const {
   AttentionInputs in;
   in.q = split(q.forward(x, pass.rows, *pass.context));
-  if (cache != nullptr && source && cache->cross_k.defined()) {
+  if (cache != nullptr && cache->cross_k.defined()) {
     in.k = cache->cross_k;
     in.v = cache->cross_v;
-  } else {
-    const at::Tensor& from = source ? *source : x;
-    const at::Tensor& from_rows = source ? pass.source_rows : pass.rows;
-    in.k = split(k.forward(from, from_rows, *pass.context));
-    in.v = split(v.forward(from, from_rows, *pass.context));
-    if (cache != nullptr && source) {
-      cache->cross_k = in.k;
-      cache->cross_v = in.v;
-    } else if (cache != nullptr) {
-      std::tie(in.k, in.v) = cache->self.append(in.k, in.v, *pass.positions);
-    }
+    return in;
   }
-  const at::Tensor mixed = source ? mix_cross(in, pass) : mix_self(in, pass);
-  return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
+  const std::vector<at::Tensor> kv =
+      Linear::forward_together({&k, &v}, source, pass.source_rows, *pass.context);
+  in.k = split(kv[0]);
+  in.v = split(kv[1]);
+  if (cache != nullptr) {
+    cache->cross_k = in.k;
+    cache->cross_v = in.v;
+  }
+  return in;
 }
 
 // [B, seq, H K] -> [B, H, seq, K]
@@ -63,7 +78,7 @@ BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
   return extra;
 }
 
-at::Tensor T5Attention::mix_self(AttentionInputs& in, const T5Pass& pass) const {
+at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
   const RelativeBias& bias = pass.bias != nullptr ? *pass.bias : *relative_attention_bias;
   if (!pass.recomputed) {
     in.mask = pass.self_mask;
@@ -82,7 +97,7 @@ at::Tensor T5Attention::mix_self(AttentionInputs& in, const T5Pass& pass) const 
   return attention_recomputed(in, with);
 }
 
-at::Tensor T5Attention::mix_cross(AttentionInputs& in, const T5Pass& pass) const {
+at::Tensor T5Attention::mix_cross(AttentionInputs in, const T5Pass& pass) const {
   if (pass.dropout == 0.0) {
     in.mask = pass.cross_mask;
     return attention(in);
@@ -100,8 +115,14 @@ T5FeedForward::T5FeedForward(const T5Config& c)
 }
 
 at::Tensor T5FeedForward::forward(const at::Tensor& x, const T5Pass& pass) const {
-  at::Tensor h = activate(activation_, wi.forward(x, pass.rows, *pass.context));
-  if (wi_1) h = h * wi_1->forward(x, pass.rows, *pass.context);
+  at::Tensor h;
+  if (wi_1) {
+    const std::vector<at::Tensor> gate_up =
+        Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
+    h = activate(activation_, gate_up[0]) * gate_up[1];
+  } else {
+    h = activate(activation_, wi.forward(x, pass.rows, *pass.context));
+  }
   h = dropout(h, pass.rows, derive(pass.context->random_key ^ name_key(), "inner"), pass.dropout);
   return wo.forward(h, pass.rows, *pass.context);
 }

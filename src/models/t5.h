@@ -53,9 +53,12 @@ class T5Attention : public Module {
 
  private:
   at::Tensor split(const at::Tensor& x) const;
+  AttentionInputs self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const;
+  AttentionInputs cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
+                               T5BlockCache* cache) const;
   BiasAndDropout extra(const T5Pass& pass) const;
-  at::Tensor mix_self(AttentionInputs& in, const T5Pass& pass) const;
-  at::Tensor mix_cross(AttentionInputs& in, const T5Pass& pass) const;
+  at::Tensor mix_self(AttentionInputs in, const T5Pass& pass) const;
+  at::Tensor mix_cross(AttentionInputs in, const T5Pass& pass) const;
 
   int64_t heads_;
 };

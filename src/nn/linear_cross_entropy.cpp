@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/nn/matmul.h"
+
 namespace trainer {
 namespace {
 
@@ -31,6 +33,15 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoot
   return loss;
 }
 
+// sum += g_logits^T h; the sum of a bf16 weight is fp32 where products are.
+void add_product(at::Tensor& sum, const at::Tensor& g_logits, const at::Tensor& h) {
+  if (sum.defined()) {
+    sum.addmm_(g_logits.t(), h);
+  } else {
+    sum = g_logits.t().mm(h);
+  }
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& labels, double smoothing, bool count_correct,
@@ -40,18 +51,20 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
     at::Tensor correct = at::zeros({}, labels.options());
     at::Tensor g_hidden = hidden_grad ? at::empty_like(hidden) : at::Tensor();
-    at::Tensor g_weight = weight_grad ? at::zeros_like(weight) : at::Tensor();
+    at::Tensor g_weight;
     const int64_t step = rows_per_chunk(weight.size(0));
     for (int64_t row = 0; row < hidden.size(0); row += step) {
       const int64_t rows = std::min(step, hidden.size(0) - row);
       const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
-      at::Tensor logits = at::linear(h, weight).to(at::kFloat);
+      const at::Tensor input = for_products(h);
+      at::Tensor logits = times_transposed(input, weight).to(at::kFloat);
       if (count_correct) correct += logits.argmax(1).eq(y).sum();
       loss += chunk_loss(logits, y, smoothing, hidden_grad || weight_grad);
-      const at::Tensor g_logits = hidden_grad || weight_grad ? logits.to(hidden.scalar_type()) : at::Tensor();
-      if (hidden_grad) g_hidden.narrow(0, row, rows).copy_(g_logits.mm(weight));
-      if (weight_grad) g_weight.addmm_(g_logits.t(), h);
+      const at::Tensor g_logits = hidden_grad || weight_grad ? logits.to(input.scalar_type()) : at::Tensor();
+      if (hidden_grad) g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
+      if (weight_grad) add_product(g_weight, g_logits, input);
     }
+    if (g_weight.defined()) g_weight = g_weight.to(weight.scalar_type());
     ctx->save_for_backward({g_hidden, g_weight});
     ctx->mark_non_differentiable({correct});
     return {loss, correct};

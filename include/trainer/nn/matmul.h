@@ -1,0 +1,26 @@
+// Products of activations with weights, in the type in which the machine multiplies fastest.
+//
+// Where the processor has no fast bf16 (Intel before AMX runs bf16 products at half the speed of fp32 ones,
+// machines without AVX512_BF16 far slower), bf16 operands are widened to fp32 panel by panel, multiplied, and
+// the result rounded once. A bf16 weight is never in memory as a whole in fp32.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+// Whether bf16 products on this device go through fp32.
+bool multiplies_wide(c10::Device device);
+
+// x in the type of products: fp32 where bf16 products go through it, else x itself.
+at::Tensor for_products(const at::Tensor& x);
+
+// x w^T: x [m, k] from for_products, w [n, k] in any type -> [m, n] in x's type
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w);
+
+// x w: x [m, k] from for_products, w [k, n] in any type -> [m, n] in x's type
+at::Tensor times(const at::Tensor& x, const at::Tensor& w);
+// sum += x w; an undefined sum becomes x w.
+void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
+
+}  // namespace trainer
