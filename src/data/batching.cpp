@@ -1,6 +1,7 @@
 #include "trainer/data/batching.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -78,6 +79,42 @@ std::vector<std::vector<int64_t>> cut_by_samples(int64_t samples, int64_t batch_
   return groups;
 }
 
+// Cuts the samples, longest first, where that costs least: a micro-batch costs its padded tokens and a fixed
+// overhead. Dynamic programming over the end of the last group; a group never exceeds the budgets, but one
+// sample always fits.
+std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, const CutLimits& limits,
+                                                bool encoder_decoder) {
+  const int64_t source_budget = limits.batch_size * limits.max_source_length;
+  const int64_t target_budget = limits.batch_size * limits.max_target_length;
+  const std::vector<int64_t> slots = slots_by_length(batch);
+  std::vector<int64_t> least(slots.size() + 1,
+                             std::numeric_limits<int64_t>::max());  // of the first n samples
+  std::vector<size_t> begin_of_last(slots.size() + 1, 0);
+  least[0] = 0;
+  for (size_t end = 1; end <= slots.size(); end++) {
+    int64_t source = 0, target = 0;
+    for (size_t begin = end; begin-- > 0;) {
+      const Sample& sample = batch.samples[static_cast<size_t>(slots[begin])];
+      source = std::max(source, static_cast<int64_t>(sample.input_ids.size()));
+      if (encoder_decoder) target = std::max(target, static_cast<int64_t>(sample.labels.size()));
+      const auto rows = static_cast<int64_t>(end - begin);
+      if (rows > 1 && (rows * source > source_budget || rows * target > target_budget)) break;
+      const int64_t cost = least[begin] + rows * (source + target) + limits.overhead_tokens;
+      if (cost < least[end]) {
+        least[end] = cost;
+        begin_of_last[end] = begin;
+      }
+    }
+  }
+  std::vector<std::vector<int64_t>> groups;
+  for (size_t end = slots.size(); end > 0; end = begin_of_last[end]) {
+    groups.emplace_back(slots.begin() + static_cast<int64_t>(begin_of_last[end]),
+                        slots.begin() + static_cast<int64_t>(end));
+  }
+  std::ranges::reverse(groups);
+  return groups;
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
@@ -85,26 +122,7 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
   if (limits.by == MicroBatching::samples) {
     return cut_by_samples(static_cast<int64_t>(batch.samples.size()), limits.batch_size);
   }
-  const int64_t source_budget = limits.batch_size * limits.max_source_length;
-  const int64_t target_budget = limits.batch_size * limits.max_target_length;
-  std::vector<std::vector<int64_t>> groups;
-  int64_t longest_source = 0, longest_target = 0;
-  for (const int64_t slot : slots_by_length(batch)) {
-    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
-    const auto source = static_cast<int64_t>(sample.input_ids.size());
-    const auto target = static_cast<int64_t>(sample.labels.size());
-    const int64_t rows = groups.empty() ? 0 : static_cast<int64_t>(groups.back().size()) + 1;
-    const bool fits = rows > 0 && rows * std::max(longest_source, source) <= source_budget &&
-                      (!encoder_decoder || rows * std::max(longest_target, target) <= target_budget);
-    if (!fits) {
-      groups.emplace_back();
-      longest_source = longest_target = 0;
-    }
-    groups.back().push_back(slot);
-    longest_source = std::max(longest_source, source);
-    longest_target = std::max(longest_target, target);
-  }
-  return groups;
+  return cut_by_tokens(batch, limits, encoder_decoder);
 }
 
 }  // namespace trainer

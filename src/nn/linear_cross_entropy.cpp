@@ -14,9 +14,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = 64 << 20;  // of fp32 logits
+constexpr int64_t kChunkBytes = 128 << 20;  // of fp32 logits
 
-int64_t rows_per_chunk(int64_t vocab) { return std::max<int64_t>(16, kChunkBytes / (4 * vocab)); }
+// So many rows that all chunks but the last are equal.
+int64_t rows_per_chunk(int64_t rows, int64_t vocab) {
+  const int64_t most = std::max<int64_t>(16, kChunkBytes / (4 * vocab)), chunks = (rows + most - 1) / most;
+  return (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
+}
 
 // Sums of one chunk; leaves d(loss)/d(logits) in `logits` when asked to.
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient) {
@@ -52,7 +56,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     at::Tensor correct = at::zeros({}, labels.options());
     at::Tensor g_hidden = hidden_grad ? at::empty_like(hidden) : at::Tensor();
     at::Tensor g_weight;
-    const int64_t step = rows_per_chunk(weight.size(0));
+    const int64_t step = rows_per_chunk(hidden.size(0), weight.size(0));
     for (int64_t row = 0; row < hidden.size(0); row += step) {
       const int64_t rows = std::min(step, hidden.size(0) - row);
       const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);

@@ -118,7 +118,7 @@ TEST(CutTest, BySamplesIsPlainGroupsInOrder) {
 TEST(CutTest, ByTokensGoesFromLongToShort) {
   const EffectiveBatch batch = of_lengths({{2, 1}, {10, 1}, {5, 1}, {5, 2}, {4, 1}, {2, 1}});
   CutLimits limits{MicroBatching::tokens, 1, 10, 10};
-  EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {3, 2}, {4, 0}, {5}}));
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {3, 2}, {4}, {0, 5}}));
 }
 
 TEST(CutTest, TargetsHaveTheirOwnBudget) {
@@ -132,6 +132,14 @@ TEST(CutTest, ASampleLargerThanTheBudgetGoesAlone) {
   const EffectiveBatch batch = of_lengths({{3, 1}, {50, 1}, {3, 1}});
   CutLimits limits{MicroBatching::tokens, 1, 10, 10};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {0, 2}}));
+}
+
+TEST(CutTest, ByTokensSparesPaddingWhereItCostsMoreThanAnotherMicroBatch) {
+  const EffectiveBatch batch = of_lengths({{500, 1}, {10, 1}, {10, 1}, {490, 1}, {10, 1}, {10, 1}});
+  CutLimits limits{MicroBatching::tokens, 8, 512, 512};
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{0, 3}, {1, 2, 4, 5}}));
+  const EffectiveBatch alike = of_lengths({{60, 1}, {10, 1}, {20, 1}});
+  EXPECT_EQ(cut(alike, limits, true), (Cut{{0, 2, 1}})) << "a few tokens of padding are cheaper";
 }
 
 TEST(CutTest, RandomBatchesKeepEverySlotAndTheBudgets) {

@@ -48,12 +48,15 @@ struct CutLimits {
       8;  // samples: rows of a micro-batch; tokens: the budgets are batch_size x the two lengths
   int64_t max_source_length = 512;  // decoders: max_length
   int64_t max_target_length = 512;  // not used for decoders
+  // What a micro-batch costs besides its padded tokens, in tokens: small products are slow, and gradients are
+  // added.
+  int64_t overhead_tokens = 256;
 };
 
 // Slots of the effective batch, one vector a micro-batch; every slot once.
 // samples: plain consecutive groups of batch_size. tokens: ordered by length (source, then target; longest
-// first), as many as keep rows x longest source <= batch_size x max_source_length and the same for targets;
-// one sample is always allowed.
+// first) and cut so that padded tokens and overhead are least, with rows x longest source <= batch_size x
+// max_source_length in each and the same for targets; one sample is always allowed.
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder);
 
