@@ -46,6 +46,30 @@ FP32_CASES = [
         {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]},
         changes=OTHER_CUT,
     ),
+    Case("qwen2_dora", "qwen2", LORA_ALL | {"use_dora": True, "bias": "lora_only"}, changes=OTHER_CUT),
+    Case(
+        "llama_patterns",
+        "llama",
+        {"r": 3, "lora_alpha": 6, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "down_proj"]}
+        | {"rank_pattern": {"layers.0.*q_proj": 5, "down_proj": 2}, "alpha_pattern": {"v_proj": 4.5}}
+        | {"exclude_modules": ["layers.1.self_attn.v_proj"], "modules_to_save": ["norm"]},
+    ),
+    Case(
+        "llama_dora_vocabulary",
+        "llama",
+        {"r": 3, "lora_alpha": 6, "use_dora": True, "target_modules": ["embed_tokens", "o_proj", "lm_head"]},
+    ),
+    Case(
+        "t5_v1_1_vocabulary",
+        "t5_v1_1",
+        {"r": 3, "lora_alpha": 6, "target_modules": ["q", "embed_tokens", "lm_head"]},
+    ),
+    Case(
+        "qwen3_saved",
+        "qwen3",
+        {"r": 3, "lora_alpha": 6, "lora_bias": True, "target_modules": ["o_proj", "up_proj"]}
+        | {"layers_to_transform": 1, "modules_to_save": ["embed_tokens", "input_layernorm"]},
+    ),
 ]
 
 # A sample a step, and next to no learning (none at all is an error to the program): as many independent losses as there
@@ -62,10 +86,11 @@ BF16_CASES = [
 FRESH_CASES = [
     Case("t5_v1_1_fresh_lora", "t5_v1_1", {"r": 4, "lora_alpha": 12, "use_rslora": True}, steps=2, warmup=0),
     Case("qwen3_fresh_lora", "qwen3", LORA_ALL, steps=2, warmup=0),
+    Case("qwen2_fresh_dora", "qwen2", LORA_ALL | {"use_dora": True}, steps=2, warmup=0),
 ]
 
 # Left out of the short run: their families and paths are in other cases too.
-ONLY_LONG = {"t5_v1_1_other_cut", "qwen3_lora", "t5_v1_0_lora_bf16", "qwen3_bf16"}
+ONLY_LONG = {"t5_v1_1_other_cut", "qwen3_lora", "llama_patterns", "t5_v1_0_lora_bf16", "qwen3_bf16"}
 
 
 def selected(short, name_part):

@@ -60,10 +60,12 @@ def load_model(directory, dtype=torch.float32, adapter=None):
 
 
 def canonical_name(name):
-    """A parameter's name without what PEFT adds: the prefix, the adapter's name, the wrapper of a saved module."""
-    return (
-        name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".").replace(".default.", ".")
-    )
+    """A parameter's name without what PEFT adds: the prefix, the adapter's name, the wrapper of a saved module or of
+    one that has an adapter."""
+    name = name.removeprefix("base_model.model.").replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
+    for wrapper in (".modules_to_save.default.", ".base_layer.", ".default."):
+        name = name.replace(wrapper, ".")
+    return name.removesuffix(".default")
 
 
 def trained_parameters(model):

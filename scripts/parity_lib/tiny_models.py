@@ -138,8 +138,14 @@ def random_adapter(model, task, **options):
         for name, parameter in peft_model.named_parameters():
             if "lora_A" in name:
                 parameter.copy_(torch.randn(parameter.shape) / parameter.shape[1] ** 0.5)
-            elif "lora_B" in name:
+            elif "lora_B" in name and name.endswith("weight"):
                 parameter.copy_(0.2 * torch.randn(parameter.shape) / (scaling * config.r**0.5))
-            elif "modules_to_save" in name:
+            elif "lora_embedding_A" in name:
+                parameter.copy_(torch.randn(parameter.shape))
+            elif "lora_embedding_B" in name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape) / (scaling * config.r**0.5))
+            elif "lora_magnitude_vector" in name:
+                parameter.mul_(1 + 0.1 * torch.randn(parameter.shape))
+            elif parameter.requires_grad:  # saved modules and biases
                 parameter.add_(0.1 * torch.randn(parameter.shape))
     return peft_model.eval()

@@ -22,7 +22,7 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "eval", "config", "generate", "tokenize"};
+const std::vector<std::string> kCommands{"train", "eval", "config", "generate", "merge", "tokenize"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -96,6 +96,7 @@ void run(Arguments arguments) {
   add_eval_command(app);
   add_config_command(app);
   add_generate_command(app);
+  add_merge_command(app);
   add_tokenize_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {

@@ -70,7 +70,8 @@ Core open_core(int64_t num_threads) {
   is_open = true;
   return {find<decltype(Core::train)>(library, "trainer_core_train"),
           find<decltype(Core::generate)>(library, "trainer_core_generate"),
-          find<decltype(Core::eval)>(library, "trainer_core_eval")};
+          find<decltype(Core::eval)>(library, "trainer_core_eval"),
+          find<decltype(Core::merge)>(library, "trainer_core_merge")};
 }
 
 bool core_is_open() { return is_open; }

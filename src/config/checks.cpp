@@ -59,6 +59,10 @@ void check_targets(const LoraConfig& lora, Checker& check) {
   static const std::regex names("[A-Za-z0-9_.]+( *, *[A-Za-z0-9_.]+)+");
   check.require(text == nullptr || !std::regex_match(*text, names), "lora.target_modules",
                 concat("a list needs brackets: [", text == nullptr ? "" : *text, "]"));
+  check.require(text == nullptr || lora.layers_to_transform.empty(), "lora.layers_to_transform",
+                "goes with a list of lora.target_modules; in a regular expression write the layers there");
+  check.require(lora.layers_pattern.empty() || !lora.layers_to_transform.empty(), "lora.layers_pattern",
+                "has no meaning without lora.layers_to_transform");
 }
 
 bool is_directory(const std::string& path) {

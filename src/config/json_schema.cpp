@@ -14,6 +14,9 @@ using Json = nlohmann::ordered_json;
 
 Json text_schema() { return {{"type", "string"}}; }
 Json list_schema() { return {{"type", "array"}, {"items", text_schema()}}; }
+Json map_schema(const char* type) {
+  return {{"type", {"object", "null"}}, {"additionalProperties", {{"type", type}}}};
+}
 
 // The type alone, without bounds.
 Json type_schema(const Key& key) {
@@ -28,6 +31,12 @@ Json type_schema(const Key& key) {
   if (std::holds_alternative<std::string*>(field)) {
     return may_be_empty(key) ? Json{{"type", {"string", "null"}}} : text_schema();
   }
+  if (std::holds_alternative<std::vector<int64_t>*>(field)) {
+    const Json integer{{"type", "integer"}};
+    return {{"anyOf", {integer, {{"type", "array"}, {"items", integer}}, {{"type", "null"}}}}};
+  }
+  if (std::holds_alternative<NumberMap<int64_t>*>(field)) return map_schema("integer");
+  if (std::holds_alternative<NumberMap<double>*>(field)) return map_schema("number");
   return {{"anyOf", {text_schema(), list_schema(), {{"type", "null"}}}}};
 }
 
@@ -35,6 +44,7 @@ Json default_as_json(const Key& key) {
   const std::string value = default_as_yaml(key);
   const YAML::Node node = YAML::Load(value);
   if (node.IsSequence()) return Json::array();
+  if (node.IsMap()) return Json::object();
   if (takes_text(key) || !key.choices.empty()) return node.Scalar();
   return Json::parse(value);
 }

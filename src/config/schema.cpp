@@ -72,7 +72,11 @@ Section model_section() {
            .refuses("float16",
                     "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
            .refuses("bfloat16", "is called bf16 here")
-           .refuses("float32", "is called fp32 here")});
+           .refuses("float32", "is called fp32 here"),
+       key(&M::add_tokens, "add_tokens",
+           "Tokens that the tokenizer shall have, too. A list of texts. Where they need more rows, the "
+           "embedding and a separate head get them, as the mean of the others; both are then trained and "
+           "saved, with LoRA beside the adapter, and the tokenizer with them.")});
 }
 
 Section lora_section() {
@@ -94,7 +98,26 @@ Section lora_section() {
            "or all-linear (the output head left out). Empty: the model's default, q and v of T5, q_proj and "
            "v_proj of "
            "Qwen and Llama."),
+       key(&L::exclude_modules, "exclude_modules",
+           "Modules that get none though target_modules names them. A list of name endings, or one regular "
+           "expression for the whole name."),
+       key(&L::layers_to_transform, "layers_to_transform",
+           "Indices of the layers that get them. One or a list, counted from 0; empty: all. Goes with a list "
+           "of target_modules.")
+           .at_least(0),
+       key(&L::layers_pattern, "layers_pattern",
+           "What the list of layers is called in the model's names. Such as layers or block; empty: found. "
+           "Goes with layers_to_transform."),
+       key(&L::rank_pattern, "rank_pattern",
+           "Ranks that differ from r. A mapping of name endings, or regular expressions for them, to ranks; "
+           "the first that fits counts: {q_proj: 16, \"layers.0.*\": 4}.")
+           .at_least(1),
+       key(&L::alpha_pattern, "alpha_pattern", "Scales that differ from lora_alpha. As rank_pattern.")
+           .above(0),
        key(&L::use_rslora, "use_rslora", "Rank-stabilised scale, lora_alpha / sqrt(r)."),
+       key(&L::use_dora, "use_dora",
+           "Also train the magnitude of each output (DoRA). The weights' norms are made again in every step, "
+           "so that it is slower than LoRA."),
        key(&L::modules_to_save, "modules_to_save",
            "Modules that are trained and saved in full beside the matrices. A list of name endings, as "
            "target_modules."),

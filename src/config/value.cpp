@@ -117,6 +117,52 @@ std::optional<std::string> assign_text_or_list(const Key& key, const YAML::Node&
   return assign_text(key, node, target.emplace<std::string>());
 }
 
+// An integer or a list of them.
+std::optional<std::string> assign_integers(const Key& key, const YAML::Node& node,
+                                           std::vector<int64_t>& target) {
+  std::vector<int64_t> items;
+  if (node.IsSequence()) {
+    for (const YAML::Node& item : node) {
+      if (auto problem = assign_number(key, item, items.emplace_back())) return problem;
+    }
+  } else if (auto problem = assign_number(key, node, items.emplace_back())) {
+    return problem;
+  }
+  target = std::move(items);
+  return std::nullopt;
+}
+
+template <class Number>
+std::optional<std::string> assign_map(const Key& key, const YAML::Node& node, NumberMap<Number>& target) {
+  if (!node.IsMap()) return concat("expected ", expected_value(key), ", found ", describe(node));
+  NumberMap<Number> items;
+  for (const auto& item : node) {
+    const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
+    if (name.empty()) return concat("expected ", expected_value(key), "; a name is ", describe(item.first));
+    if (auto problem = assign_number(key, item.second, items.emplace_back(name, Number{}).second)) {
+      return concat("'", name, "': ", *problem);
+    }
+  }
+  target = std::move(items);
+  return std::nullopt;
+}
+
+std::string number_text(int64_t value) { return std::to_string(value); }
+std::string number_text(double value) { return number_as_yaml(value); }
+
+std::string integers_as_yaml(const std::vector<int64_t>& items) {
+  std::vector<std::string> texts;
+  for (const int64_t item : items) texts.push_back(number_text(item));
+  return "[" + join(texts) + "]";
+}
+
+template <class Number>
+std::string map_as_yaml(const NumberMap<Number>& items) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : items) entries.push_back(text_as_yaml(name) + ": " + number_text(value));
+  return "{" + join(entries) + "}";
+}
+
 std::string list_as_yaml(const std::vector<std::string>& items) {
   std::vector<std::string> quoted;
   for (const std::string& item : items) quoted.push_back(text_as_yaml(item));
@@ -129,14 +175,18 @@ std::string expected_value(const Key& key) {
   if (key.choices.size() == 1) return "'" + key.choices[0] + "'";
   if (!key.choices.empty()) return "one of " + join(key.choices);
   Config config;
-  return std::visit(
-      Overloaded{
-          [](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
-          [](std::optional<int64_t>*) { return "an integer or null"; }, [](double*) { return "a number"; },
-          [](std::optional<double>*) { return "a number or null"; }, [](std::string*) { return "text"; },
-          [](std::vector<std::string>*) { return "text or a list of text"; },
-          [](TextOrList*) { return "text or a list of text"; }, [](const Choice&) { return ""; }},
-      key.field(config));
+  return std::visit(Overloaded{[](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
+                               [](std::optional<int64_t>*) { return "an integer or null"; },
+                               [](double*) { return "a number"; },
+                               [](std::optional<double>*) { return "a number or null"; },
+                               [](std::string*) { return "text"; },
+                               [](std::vector<std::string>*) { return "text or a list of text"; },
+                               [](TextOrList*) { return "text or a list of text"; },
+                               [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
+                               [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
+                               [](NumberMap<double>*) { return "a mapping of names to numbers"; },
+                               [](const Choice&) { return ""; }},
+                    key.field(config));
 }
 
 std::string allowed_range(const Key& key) {
@@ -153,7 +203,8 @@ bool may_be_empty(const Key& key) {
       Overloaded{[](std::optional<int64_t>*) { return true; }, [](std::optional<double>*) { return true; },
                  [](std::string* text) { return text->empty(); },
                  [](std::vector<std::string>*) { return true; }, [](TextOrList*) { return true; },
-                 [](const auto&) { return false; }},
+                 [](std::vector<int64_t>*) { return true; }, [](NumberMap<int64_t>*) { return true; },
+                 [](NumberMap<double>*) { return true; }, [](const auto&) { return false; }},
       key.field(config));
 }
 
@@ -186,6 +237,9 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  },
                  [&](std::vector<std::string>* value) { return assign_list(key, node, *value); },
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
+                 [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
+                 [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
+                 [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
                  [&](const Choice& choice) { return assign_choice(key, node, choice.set); }},
       key.field(config));
 }
@@ -219,6 +273,9 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                    const auto* list = std::get_if<std::vector<std::string>>(value);
                    return list != nullptr ? list_as_yaml(*list) : text_as_yaml(std::get<std::string>(*value));
                  },
+                 [](std::vector<int64_t>* value) { return integers_as_yaml(*value); },
+                 [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
+                 [](NumberMap<double>* value) { return map_as_yaml(*value); },
                  [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},
       key.field(copy));
 }

@@ -12,45 +12,47 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // patterns are tried in their order
 
 constexpr const char* kConfigFile = "adapter_config.json";
 
-// Keys of PEFT's LoraConfig that change what the adapter computes or what it is put on. Only absent, null,
-// false, empty or "none" is the plain LoRA of this program.
-constexpr std::array kUnsupported{"alora_invocation_tokens",
-                                  "alpha_pattern",
-                                  "arrow_config",
-                                  "bias",
-                                  "ensure_weight_tying",
-                                  "exclude_modules",
-                                  "fan_in_fan_out",
-                                  "kasa_config",
-                                  "layer_replication",
-                                  "layers_pattern",
-                                  "layers_to_transform",
-                                  "lora_bias",
-                                  "megatron_config",
-                                  "monteclora_config",
-                                  "rank_pattern",
-                                  "target_parameters",
-                                  "trainable_token_indices",
-                                  "use_bdlora",
-                                  "use_dora",
-                                  "use_qalora",
-                                  "velora_config"};
+// Keys of PEFT's LoraConfig that change what the adapter computes or what it is put on, and are not
+// supported. Only absent, null, false, empty or "none" is what this program does.
+constexpr std::array kUnsupported{
+    "alora_invocation_tokens", "arrow_config",    "fan_in_fan_out",    "kasa_config",
+    "layer_replication",       "megatron_config", "monteclora_config", "target_parameters",
+    "trainable_token_indices", "use_bdlora",      "use_qalora",        "velora_config"};
 
 // Keys that are read below, or that say nothing about the trained adapter's mathematics.
-constexpr std::array kHarmless{"auto_mapping",      "base_model_name_or_path",
-                               "corda_config",      "eva_config",
-                               "inference_mode",    "init_lora_weights",
-                               "loftq_config",      "lora_alpha",
-                               "lora_dropout",      "lora_ga_config",
-                               "megatron_core",     "modules_to_save",
-                               "peft_type",         "peft_version",
-                               "qalora_group_size", "r",
-                               "revision",          "runtime_config",
-                               "target_modules",    "task_type",
+constexpr std::array kHarmless{"alpha_pattern",
+                               "auto_mapping",
+                               "base_model_name_or_path",
+                               "bias",
+                               "corda_config",
+                               "ensure_weight_tying",
+                               "eva_config",
+                               "exclude_modules",
+                               "inference_mode",
+                               "init_lora_weights",
+                               "layers_pattern",
+                               "layers_to_transform",
+                               "loftq_config",
+                               "lora_alpha",
+                               "lora_bias",
+                               "lora_dropout",
+                               "lora_ga_config",
+                               "megatron_core",
+                               "modules_to_save",
+                               "peft_type",
+                               "peft_version",
+                               "qalora_group_size",
+                               "r",
+                               "rank_pattern",
+                               "revision",
+                               "runtime_config",
+                               "target_modules",
+                               "task_type",
+                               "use_dora",
                                "use_rslora"};
 
 template <size_t N>
@@ -130,6 +132,39 @@ class Reader {
 
   bool is_text(const char* key) const { return find(key) != nullptr && find(key)->is_string(); }
 
+  ModuleNames text_or_names(const char* key) const {
+    if (is_text(key)) return text(key);
+    return names(key);
+  }
+
+  // An index or a list of them.
+  std::vector<int64_t> indices(const char* key) const {
+    constexpr const char* expected = "the index of a layer or a list of them";
+    const json* value = find(key);
+    std::vector<int64_t> indices;
+    if (value == nullptr) return indices;
+    for (const json& index : value->is_array() ? *value : json::array({*value})) {
+      if (!index.is_number_integer()) fail(key, expected);
+      indices.push_back(index.get<int64_t>());
+    }
+    return indices;
+  }
+
+  template <class Value, class Accepts>
+  ModulePatterns<Value> patterns(const char* key, const char* expected, Accepts accepts) const {
+    const json* value = find(key);
+    ModulePatterns<Value> patterns;
+    if (value == nullptr) return patterns;
+    if (!value->is_object()) fail(key, expected);
+    for (const auto& [pattern, item] : value->items()) {
+      if (!accepts(item)) fail(key, expected);
+      patterns.emplace_back(pattern, item.template get<Value>());
+    }
+    return patterns;
+  }
+
+  bool has(const char* key) const { return find(key) != nullptr; }
+
   [[noreturn]] void fail(const char* key, const char* expected) const {
     throw FormatError(
         concat(where_, ": ", key, ": must be ", expected, ", is ", config_.value(key, json()).dump()));
@@ -152,13 +187,61 @@ json number_json(double value) {  // 16, not 16.0, as PEFT writes it
 
 json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
 
+template <class List>
+json list_or_null(const List& list) {
+  return list.empty() ? json() : json(list);
+}
+
+json names_json(const ModuleNames& names) {
+  if (const auto* text = std::get_if<std::string>(&names)) return text_or_null(*text);
+  return list_or_null(std::get<std::vector<std::string>>(names));
+}
+
+json patterns_json(const ModulePatterns<int64_t>& patterns) {
+  json object = json::object();
+  for (const auto& [pattern, value] : patterns) object[pattern] = value;
+  return object;
+}
+
+json patterns_json(const ModulePatterns<double>& patterns) {
+  json object = json::object();
+  for (const auto& [pattern, value] : patterns) object[pattern] = number_json(value);
+  return object;
+}
+
+constexpr std::array kBiases{"none", "all", "lora_only"};  // in the order of AdapterBias
+
+AdapterBias read_bias(const Reader& reader) {
+  if (!reader.has("bias")) return AdapterBias::none;
+  const std::string name = reader.text("bias");
+  for (size_t i = 0; i < kBiases.size(); i++) {
+    if (name == kBiases[i]) return static_cast<AdapterBias>(i);
+  }
+  reader.fail("bias", "none, all or lora_only");
+}
+
+// What PEFT's LoraConfig refuses, too.
+void check_combinations(const AdapterConfig& config, const std::string& where) {
+  const bool by_layer = !config.layers_to_transform.empty();
+  if (by_layer && std::holds_alternative<std::string>(config.target_modules)) {
+    throw FormatError(concat(where, ": layers_to_transform goes with a list of target_modules, not with '",
+                             std::get<std::string>(config.target_modules), "'"));
+  }
+  if (!by_layer && !config.layers_pattern.empty()) {
+    throw FormatError(concat(where, ": layers_pattern goes with layers_to_transform, which is not there"));
+  }
+  if (config.use_dora && config.lora_bias) {
+    throw FormatError(concat(where, ": use_dora and lora_bias do not go together"));
+  }
+}
+
 }  // namespace
 
 bool is_adapter_directory(const fs::path& directory) { return fs::is_regular_file(directory / kConfigFile); }
 
 AdapterConfig read_adapter_config(const fs::path& directory) {
   const fs::path path = directory / kConfigFile;
-  const json file = read_json_object(path);
+  const json file = read_ordered_json_object(path);
   refuse_unsupported(file, path.string());
   const Reader reader(file, path.string());
   AdapterConfig config;
@@ -171,48 +254,62 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   config.lora_dropout = reader.number("lora_dropout", 0);
   if (config.lora_dropout < 0 || config.lora_dropout >= 1)
     reader.fail("lora_dropout", "at least 0 and below 1");
-  if (reader.is_text("target_modules")) {
-    config.target_modules = reader.text("target_modules");
+  config.target_modules = reader.text_or_names("target_modules");
+  config.exclude_modules = reader.text_or_names("exclude_modules");
+  config.layers_to_transform = reader.indices("layers_to_transform");
+  if (reader.is_text("layers_pattern")) {
+    if (const std::string text = reader.text("layers_pattern"); !text.empty()) config.layers_pattern = {text};
   } else {
-    config.target_modules = reader.names("target_modules");
+    config.layers_pattern = reader.names("layers_pattern");
   }
+  config.rank_pattern =
+      reader.patterns<int64_t>("rank_pattern", "an object of ranks, whole numbers of at least 1",
+                               [](const json& item) { return item.is_number_integer() && item >= 1; });
+  config.alpha_pattern = reader.patterns<double>("alpha_pattern", "an object of numbers",
+                                                 [](const json& item) { return item.is_number(); });
   config.modules_to_save = reader.names("modules_to_save");
+  config.bias = read_bias(reader);
   config.use_rslora = reader.flag("use_rslora");
+  config.use_dora = reader.flag("use_dora");
+  config.lora_bias = reader.flag("lora_bias");
+  config.ensure_weight_tying = reader.flag("ensure_weight_tying");
+  check_combinations(config, path.string());
   return config;
 }
 
 // The keys that PEFT 0.10 to 0.12 wrote: every later release takes its defaults for the rest, while releases
-// before 0.14 stop at a key that they do not know.
+// before 0.14 stop at a key that they do not know. Younger ones are there when they say something.
 void write_adapter_config(const fs::path& directory, const AdapterConfig& config) {
-  json file = {{"alpha_pattern", json::object()},
-               {"auto_mapping", nullptr},
-               {"base_model_name_or_path", text_or_null(config.base_model_name_or_path)},
-               {"bias", "none"},
-               {"fan_in_fan_out", false},
-               {"inference_mode", true},
-               {"init_lora_weights", true},
-               {"layer_replication", nullptr},
-               {"layers_pattern", nullptr},
-               {"layers_to_transform", nullptr},
-               {"loftq_config", json::object()},
-               {"lora_alpha", number_json(config.lora_alpha)},
-               {"lora_dropout", config.lora_dropout},
-               {"megatron_config", nullptr},
-               {"megatron_core", "megatron.core"},
-               {"modules_to_save", config.modules_to_save.empty() ? json() : json(config.modules_to_save)},
-               {"peft_type", "LORA"},
-               {"r", config.r},
-               {"rank_pattern", json::object()},
-               {"revision", nullptr},
-               {"task_type", text_or_null(config.task_type)},
-               {"use_dora", false},
-               {"use_rslora", config.use_rslora}};
-  if (const auto* pattern = std::get_if<std::string>(&config.target_modules)) {
-    file["target_modules"] = *pattern;
-  } else {
-    const auto& names = std::get<std::vector<std::string>>(config.target_modules);
-    file["target_modules"] = names.empty() ? json() : json(names);
-  }
+  std::map<std::string, json> keys{{"alpha_pattern", patterns_json(config.alpha_pattern)},
+                                   {"auto_mapping", nullptr},
+                                   {"base_model_name_or_path", text_or_null(config.base_model_name_or_path)},
+                                   {"bias", kBiases[static_cast<size_t>(config.bias)]},
+                                   {"fan_in_fan_out", false},
+                                   {"inference_mode", true},
+                                   {"init_lora_weights", true},
+                                   {"layer_replication", nullptr},
+                                   {"layers_pattern", list_or_null(config.layers_pattern)},
+                                   {"layers_to_transform", list_or_null(config.layers_to_transform)},
+                                   {"loftq_config", json::object()},
+                                   {"lora_alpha", number_json(config.lora_alpha)},
+                                   {"lora_dropout", config.lora_dropout},
+                                   {"megatron_config", nullptr},
+                                   {"megatron_core", "megatron.core"},
+                                   {"modules_to_save", list_or_null(config.modules_to_save)},
+                                   {"peft_type", "LORA"},
+                                   {"r", config.r},
+                                   {"rank_pattern", patterns_json(config.rank_pattern)},
+                                   {"revision", nullptr},
+                                   {"target_modules", names_json(config.target_modules)},
+                                   {"task_type", text_or_null(config.task_type)},
+                                   {"use_dora", config.use_dora},
+                                   {"use_rslora", config.use_rslora}};
+  const json exclude = names_json(config.exclude_modules);
+  if (!exclude.is_null()) keys["exclude_modules"] = exclude;
+  if (config.lora_bias) keys["lora_bias"] = true;
+  if (config.ensure_weight_tying) keys["ensure_weight_tying"] = true;
+  json file = json::object();
+  for (auto& [key, value] : keys) file[key] = std::move(value);
   write_json(directory / kConfigFile, file);
 }
 

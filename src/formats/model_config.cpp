@@ -95,11 +95,13 @@ json read_model_config(const fs::path& directory) {
   return config;
 }
 
-void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype) {
+void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype,
+                        const nlohmann::ordered_json& changes) {
   nlohmann::ordered_json config = read_ordered_json_object(config_file(from));
   const bool has_dtype = config.contains("dtype");
   if (has_dtype) config["dtype"] = torch_dtype_name(dtype);
   if (!has_dtype || config.contains("torch_dtype")) config["torch_dtype"] = torch_dtype_name(dtype);
+  for (const auto& [key, value] : changes.items()) config[key] = value;
   write_json(to / "config.json", config);
 }
 

@@ -129,11 +129,25 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
       h = layer.forward(h, pass);
     }
   }
-  return body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
+  h = body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
+  return projected(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 at::Tensor Decoder::output_weight() const {
-  return (lm_head_ ? lm_head_->weight : body_.embed_tokens.weight).as(dtype());
+  return lm_head_ ? head_weight(*lm_head_, dtype()) : body_.embed_tokens.weight.as(dtype());
+}
+
+std::vector<Parameter*> Decoder::vocabulary() {
+  std::vector<Parameter*> parameters{&body_.embed_tokens.weight};
+  if (lm_head_) parameters.push_back(&lm_head_->weight);
+  return parameters;
+}
+
+void Decoder::untie_head() {
+  if (lm_head_) return;
+  add("lm_head", lm_head_.emplace(c_.hidden_size, vocab_size(), false));
+  lm_head_->weight.value = body_.embed_tokens.weight.value;
+  assign_names();
 }
 
 std::vector<std::string> Decoder::tied_names() const {

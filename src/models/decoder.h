@@ -11,6 +11,7 @@
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
+#include "trainer/nn/output_head.h"
 
 #include "models/decoder_config.h"
 #include "models/kv_cache.h"
@@ -89,7 +90,9 @@ class Decoder : public Model {
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }
-  int64_t vocab_size() const override { return c_.vocab_size; }
+  std::vector<Parameter*> vocabulary() override;
+  int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
+  void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
@@ -97,6 +100,10 @@ class Decoder : public Model {
  private:
   friend class DecoderGeneration;
 
+  // What output_weight() is multiplied by. h [n, D] -> [n, D] or wider, rows [n]
+  at::Tensor projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const {
+    return lm_head_ ? head_states(*lm_head_, h, rows, context) : h;
+  }
   at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
   // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S], of sequences that
   // have these lengths with them.

@@ -54,7 +54,8 @@ class DecoderGeneration : public Generation {
   }
   // [B, D] -> [B, vocab]
   at::Tensor logits(const at::Tensor& h) const {
-    return at::linear(model_.body_.norm.forward(h), model_.output_weight()).to(at::kFloat);
+    const at::Tensor states = model_.projected(model_.body_.norm.forward(h), at::Tensor(), context_);
+    return at::linear(states, model_.output_weight()).to(at::kFloat);
   }
 
   const Decoder& model_;

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cstring>
 #include <regex>
-#include <sys/mman.h>
 
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/registry.h"
@@ -86,12 +86,6 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
 }
 
 // The file's pages are given back as they are copied, so that memory holds the model once.
-void release_pages(std::byte* data, int64_t bytes) {
-  const uintptr_t page = 4096, begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page,
-                  end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
-  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device device) {
   at::Tensor out = at::empty(view.shape, at::TensorOptions().dtype(dtype).device(device));
   const at::Tensor flat = out.view({-1});

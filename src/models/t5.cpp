@@ -213,8 +213,16 @@ at::Tensor T5Stack::drop(const at::Tensor& x, const T5Pass& pass, const char* si
 }
 
 T5::T5(const nlohmann::json& config, bool separate_head)
-    : Model(config), c_(config), shared_(c_.vocab_size, c_.d_model), encoder_(c_, false), decoder_(c_, true) {
+    : Model(config),
+      c_(config),
+      shared_(c_.vocab_size, c_.d_model),
+      encoder_embed_(&shared_),
+      decoder_embed_(&shared_),
+      encoder_(c_, false),
+      decoder_(c_, true) {
   add("shared", shared_);
+  encoder_.add("embed_tokens", encoder_embed_);
+  decoder_.add("embed_tokens", decoder_embed_);
   add("encoder", encoder_);
   add("decoder", decoder_);
   if (separate_head) add("lm_head", lm_head_.emplace(c_.d_model, c_.vocab_size, false));
@@ -230,12 +238,32 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
   T5Pass pass = start(context, row_keys(batch.slots, batch.decoder_input_ids.size(1)));
   pass.source_rows = source_rows;
   pass.source_lengths = batch.input_lengths;
-  const at::Tensor decoded = decoder_.forward(embed(batch.decoder_input_ids), encoded, pass,
-                                              context.recompute_blocks - encoder_recompute);
-  return scaled(decoded.flatten(0, 1).index_select(0, batch.supervised_rows));
+  const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
+                                              encoded, pass, context.recompute_blocks - encoder_recompute);
+  return projected(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
+                   pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
-at::Tensor T5::output_weight() const { return (lm_head_ ? lm_head_->weight : shared_.weight).as(dtype()); }
+at::Tensor T5::output_weight() const {
+  return lm_head_ ? head_weight(*lm_head_, dtype()) : shared_.weight.as(dtype());
+}
+
+at::Tensor T5::projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const {
+  return lm_head_ ? head_states(*lm_head_, scaled(h), rows, context) : scaled(h);
+}
+
+std::vector<Parameter*> T5::vocabulary() {
+  std::vector<Parameter*> parameters{&shared_.weight};
+  if (lm_head_) parameters.push_back(&lm_head_->weight);
+  return parameters;
+}
+
+void T5::untie_head() {
+  if (lm_head_) return;
+  add("lm_head", lm_head_.emplace(c_.d_model, vocab_size(), false));
+  lm_head_->weight.value = shared_.weight.value;
+  assign_names();
+}
 
 std::vector<std::string> T5::tied_names() const {
   std::vector<std::string> names{"shared.weight", "encoder.embed_tokens.weight",
@@ -260,7 +288,7 @@ at::Tensor T5::encode(const at::Tensor& ids, const at::Tensor& lengths, const at
                       const ForwardContext& context, int64_t recompute) const {
   T5Pass pass = start(context, rows);
   pass.lengths = lengths;
-  return encoder_.forward(embed(ids), std::nullopt, pass, recompute);
+  return encoder_.forward(encoder_embed_.forward(ids, dtype()), std::nullopt, pass, recompute);
 }
 
 std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head) {

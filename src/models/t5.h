@@ -12,6 +12,7 @@
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
+#include "trainer/nn/output_head.h"
 
 #include "models/kv_cache.h"
 #include "models/t5_config.h"
@@ -138,7 +139,9 @@ class T5 : public Model {
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }
-  int64_t vocab_size() const override { return c_.vocab_size; }
+  std::vector<Parameter*> vocabulary() override;
+  int64_t vocab_size() const override { return shared_.weight.shape[0]; }
+  void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q", "v"}; }
   CollateOptions collate_options() const override { return {true, c_.pad_id, c_.decoder_start_id}; }
   std::vector<std::string> tied_names() const override;
@@ -149,7 +152,8 @@ class T5 : public Model {
  private:
   friend class T5Generation;
 
-  at::Tensor embed(const at::Tensor& ids) const { return shared_.forward(ids, dtype()); }
+  // What output_weight() is multiplied by. h [n, D] -> [n, D] or wider, rows [n]
+  at::Tensor projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const;
   at::Tensor scaled(const at::Tensor& hidden) const;
   T5Pass start(const ForwardContext& context, const at::Tensor& rows) const;
   // [B, S] -> [B, S, D]
@@ -158,6 +162,7 @@ class T5 : public Model {
 
   T5Config c_;
   Embedding shared_;
+  Embedding encoder_embed_, decoder_embed_;  // each stack's embed_tokens: of shared's table
   T5Stack encoder_, decoder_;
   std::optional<Linear> lm_head_;
 };

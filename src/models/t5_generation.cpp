@@ -26,13 +26,13 @@ class T5Generation : public Generation {
     pass.source_rows = source_rows_;
     pass.source_lengths = lengths_;
     pass.positions = &positions_;
-    at::Tensor h = model_.embed(tokens.unsqueeze(1));
+    at::Tensor h = model_.decoder_embed_.forward(tokens.unsqueeze(1), model_.dtype());
     model_.decoder_.prepare(pass, h, positions_.longest() + 1);
     for (size_t i = 0; i < caches_.size(); i++) {
       h = model_.decoder_.blocks[i]->forward(h, encoded_, pass, &caches_[i]);
     }
     positions_.advance();
-    h = model_.scaled(model_.decoder_.final_layer_norm.forward(h.select(1, 0)));
+    h = model_.projected(model_.decoder_.final_layer_norm.forward(h.select(1, 0)), at::Tensor(), context_);
     return at::linear(h, model_.output_weight()).to(at::kFloat);
   }
 

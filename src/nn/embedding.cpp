@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/nn/dora_linear.h"
+
 namespace trainer {
 
 Embedding::Embedding(int64_t rows, int64_t size, int64_t padding_idx)
@@ -9,8 +11,37 @@ Embedding::Embedding(int64_t rows, int64_t size, int64_t padding_idx)
   add("weight", weight);
 }
 
+Embedding::Embedding(const Embedding* shared)
+    : weight(shared->weight.shape), shared_(&shared->weight), padding_idx_(shared->padding_idx_) {}
+
 at::Tensor Embedding::forward(const at::Tensor& ids, at::ScalarType type) const {
-  return at::embedding(weight.value, ids, padding_idx_).to(type);
+  const at::Tensor rows = at::embedding(table().value, ids, padding_idx_);
+  if (!lora) return rows.to(type);
+  const at::Tensor low_rank = at::embedding(lora->a.value.t(), ids, padding_idx_);  // [..., r]
+  at::Tensor sum = rows.to(at::kFloat) + low_rank.matmul(lora->b.value.t()) * lora->options.scale;
+  if (lora->magnitude) sum = sum * (lora->magnitude->value / dora_norm());
+  return sum.to(type);
+}
+
+void Embedding::own_weight() {
+  if (shared_ == nullptr) return;
+  weight.shape = shared_->shape;  // the vocabulary may have grown
+  weight.value = shared_->value;
+  shared_ = nullptr;
+  add("weight", weight);
+}
+
+void Embedding::add_lora(const LoraOptions& options) {
+  const int64_t rows = table().shape[0], size = table().shape[1];
+  lora.reset(new Lora{options, Parameter(std::vector<int64_t>{options.r, rows}),
+                      Parameter(std::vector<int64_t>{size, options.r}), std::nullopt});
+  add("lora_embedding_A", lora->a);
+  add("lora_embedding_B", lora->b);
+  if (options.dora) add("lora_magnitude_vector", lora->magnitude.emplace(std::vector<int64_t>{size}));
+}
+
+at::Tensor Embedding::dora_norm() const {
+  return trainer::dora_norm(table().value.t(), lora->a.value, lora->b.value, lora->options.scale);
 }
 
 }  // namespace trainer

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/nn/dora_linear.h"
 #include "trainer/nn/matmul.h"
 
 #include "nn/linear_group.h"
@@ -16,9 +17,12 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias)
 
 void Linear::add_lora(const LoraOptions& options) {
   const int64_t out_features = weight.shape[0], in_features = weight.shape[1];
-  lora.reset(new Lora{options, {options.r, in_features}, {out_features, options.r}});
+  lora.reset(new Lora{options, {options.r, in_features}, {out_features, options.r}, std::nullopt});
+  const std::vector<int64_t> outputs{out_features};
   add("lora_A", lora->a);
   add("lora_B", lora->b);
+  if (options.bias) lora->b.add("bias", lora->b.bias.emplace(outputs));
+  if (options.dora) add("lora_magnitude_vector", lora->magnitude.emplace(outputs));
 }
 
 at::Tensor Linear::forward(const at::Tensor& x, const at::Tensor& row_keys,
@@ -29,13 +33,22 @@ at::Tensor Linear::forward(const at::Tensor& x, const at::Tensor& row_keys,
 std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*>& layers,
                                                  const at::Tensor& x, const at::Tensor& row_keys,
                                                  const ForwardContext& context) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
   std::vector<Projection> projections;
-  for (const Linear* layer : layers) projections.push_back(layer->projection(x, context));
-  std::vector<at::Tensor> out = linear_group(x.reshape({-1, x.size(-1)}), row_keys, projections);
+  for (const Linear* layer : layers) {
+    if (!layer->is_dora()) projections.push_back(layer->projection(x, context));
+  }
+  std::vector<at::Tensor> together, out;
+  if (!projections.empty()) together = linear_group(rows, row_keys, projections);
+  auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();
-  for (at::Tensor& y : out) {
+  for (const Linear* layer : layers) {
+    at::Tensor y = layer->is_dora() ? layer->dora_forward(rows, row_keys, context) : *next++;
+    if (layer->lora && layer->lora->b.bias) {
+      y = y + layer->lora->b.bias->as(x.scalar_type()) * layer->lora->options.scale;
+    }
     shape.back() = y.size(1);
-    y = y.view(shape);
+    out.push_back(y.view(shape));
   }
   return out;
 }
@@ -53,6 +66,25 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
   out.dropout = context.training ? lora->options.dropout : 0.0;
   out.scale = lora->options.scale;
   return out;
+}
+
+// x [rows, in_features] -> [rows, out_features]. The Function takes a frozen bias; a trained one is added to
+// what it gives.
+at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
+                                const ForwardContext& context) const {
+  const at::ScalarType type = x.scalar_type();
+  const bool outside = bias && bias->trained();
+  std::optional<at::Tensor> b;
+  if (bias && !outside) b = bias->as(type);
+  const at::Tensor y =
+      dora_linear(x, weight.as(type), b, lora->a.weight.as(type), lora->b.weight.as(type),
+                  lora->magnitude->value / dora_norm(), row_keys, context.random_key ^ name_key(),
+                  context.training ? lora->options.dropout : 0.0, lora->options.scale);
+  return outside ? y + bias->as(type) : y;
+}
+
+at::Tensor Linear::dora_norm() const {
+  return trainer::dora_norm(weight.value, lora->a.weight.value, lora->b.weight.value, lora->options.scale);
 }
 
 }  // namespace trainer

@@ -10,6 +10,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/lora.h"
 #include "trainer/models/tensor_views.h"
+#include "trainer/text/tokenizer.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -46,7 +47,10 @@ int64_t save_whole(Model& model, const fs::path& base, const fs::path& directory
     bytes += static_cast<int64_t>(parameter.value.nbytes());
   });
   write_model_weights(directory, sources);
-  write_model_config(base, directory, file_dtype(model.dtype()));
+  nlohmann::ordered_json changes = nlohmann::ordered_json::object();
+  if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
+    changes["vocab_size"] = model.vocab_size();
+  write_model_config(base, directory, file_dtype(model.dtype()), changes);
   return bytes;
 }
 
@@ -80,6 +84,9 @@ int64_t Artefacts::save(Model& model, const fs::path& directory) const {
   const int64_t bytes =
       adapter ? save_adapter(model, *adapter, directory) : save_whole(model, base, directory);
   copy_companion_files(base, directory);
+  const fs::path& from = tokenizer.empty() ? base : tokenizer;
+  if (from != base) copy_companion_files(from, directory);
+  if (!added_tokens.empty()) save_tokenizer(from, added_tokens, directory);
   return bytes;
 }
 

@@ -57,25 +57,14 @@ TEST(AdapterConfig, reads_the_other_forms_of_its_keys) {
 
 TEST(AdapterConfig, refuses_by_name_what_changes_the_mathematics) {
   const std::vector<std::pair<const char*, json>> refused{
-      {"use_dora", true},
-      {"bias", "all"},
-      {"bias", "lora_only"},
-      {"rank_pattern", {{"q", 8}}},
-      {"alpha_pattern", {{"q", 8}}},
-      {"layers_to_transform", {0, 1}},
-      {"layers_to_transform", 0},
-      {"layers_pattern", "layers"},
       {"layer_replication", json::array({json::array({0, 4}), json::array({2, 5})})},
       {"fan_in_fan_out", true},
       {"use_qalora", true},
       {"use_bdlora", {{"nblocks", 2}}},
-      {"lora_bias", true},
       {"trainable_token_indices", {1, 2}},
       {"target_parameters", {"experts.down_proj"}},
       {"alora_invocation_tokens", {5}},
-      {"exclude_modules", {"v"}},
       {"megatron_config", {{"a", 1}}},
-      {"ensure_weight_tying", true},
       {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_4"},
       {"init_lora_weights", "olora"},
@@ -91,10 +80,10 @@ TEST(AdapterConfig, refuses_by_name_what_changes_the_mathematics) {
 
 TEST(AdapterConfig, names_all_problems_at_once) {
   const std::string message = error_message<FormatError>([] {
-    read_with({{"use_dora", true}, {"lora_bias", true}});
+    read_with({{"use_qalora", true}, {"fan_in_fan_out", true}});
   });
-  EXPECT_TRUE(contains(message, "use_dora: true")) << message;
-  EXPECT_TRUE(contains(message, "lora_bias: true")) << message;
+  EXPECT_TRUE(contains(message, "use_qalora: true")) << message;
+  EXPECT_TRUE(contains(message, "fan_in_fan_out: true")) << message;
 }
 
 TEST(AdapterConfig, refuses_values_that_make_no_sense) {
@@ -110,11 +99,56 @@ TEST(AdapterConfig, refuses_values_that_make_no_sense) {
                                                           {"task_type", 3},
                                                           {"target_modules", 7},
                                                           {"target_modules", {1}},
-                                                          {"modules_to_save", "lm_head"}};
+                                                          {"modules_to_save", "lm_head"},
+                                                          {"bias", "some"},
+                                                          {"rank_pattern", {{"q", 0}}},
+                                                          {"rank_pattern", {{"q", 1.5}}},
+                                                          {"rank_pattern", {"q"}},
+                                                          {"alpha_pattern", {{"q", "x"}}},
+                                                          {"layers_to_transform", "0"},
+                                                          {"layers_pattern", "layers"},
+                                                          {"exclude_modules", 7}};
   for (const auto& [key, value] : refused) {
     const std::string message = error_message<FormatError>([&, k = key, v = value] { read_with({{k, v}}); });
     EXPECT_TRUE(contains(message, key)) << key << ": " << message;
   }
+}
+
+TEST(AdapterConfig, reads_what_varies_from_module_to_module) {
+  const AdapterConfig config = read_with({{"rank_pattern", {{"^encoder.*v", 2}, {"q", 8}}},
+                                          {"alpha_pattern", {{"k", 1.5}}},
+                                          {"layers_to_transform", 1},
+                                          {"layers_pattern", "block"},
+                                          {"exclude_modules", ".*decoder.*"},
+                                          {"bias", "lora_only"}});
+  EXPECT_EQ(config.rank_pattern, (ModulePatterns<int64_t>{{"^encoder.*v", 2}, {"q", 8}}));
+  EXPECT_EQ(config.alpha_pattern, (ModulePatterns<double>{{"k", 1.5}}));
+  EXPECT_EQ(config.layers_to_transform, std::vector<int64_t>{1});
+  EXPECT_EQ(config.layers_pattern, std::vector<std::string>{"block"});
+  EXPECT_EQ(std::get<std::string>(config.exclude_modules), ".*decoder.*");
+  EXPECT_EQ(config.bias, AdapterBias::lora_only);
+  EXPECT_EQ(read_with({{"layers_to_transform", {0, 2}}}).layers_to_transform, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(std::get<std::vector<std::string>>(read_with({{"exclude_modules", {"v"}}}).exclude_modules),
+            std::vector<std::string>{"v"});
+}
+
+TEST(AdapterConfig, refuses_what_peft_does_not_combine) {
+  EXPECT_TRUE(contains(error_message<FormatError>([] {
+                         read_with({{"layers_to_transform", 1}, {"target_modules", "all-linear"}});
+                       }),
+                       "layers_to_transform"));
+  EXPECT_TRUE(contains(error_message<FormatError>([] {
+                         read_with({{"use_dora", true}, {"lora_bias", true}});
+                       }),
+                       "use_dora and lora_bias"));
+}
+
+TEST(AdapterConfig, patterns_are_tried_in_the_order_of_the_file) {
+  TemporaryDirectory directory;
+  AdapterConfig config;
+  config.rank_pattern = {{"q", 2}, {"b", 3}, {"a", 4}};
+  write_adapter_config(directory.path(), config);
+  EXPECT_EQ(read_adapter_config(directory.path()).rank_pattern, config.rank_pattern);
 }
 
 TEST(AdapterConfig, what_is_written_is_read_back) {
@@ -128,6 +162,13 @@ TEST(AdapterConfig, what_is_written_is_read_back) {
   config.target_modules = std::vector<std::string>{"q_proj", "v_proj"};
   config.modules_to_save = {"lm_head", "embed_tokens"};
   config.use_rslora = true;
+  config.use_dora = true;
+  config.bias = AdapterBias::all;
+  config.alpha_pattern = {{"layers.0.*q_proj", 0.5}, {"v_proj", 32}};
+  config.layers_to_transform = {0, 5};
+  config.layers_pattern = {"layers"};
+  config.exclude_modules = std::vector<std::string>{"layers.0.self_attn.q_proj"};
+  config.ensure_weight_tying = true;
   write_adapter_config(directory.path(), config);
   const AdapterConfig read = read_adapter_config(directory.path());
   EXPECT_EQ(read.base_model_name_or_path, config.base_model_name_or_path);
@@ -138,10 +179,21 @@ TEST(AdapterConfig, what_is_written_is_read_back) {
   EXPECT_EQ(read.target_modules, config.target_modules);
   EXPECT_EQ(read.modules_to_save, config.modules_to_save);
   EXPECT_EQ(read.use_rslora, config.use_rslora);
+  EXPECT_EQ(read.use_dora, config.use_dora);
+  EXPECT_EQ(read.bias, config.bias);
+  EXPECT_EQ(read.alpha_pattern, config.alpha_pattern);
+  EXPECT_EQ(read.layers_to_transform, config.layers_to_transform);
+  EXPECT_EQ(read.layers_pattern, config.layers_pattern);
+  EXPECT_EQ(read.exclude_modules, config.exclude_modules);
+  EXPECT_EQ(read.ensure_weight_tying, config.ensure_weight_tying);
 
+  config.layers_to_transform.clear();
+  config.layers_pattern.clear();
+  config.exclude_modules = ".*layers.3.*";
   config.target_modules = ".*decoder.*(q|v)";
   write_adapter_config(directory.path(), config);
   EXPECT_EQ(read_adapter_config(directory.path()).target_modules, config.target_modules);
+  EXPECT_EQ(read_adapter_config(directory.path()).exclude_modules, config.exclude_modules);
 }
 
 // PEFT warns of a key that it does not know, and expects the values of its own.

@@ -91,12 +91,29 @@ inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
 }
 
 inline const std::vector<std::string>& golden_names() {
-  static const std::vector<std::string> names{
-      "t5_v1_0",          "t5_v1_0_lora", "t5_v1_1",    "t5_v1_1_lora",
-      "t5_v1_1_lora_all", "umt5",         "umt5_lora",  "qwen2",
-      "qwen2_lora",       "qwen2_yarn",   "qwen3",      "qwen3_lora",
-      "qwen3_dynamic",    "llama",        "llama_lora", "llama_lora_head",
-      "llama_31",         "mistral"};
+  static const std::vector<std::string> names{"t5_v1_0",
+                                              "t5_v1_0_lora",
+                                              "t5_v1_1",
+                                              "t5_v1_1_lora",
+                                              "t5_v1_1_lora_all",
+                                              "umt5",
+                                              "umt5_lora",
+                                              "qwen2",
+                                              "qwen2_lora",
+                                              "qwen2_yarn",
+                                              "qwen3",
+                                              "qwen3_lora",
+                                              "qwen3_dynamic",
+                                              "llama",
+                                              "llama_lora",
+                                              "llama_lora_head",
+                                              "llama_31",
+                                              "mistral",
+                                              "llama_patterns",
+                                              "qwen2_dora",
+                                              "llama_dora_vocabulary",
+                                              "t5_v1_1_vocabulary",
+                                              "qwen3_saved"};
   return names;
 }
 

@@ -233,8 +233,13 @@ TEST_F(Lora, ATargetThatMatchesNothingListsWhatCouldBeMatched) {
   EXPECT_TRUE(contains(error(config), "k_proj")) << error(config);
   config.target_modules = "(q_proj";
   EXPECT_TRUE(contains(error(config), "no regular expression")) << error(config);
-  config.target_modules = std::vector<std::string>{"embed_tokens"};
+  config.target_modules = std::vector<std::string>{"input_layernorm"};
   EXPECT_TRUE(contains(error(config), "no linear layer")) << error(config);
+  config.target_modules = std::vector<std::string>{"embed_tokens"};
+  EXPECT_TRUE(contains(error(config), "tied to lm_head")) << error(config);
+  config.target_modules = std::vector<std::string>{"q_proj"};
+  config.rank_pattern = {{"k_proj", 4}};
+  EXPECT_TRUE(contains(error(config), "'k_proj' matches no module that gets an adapter")) << error(config);
 }
 
 TEST_F(Lora, ASavedModuleThatIsTiedIsRefused) {

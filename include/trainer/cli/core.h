@@ -46,6 +46,13 @@ struct EvalOptions {
   std::optional<int64_t> max_new_tokens;
 };
 
+// What `trainer merge` was asked for.
+struct MergeOptions {
+  std::string source;          // an adapter or model directory
+  std::string out;             // a directory that does not exist, or is empty
+  std::string dtype = "auto";  // auto, bf16, fp32
+};
+
 }  // namespace trainer
 
 // Trains as configured. The configuration has passed check_for_training.
@@ -54,3 +61,5 @@ extern "C" void trainer_core_train(const trainer::Config& config);
 extern "C" void trainer_core_generate(const trainer::GenerateOptions& options);
 
 extern "C" void trainer_core_eval(const trainer::EvalOptions& options);
+
+extern "C" void trainer_core_merge(const trainer::MergeOptions& options);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,7 @@ enum class StateDtype { automatic, fp32, bf16 };
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
+  std::vector<std::string> add_tokens;
 };
 
 struct LoraConfig {
@@ -30,7 +32,14 @@ struct LoraConfig {
   // Module name suffixes; or one regular expression for the whole name; or "all-linear". Empty: the model's
   // default.
   std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
+  std::variant<std::string, std::vector<std::string>> exclude_modules = std::vector<std::string>{};
+  std::vector<int64_t> layers_to_transform;  // empty: all
+  std::vector<std::string> layers_pattern;
+  // Name pattern -> value, in the order in which they are tried.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
   bool use_rslora = false;
+  bool use_dora = false;
   std::vector<std::string> modules_to_save;
   std::string adapter;  // a PEFT directory to start from
 };

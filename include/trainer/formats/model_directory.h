@@ -19,8 +19,9 @@ namespace trainer {
 nlohmann::json read_model_config(const std::filesystem::path& directory);
 
 // Writes FROM's config.json, as it was read, to TO; only the type of the weights is set anew, in the file's
-// own spelling.
-void write_model_config(const std::filesystem::path& from, const std::filesystem::path& to, Dtype dtype);
+// own spelling, and the keys of the object `changes`.
+void write_model_config(const std::filesystem::path& from, const std::filesystem::path& to, Dtype dtype,
+                        const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
 // A key of config.json with a clear FormatError (file, key, expected type) when it is there with a wrong
 // type, or absent without a default.

@@ -51,7 +51,11 @@ class Model : public Module {
 
   virtual bool encoder_decoder() const = 0;
   virtual int64_t num_blocks() const = 0;  // that can be recomputed
-  virtual int64_t vocab_size() const = 0;  // rows of the embedding
+  // The tensors with a row for each token: the embedding and, where it is separate, the head.
+  virtual std::vector<Parameter*> vocabulary() = 0;
+  virtual int64_t vocab_size() const = 0;  // their rows
+  // Gives a tied head a place of its own in the tree, lm_head.weight, with the embedding's values.
+  virtual void untie_head() = 0;
   virtual std::vector<std::string> default_lora_targets() const = 0;
   virtual CollateOptions collate_options() const = 0;
   // Groups of parameter names that are one tensor (tied embeddings): the first is the parameter, the others

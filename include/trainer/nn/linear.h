@@ -8,20 +8,16 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer/nn/context.h"
+#include "trainer/nn/lora_options.h"
 #include "trainer/nn/module.h"
 
 namespace trainer {
 
 struct Projection;  // src/nn/linear_group.h
 
-struct LoraOptions {
-  int64_t r = 8;
-  double scale = 2.0;  // lora_alpha / r, rsLoRA: lora_alpha / sqrt(r)
-  double dropout = 0.0;
-};
-
-// y = x W^T + b, and with an adapter + B(A(dropout(x))) * scale (Hu et al. 2021; PEFT's lora.Linear). A and B
-// are kept in fp32, and used in it or in the type of x, whichever the products are made in (nn/matmul.h).
+// y = x W^T + b, and with an adapter + B(A(dropout(x))) * scale (Hu et al. 2021; PEFT's lora.Linear), or DoRA
+// (nn/dora_linear.h). A and B are kept in fp32, and used in it or in the type of x, whichever the products
+// are made in (nn/matmul.h).
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool has_bias);
@@ -34,9 +30,12 @@ class Linear : public Module {
                                                   const at::Tensor& x, const at::Tensor& row_keys,
                                                   const ForwardContext& context);
 
-  // Adds lora_A.weight [r, in_features] and lora_B.weight [out_features, r] as parameters (without values
-  // yet).
+  // Adds lora_A.weight [r, in_features], lora_B.weight [out_features, r] and, as the options say,
+  // lora_magnitude_vector and lora_B.bias [out_features] as parameters (without values yet).
   void add_lora(const LoraOptions& options);
+
+  // Row norms of W + scale * B A, fp32 [out_features]; for DoRA.
+  at::Tensor dora_norm() const;
 
   Parameter weight;  // [out_features, in_features]
   std::optional<Parameter> bias;
@@ -45,14 +44,19 @@ class Linear : public Module {
     struct Matrix : Module {
       Matrix(int64_t rows, int64_t cols) : weight({rows, cols}) { add("weight", weight); }
       Parameter weight;
+      std::optional<Parameter> bias;
     };
     LoraOptions options;
     Matrix a, b;
+    std::optional<Parameter> magnitude;
   };
   std::unique_ptr<Lora> lora;
 
  private:
+  bool is_dora() const { return lora && lora->magnitude; }
   Projection projection(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
+                          const ForwardContext& context) const;
 };
 
 }  // namespace trainer

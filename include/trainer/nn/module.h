@@ -22,7 +22,8 @@ struct Parameter {
   bool trained() const { return value.defined() && value.requires_grad(); }
 
   std::vector<int64_t> shape;
-  at::Tensor value;  // undefined until loaded
+  at::Tensor value;         // undefined until loaded
+  bool in_adapter = false;  // saved with the adapter though it is not trained
 };
 
 class Module {

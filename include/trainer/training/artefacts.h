@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "trainer/formats/peft.h"
 #include "trainer/models/model.h"
@@ -13,6 +15,8 @@ namespace trainer {
 struct Artefacts {
   std::filesystem::path base;            // the model directory that was loaded
   std::optional<AdapterConfig> adapter;  // absent: the whole model was trained
+  std::filesystem::path tokenizer;       // the directory whose tokenizer is used; empty: base
+  std::vector<std::string> added_tokens;
 
   // Writes adapter_config.json + adapter_model.safetensors, or config.json + weights, and the tokenizer's
   // files, into `directory` (made if need be). Returns the bytes of the weights. Throws FormatError; files

@@ -21,7 +21,8 @@ namespace trainer {
 namespace {
 
 ModelConfig model_config(const GenerateOptions& options) {
-  ModelConfig config{options.model, ModelDtype::automatic};
+  ModelConfig config;
+  config.path = options.model;
   if (options.dtype == "bf16") config.dtype = ModelDtype::bf16;
   if (options.dtype == "fp32") config.dtype = ModelDtype::fp32;
   return config;

@@ -40,7 +40,7 @@ std::string method(const Artefacts& artefacts) {
   if (!artefacts.adapter) return "full fine-tuning";
   const AdapterConfig& adapter = *artefacts.adapter;
   const auto* list = std::get_if<std::vector<std::string>>(&adapter.target_modules);
-  return concat("LoRA r ", adapter.r, ", alpha ", adapter.lora_alpha, ", on ",
+  return concat(adapter.use_dora ? "DoRA r " : "LoRA r ", adapter.r, ", alpha ", adapter.lora_alpha, ", on ",
                 list != nullptr ? join(*list) : std::get<std::string>(adapter.target_modules));
 }
 

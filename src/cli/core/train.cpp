@@ -12,6 +12,7 @@
 #include "trainer/memory/device.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/lora.h"
+#include "trainer/models/vocabulary.h"
 #include "trainer/observe/run.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/artefacts.h"
@@ -40,8 +41,10 @@ struct Prepared {
 // An adapter that is continued has its own shape.
 void warn_of_unused_keys(const Config& config) {
   if (config.lora->adapter.empty()) return;
-  for (const char* key : {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules",
-                          "lora.use_rslora", "lora.modules_to_save"}) {
+  for (const char* key :
+       {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules", "lora.exclude_modules",
+        "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern", "lora.alpha_pattern",
+        "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
     if (config.origins.contains(key)) {
       log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
                           "/adapter_config.json"));
@@ -49,7 +52,27 @@ void warn_of_unused_keys(const Config& config) {
   }
 }
 
-Prepared prepare_model(const Config& config, at::Device device) {
+// A continued adapter may bring a tokenizer with more tokens than its base's.
+std::filesystem::path tokenizer_directory(const Config& config) {
+  if (config.lora && !config.lora->adapter.empty()) {
+    const std::filesystem::path adapter = config.lora->adapter;
+    for (const char* file : {"tokenizer.json", "spiece.model"}) {
+      if (std::filesystem::exists(adapter / file)) return adapter;
+    }
+  }
+  return config.model.path;
+}
+
+// Rows for the tokens that were added.
+void grow_vocabulary(Model& model, const Tokenizer& tokenizer) {
+  const int64_t rows = tokenizer.vocab_size();
+  if (rows <= model.vocab_size()) return;
+  log::info(concat("vocabulary: ", model.vocab_size(), " -> ", rows,
+                   " rows; the new ones are the mean of the others"));
+  resize_vocabulary(model, rows);
+}
+
+Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device) {
   if (is_adapter_directory(config.model.path)) {
     throw ConfigError(concat("model.path: ", config.model.path,
                              " is an adapter; give its base model there and the adapter as "
@@ -68,9 +91,16 @@ Prepared prepare_model(const Config& config, at::Device device) {
   }
   if (config.training.dropout) out.model->set_dropout(*config.training.dropout);
   out.artefacts.base = config.model.path;
+  out.artefacts.tokenizer = tokenizer_directory(config);
+  out.artefacts.added_tokens = config.model.add_tokens;
+  const bool added = !config.model.add_tokens.empty();
+  const bool continues = config.lora && !config.lora->adapter.empty();  // with rows of its own
+  if (added && !continues) grow_vocabulary(*out.model, tokenizer);
   if (config.lora) {
     warn_of_unused_keys(config);
-    out.artefacts.adapter = apply_lora(*out.model, *config.lora, static_cast<uint64_t>(config.seed), device);
+    out.artefacts.adapter =
+        apply_lora(*out.model, *config.lora, static_cast<uint64_t>(config.seed), device, added);
+    if (added && continues) grow_vocabulary(*out.model, tokenizer);
     out.artefacts.adapter->base_model_name_or_path =
         std::filesystem::absolute(config.model.path).lexically_normal();
   }
@@ -181,8 +211,9 @@ void run_training(const Config& config) {
   Run run = Run::open(config);
   set_up_cpu(config.training.num_threads);
   const at::Device device = choose_device(config.device);
-  const auto tokenizer = load_tokenizer(config.model.path);
-  Prepared prepared = prepare_model(config, device);
+  const auto tokenizer = load_tokenizer(tokenizer_directory(config));
+  if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
+  Prepared prepared = prepare_model(config, *tokenizer, device);
   check_vocabulary(*tokenizer, *prepared.model, config.model.path);
 
   const bool encoder_decoder = prepared.model->encoder_decoder();

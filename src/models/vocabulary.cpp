@@ -1,0 +1,44 @@
+#include "trainer/models/vocabulary.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+
+namespace trainer {
+
+// Adapters and copies have a row for each token, too.
+static void refuse_adapted_vocabulary(Model& model) {
+  const std::vector<Parameter*> vocabulary = model.vocabulary();
+  model.for_each_module([&](const std::string& name, Module& module) {
+    const auto* embedding = dynamic_cast<const Embedding*>(&module);
+    const auto* linear = dynamic_cast<const Linear*>(&module);
+    const bool copy = embedding != nullptr && &embedding->table() == &embedding->weight &&
+                      std::ranges::find(vocabulary, &embedding->weight) == vocabulary.end();
+    if (copy || (embedding != nullptr && embedding->lora) ||
+        (linear != nullptr && linear->lora && name == "lm_head")) {
+      throw ConfigError(concat("model.add_tokens: the adapter changes ", name,
+                               ", which then cannot get more rows; merge it first (trainer merge)"));
+    }
+  });
+}
+
+void resize_vocabulary(Model& model, int64_t rows) {
+  refuse_adapted_vocabulary(model);
+  const at::NoGradGuard no_grad;
+  for (Parameter* parameter : model.vocabulary()) {
+    const int64_t old = parameter->shape[0];
+    if (rows == old) continue;
+    const at::Tensor mean =
+        parameter->value.mean(0, /*keepdim=*/true, at::kFloat).to(parameter->value.scalar_type());
+    const bool trained = parameter->trained();
+    parameter->value = at::cat({parameter->value, mean.expand({rows - old, -1})}).set_requires_grad(trained);
+    parameter->shape[0] = rows;
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,83 @@
+#include "trainer/nn/dora_linear.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/nn/dropout.h"
+
+namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kPieceBytes = 16 << 20;  // of W + scale * B A in fp32
+
+struct DoraLinear : torch::autograd::Function<DoraLinear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
+                            const at::Tensor& c, const at::Tensor& row_keys, int64_t key, double p,
+                            double scale) {
+    const at::Tensor dropped = p > 0 ? dropout_apply(x, row_keys, static_cast<uint64_t>(key), p) : x;
+    const at::Tensor low_rank = dropped.mm(a.t());  // [rows, r]
+    const at::Tensor frozen = dropped.mm(weight.t());
+    at::Tensor y = at::addmm(frozen, low_rank, b.t(), 1, scale).to(at::kFloat).mul_(c);
+    if (p > 0) y.sub_(frozen).add_(x.mm(weight.t()));
+    if (bias) y.add_(*bias);
+    ctx->save_for_backward({x, weight, a, b, c, low_rank, row_keys});
+    ctx->saved_data["key"] = key;
+    ctx->saved_data["p"] = p;
+    ctx->saved_data["scale"] = scale;
+    return y.to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &a = saved[2], &b = saved[3], &c = saved[4],
+                     &low_rank = saved[5], &row_keys = saved[6];
+    const uint64_t key = static_cast<uint64_t>(ctx->saved_data["key"].toInt());
+    const double p = ctx->saved_data["p"].toDouble(), scale = ctx->saved_data["scale"].toDouble();
+    const at::Tensor& gy = grads[0];
+
+    const at::Tensor dropped = p > 0 ? dropout_apply(x, row_keys, key, p) : x;
+    const at::Tensor before_c = dropped.mm(weight.t()).addmm_(low_rank, b.t(), 1, scale);
+    const at::Tensor gc = before_c.to(at::kFloat).mul_(gy).sum(0);
+    const at::Tensor scaled = (gy * c).to(gy.scalar_type());  // [rows, out]
+    const at::Tensor gb = scaled.t().mm(low_rank).mul_(scale);
+    const at::Tensor g_low_rank = scaled.mm(b).mul_(scale);
+    const at::Tensor ga = g_low_rank.t().mm(dropped);
+    at::Tensor gx;
+    if (ctx->needs_input_grad(0)) {
+      // With dropout, (c - 1) of the frozen product goes through the dropped-out copy and 1 past it.
+      gx = (p > 0 ? scaled - gy : scaled).mm(weight).addmm_(g_low_rank, a);
+      if (p > 0) gx = dropout_apply(gx, row_keys, key, p).add_(gy.mm(weight));
+    }
+    return {gx, {}, {}, ga, gb, gc, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor dora_norm(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const at::NoGradGuard no_grad;
+  at::Tensor norm = at::empty({weight.size(0)}, a.options());
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / (4 * weight.size(1)));
+  for (int64_t row = 0; row < weight.size(0); row += step) {
+    const int64_t rows = std::min(step, weight.size(0) - row);
+    const at::Tensor piece =
+        at::addmm(weight.narrow(0, row, rows).to(at::kFloat), b.narrow(0, row, rows), a, 1, scale);
+    norm.narrow(0, row, rows).copy_(at::linalg_vector_norm(piece, 2, {1}));
+  }
+  return norm;
+}
+
+at::Tensor dora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                       const at::Tensor& row_keys, uint64_t key, double p, double scale) {
+  return DoraLinear::apply(x, weight, bias, a, b, c, row_keys, static_cast<int64_t>(key), p, scale);
+}
+
+}  // namespace trainer

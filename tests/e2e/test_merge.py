@@ -1,0 +1,129 @@
+"""Adapters of every kind are trained, continued and merged; the merged model answers as the adapter does."""
+import json
+import os
+import struct
+import subprocess
+import unittest
+
+from support import EndToEnd, TRAINER, tensors_of, trainer
+
+PATTERNS = ["lora.r=4", "lora.target_modules=[q_proj, v_proj, down_proj]", "lora.rank_pattern={q_proj: 2}",
+            'lora.alpha_pattern={"layers.0.*v_proj": 3}', "lora.layers_to_transform=[0]", "lora.use_dora=true",
+            "lora.lora_dropout=0.1"]
+
+
+def write_model(directory, hidden, layers):
+    """A Llama of zeros in bf16 that nothing has to compute with, and a rank-1 adapter on its down_proj."""
+    inner, vocabulary = 4 * hidden, 1000
+    directory.mkdir()
+    config = {"model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+              "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": vocabulary, "torch_dtype": "bfloat16",
+              "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
+    (directory / "config.json").write_text(json.dumps(config))
+    shapes = {"model.embed_tokens.weight": [vocabulary, hidden], "lm_head.weight": [vocabulary, hidden]}
+    for layer in range(layers):
+        shapes[f"model.layers.{layer}.mlp.down_proj.weight"] = [hidden, inner]
+    write_zeros(directory / "model.safetensors", shapes, "BF16", 2)
+    adapter = directory / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "base_model_name_or_path": str(directory), "r": 1, "lora_alpha": 1,
+         "target_modules": ["down_proj"]}))
+    shapes = {}
+    for layer in range(layers):
+        name = f"base_model.model.model.layers.{layer}.mlp.down_proj"
+        shapes |= {f"{name}.lora_A.weight": [1, inner], f"{name}.lora_B.weight": [hidden, 1]}
+    write_zeros(adapter / "adapter_model.safetensors", shapes, "F32", 4)
+    return adapter
+
+
+def write_zeros(path, shapes, dtype, size):
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + shape[0] * shape[1] * size
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+
+
+def peak_memory(*arguments):
+    """MB of the one process, which must succeed."""
+    process = subprocess.Popen([TRAINER, *map(str, arguments)], stderr=subprocess.DEVNULL,
+                               env=dict(os.environ, OMP_NUM_THREADS="1"))
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss / 1024
+
+
+class Merge(EndToEnd):
+    family = "qwen2"
+    model_arguments = ("--kv-heads", 2)
+
+    def train_more(self, name, *overrides):
+        output = self.scratch / name
+        self.assert_done(self.train("tiny_qwen.yaml", output, "max_steps=3", "optimizer.learning_rate=5e-3",
+                                    "data.max_length=160", *overrides))
+        return output
+
+    def answers(self, model):
+        result = trainer("generate", "--model", model, "--input", self.data / "heldout.jsonl", "--device", "cpu",
+                         "--dtype", "fp32", "--max-new-tokens", 8)
+        self.assert_done(result)
+        return result.stdout
+
+    def test_patterns_and_dora(self):
+        output = self.train_more("patterns", *PATTERNS)
+        tensors = tensors_of(output / "adapter_model.safetensors")
+        self.assertEqual(tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"][1], [2, 64])
+        self.assertEqual(tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"][1], [64])
+        self.assertFalse([name for name in tensors if ".layers.1." in name])
+        config = json.loads((output / "adapter_config.json").read_text())
+        self.assertEqual(config["rank_pattern"], {"q_proj": 2})
+        self.assertEqual(config["layers_to_transform"], [0])
+        self.assertTrue(config["use_dora"])
+
+        again = self.train_more("patterns_again", f"lora.adapter={output}")
+        self.assertEqual(json.loads((again / "adapter_config.json").read_text()), config)
+
+        merged = self.scratch / "merged"
+        self.assert_done(trainer("merge", again, merged, "--dtype", "fp32"))
+        self.assertEqual(self.answers(merged), self.answers(again))
+        self.assert_refused(trainer("merge", again, merged), 2, merged, "is there already")
+
+    def test_added_tokens(self):
+        tokens = [f"<tool {i}>" for i in range(80)]  # more than the rows that the embedding has to spare
+        text = json.dumps({"text": "".join(tokens)})
+        given = "model.add_tokens=" + json.dumps(tokens)
+        before = tensors_of(self.model / "model.safetensors")["model.embed_tokens.weight"][1][0]
+        lora = self.train_more("added", given, "lora.r=4")
+        ids = trainer("tokenize", "--model", lora, "--input", "-", text=text)
+        self.assert_done(ids)
+        rows = tensors_of(lora / "adapter_model.safetensors")["base_model.model.model.embed_tokens.weight"][1][0]
+        self.assertGreater(rows, before)
+        merged = self.scratch / "added_merged"
+        self.assert_done(trainer("merge", lora, merged, "--dtype", "fp32"))
+        self.assertEqual(json.loads((merged / "config.json").read_text())["vocab_size"], rows)
+        self.assertEqual(self.answers(merged), self.answers(lora))
+        again = trainer("tokenize", "--model", merged, "--input", "-", text=text)
+        self.assertEqual(again.stdout, ids.stdout)
+        # Gone on with, the tokens are there without being named again.
+        self.train_more("added_again", f"lora.adapter={lora}")
+
+        full = self.train_more("added_full", given, "lora=null")
+        self.assertEqual(json.loads((full / "config.json").read_text())["vocab_size"], rows)
+        self.assertEqual(tensors_of(full / "model.safetensors")["model.embed_tokens.weight"][1][0], rows)
+        self.answers(full)
+
+    def test_memory_is_bounded(self):
+        small = peak_memory("merge", write_model(self.scratch / "small", 128, 1), self.scratch / "small_merged")
+        large = peak_memory("merge", write_model(self.scratch / "large", 2048, 10), self.scratch / "large_merged")
+        size = (self.scratch / "large_merged" / "model.safetensors").stat().st_size / 1e6
+        self.assertGreater(size, 300)
+        self.assertLess(large - small, 100)
+
+
+if __name__ == "__main__":
+    unittest.main()
