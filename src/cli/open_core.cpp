@@ -38,11 +38,11 @@ void set_environment(int64_t num_threads) {
   set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 }
 
-// Beside the program in a build folder, in ../lib where it is installed.
+// Beside the program in a build folder, in the library folder of the same prefix where it is installed.
 fs::path find_library() {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path beside = folder / TRAINER_CORE_LIBRARY;
-  const fs::path installed = folder.parent_path() / "lib" / TRAINER_CORE_LIBRARY;
+  const fs::path installed = (folder / TRAINER_LIBRARY_FOLDER / TRAINER_CORE_LIBRARY).lexically_normal();
   if (fs::exists(beside)) return beside;
   if (fs::exists(installed)) return installed;
   throw std::runtime_error(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",

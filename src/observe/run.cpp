@@ -85,6 +85,7 @@ struct Run::State {
   std::unique_ptr<DirectoryLock> lock;
   std::optional<JsonlSink> metrics;
   Console console;
+  std::vector<MetricSink*> sinks;
 };
 
 Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -119,9 +120,12 @@ const fs::path& Run::directory() const { return state_->directory; }
 
 Console& Run::console() { return state_->console; }
 
+void Run::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
+
 void Run::write(const MetricRow& row) {
   if (state_->metrics) state_->metrics->write(row);
   state_->console.write(row);
+  for (MetricSink* sink : state_->sinks) sink->write(row);
 }
 
 }  // namespace trainer

@@ -30,6 +30,9 @@ class Run : public MetricSink {
   // The start block, progress and the end are shown there.
   Console& console();
 
+  // Another listener: gets each row after the file and the console. It must outlive the run.
+  void add_sink(MetricSink& sink);
+
   // Appends a row to metrics.jsonl (at full precision) and, for kinds train, eval and save, shows it on the
   // console.
   void write(const MetricRow& row) override;

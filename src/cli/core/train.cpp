@@ -1,4 +1,6 @@
 // trainer train: the story of a run.
+#include "trainer/cli/train.h"
+
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -207,8 +209,9 @@ class Loop {
   Position position_;
 };
 
-void run_training(const Config& config) {
+void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   Run run = Run::open(config);
+  for (MetricSink* sink : sinks) run.add_sink(*sink);
   set_up_cpu(config.training.num_threads);
   const at::Device device = choose_device(config.device);
   const auto tokenizer = load_tokenizer(tokenizer_directory(config));
@@ -231,8 +234,11 @@ void run_training(const Config& config) {
 }
 
 }  // namespace
+
+void train(const Config& config, const std::vector<MetricSink*>& sinks) {
+  with_clear_errors([&] { run_training(config, sinks); });
+}
+
 }  // namespace trainer
 
-extern "C" void trainer_core_train(const trainer::Config& config) {
-  trainer::with_clear_errors([&] { trainer::run_training(config); });
-}
+extern "C" void trainer_core_train(const trainer::Config& config) { trainer::train(config); }

@@ -1,0 +1,17 @@
+# cmake --install build --prefix P: the program, the library with its headers and its package for
+# find_package(trainer), the presets. What is installed can be moved as a whole.
+include(CMakePackageConfigHelpers)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/trainer)
+
+# LibTorch is looked for where it was (an option of trainer::LibTorch), then beside the library, to be shipped with it.
+set_target_properties(trainer_core PROPERTIES EXPORT_NAME trainer INSTALL_RPATH "$ORIGIN")
+install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS trainer_core EXPORT trainerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/trainer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer)
+
+install(EXPORT trainerTargets NAMESPACE trainer:: DESTINATION ${package})
+configure_package_config_file(cmake/trainerConfig.cmake.in trainerConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(trainerConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trainerConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/trainerConfigVersion.cmake
+              cmake/LibTorchTarget.cmake DESTINATION ${package})
