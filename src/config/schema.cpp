@@ -119,8 +119,9 @@ Section lora_section() {
            "Also train the magnitude of each output (DoRA). The weights' norms are made again in every step, "
            "so that it is slower than LoRA."),
        key(&L::modules_to_save, "modules_to_save",
-           "Modules that are trained and saved in full beside the matrices. A list of name endings, as "
-           "target_modules."),
+           "Modules that are trained and saved in full beside the matrices. A list of name endings; as in "
+           "PEFT, "
+           "norm is also input_layernorm."),
        key(&L::adapter, "adapter",
            "Directory of a PEFT adapter to start from. Its rank, scale and targets are used.")
            .path()});

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <set>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -11,8 +12,6 @@
 #include "trainer/models/vocabulary.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
-
-#include "models/module_pattern.h"
 
 namespace trainer {
 namespace {
@@ -64,7 +63,7 @@ bool head_is_its_own(Model& model, const AdapterConfig& config, const Safetensor
   if (config.ensure_weight_tying) return false;
   const std::string embedding = model.tied_names()[0];
   for (const std::string& saved : config.modules_to_save) {
-    if (has_suffix("lm_head.weight", saved + ".weight") || has_suffix(embedding, saved + ".weight"))
+    if (std::string_view(kHead).ends_with(saved + ".weight") || embedding.ends_with(saved + ".weight"))
       return true;
   }
   const TensorView *head = find_stored(file, kHead), *table = find_stored(file, embedding);

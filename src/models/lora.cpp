@@ -14,7 +14,6 @@
 #include "trainer/nn/linear.h"
 
 #include "models/adapter_values.h"
-#include "models/module_pattern.h"
 
 namespace trainer {
 namespace {
@@ -63,7 +62,7 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
     std::vector<std::string> names;
     model.for_each_module([&](const std::string& name, Module& module) {
       names.push_back(name);
-      if (!has_suffix(name, wanted)) return;
+      if (!name.ends_with(wanted)) return;  // as PEFT: "norm" is input_layernorm, too
       if (name == "shared") {
         throw ConfigError(
             "lora.modules_to_save: shared: the stacks of a T5 look up in embed_tokens, and PEFT's copy of "

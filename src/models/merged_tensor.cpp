@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kPieceBytes = 16 << 20;  // in fp32
+constexpr int64_t kPieceBytes = 4 << 20;  // in fp32
 
 int64_t rows_of(const TensorView& view) { return view.shape.empty() ? 1 : view.shape[0]; }
 

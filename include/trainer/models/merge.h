@@ -19,7 +19,7 @@ struct MergeReport {
 // Writes a model directory `out` (it must not exist, or be empty): the base model of the adapter directory
 // `source` with the adapter's part added, in fp32, rounded once to the stored type (or `dtype`). Of a model
 // directory: the model itself, with `dtype`. The adapter's own tokenizer files go before those of the base.
-// `out` appears when it is complete. Memory: the adapter and 16 MB pieces of one tensor. Throws ConfigError
+// `out` appears when it is complete. Memory: the adapter and 4 MB pieces of one tensor. Throws ConfigError
 // for an `out` that is taken, FormatError for an adapter that does not fit its base.
 MergeReport merge_model(const std::filesystem::path& source, const std::filesystem::path& out,
                         std::optional<Dtype> dtype);
