@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kAlignment = 64;     // of data; a block's header lies before it and is as long
 constexpr size_t kLarge = 256 << 10;  // smaller blocks are left to malloc
 constexpr size_t kHugePage = 2 << 20;
-constexpr size_t kSlack = 64 << 20;  // kept beyond the peak
+constexpr size_t kSlack = 32 << 20;  // kept beyond the peak
 
 struct Header {
   size_t capacity;  // bytes of the mapping; 0: from malloc

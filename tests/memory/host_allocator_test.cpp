@@ -45,10 +45,10 @@ TEST_F(HostAllocatorTest, WhatIsKeptAddsNothingToThePeak) {
   for (int64_t n = 1; n < 60; n += 3) {
     const std::vector<at::Tensor> some{megabytes(n), megabytes(60 - n), megabytes(2 * n)};
     const HostMemory memory = host_memory();
-    EXPECT_LE(memory.in_use + memory.kept, memory.peak_in_use + 64 * kMegabyte);
+    EXPECT_LE(memory.in_use + memory.kept, memory.peak_in_use + 32 * kMegabyte);
   }
   const HostMemory memory = host_memory();
-  EXPECT_LE(memory.in_use + memory.kept, memory.peak_in_use + 64 * kMegabyte);
+  EXPECT_LE(memory.in_use + memory.kept, memory.peak_in_use + 32 * kMegabyte);
   EXPECT_GT(memory.kept, 0);
 }
 
