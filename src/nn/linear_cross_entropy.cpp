@@ -37,15 +37,6 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoot
   return loss;
 }
 
-// sum += g_logits^T h; the sum of a bf16 weight is fp32 where products are.
-void add_product(at::Tensor& sum, const at::Tensor& g_logits, const at::Tensor& h) {
-  if (sum.defined()) {
-    sum.addmm_(g_logits.t(), h);
-  } else {
-    sum = g_logits.t().mm(h);
-  }
-}
-
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& labels, double smoothing, bool count_correct,
@@ -66,7 +57,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       loss += chunk_loss(logits, y, smoothing, hidden_grad || weight_grad);
       const at::Tensor g_logits = hidden_grad || weight_grad ? logits.to(input.scalar_type()) : at::Tensor();
       if (hidden_grad) g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
-      if (weight_grad) add_product(g_weight, g_logits, input);
+      if (weight_grad) times_into(g_weight, g_logits.t(), input);
     }
     if (g_weight.defined()) g_weight = g_weight.to(weight.scalar_type());
     ctx->save_for_backward({g_hidden, g_weight});

@@ -9,7 +9,7 @@ namespace trainer {
 
 // From now on LibTorch takes the memory of CPU tensors from here. Freed blocks of 256 KB and more are kept
 // for tensors of about their size; blocks in use and kept together never exceed the highest use so far by
-// more than 64 MB, so that keeping adds nothing to the process's peak. Call once, before the first tensor.
+// more than 32 MB, so that keeping adds nothing to the process's peak. Call once, before the first tensor.
 void install_host_allocator();
 
 struct HostMemory {
