@@ -1,61 +1,11 @@
 // A long table on purpose: the one place where keys are described.
 #include "config/schema.h"
 
+#include "config/declare.h"
+#include "config/sections.h"
+
 namespace trainer::config {
 namespace {
-
-ModelConfig& part(Config& config, ModelConfig*) { return config.model; }
-DataConfig& part(Config& config, DataConfig*) { return config.data; }
-TrainingConfig& part(Config& config, TrainingConfig*) { return config.training; }
-OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
-SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
-MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
-Config& part(Config& config, Config*) { return config; }
-LoraConfig& part(Config& config, LoraConfig*) {
-  if (!config.lora) config.lora.emplace();
-  return *config.lora;
-}
-
-// The names of an enumeration's values, in their order.
-std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
-std::vector<std::string> names_of(DataKind) { return {"auto", "seq2seq", "completion", "text"}; }
-std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
-std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
-std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
-std::vector<std::string> names_of(SchedulerType) {
-  return {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"};
-}
-
-template <class Struct, class Value>
-Key key(Value Struct::*member, std::string name, std::string help) {
-  Key key;
-  key.name = std::move(name);
-  key.help = std::move(help);
-  if constexpr (std::is_enum_v<Value>) {
-    key.choices = names_of(Value{});
-    key.field = [member](Config& config) -> Field {
-      Value& value = part(config, static_cast<Struct*>(nullptr)).*member;
-      return Choice{[&value] { return static_cast<size_t>(value); },
-                    [&value](size_t index) { value = static_cast<Value>(index); }};
-    };
-  } else {
-    key.field = [member](Config& config) -> Field {
-      return &(part(config, static_cast<Struct*>(nullptr)).*member);
-    };
-  }
-  return key;
-}
-
-Section section(std::string name, std::string help, std::vector<Key> keys) {
-  for (Key& key : keys) key.section = name;
-  return {std::move(name), std::move(help), false, std::move(keys)};
-}
-
-Section optional_section(std::string name, std::string help, std::vector<Key> keys) {
-  Section made = section(std::move(name), std::move(help), std::move(keys));
-  made.optional = true;
-  return made;
-}
 
 Section model_section() {
   using M = ModelConfig;
@@ -252,19 +202,6 @@ Section save_section() {
        key(&S::steps, "steps", "Updates between checkpoints. For strategy: steps.").at_least(1).in("steps"),
        key(&S::total_limit, "total_limit", "Checkpoints to keep; older ones are deleted. 0: all.")
            .at_least(0)});
-}
-
-Section memory_section() {
-  using M = MemoryConfig;
-  return section(
-      "memory", "What to trade for memory.",
-      {key(&M::gradient_checkpointing, "gradient_checkpointing",
-           "Compute the inside of each block again in the backward pass. About a third more time for a "
-           "small part of the memory of activations; the result is the same."),
-       key(&M::empty_cache_steps, "empty_cache_steps",
-           "Updates after which cached GPU memory is given back. 0: never.")
-           .at_least(0)
-           .in("steps")});
 }
 
 Section top_level() {

@@ -1,0 +1,66 @@
+// What the declarations of keys are written with: a key from the member that holds it.
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "config/schema.h"
+
+namespace trainer::config {
+
+inline ModelConfig& part(Config& config, ModelConfig*) { return config.model; }
+inline DataConfig& part(Config& config, DataConfig*) { return config.data; }
+inline TrainingConfig& part(Config& config, TrainingConfig*) { return config.training; }
+inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
+inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
+inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
+inline Config& part(Config& config, Config*) { return config; }
+inline LoraConfig& part(Config& config, LoraConfig*) {
+  if (!config.lora) config.lora.emplace();
+  return *config.lora;
+}
+
+// The names of an enumeration's values, in their order.
+inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
+inline std::vector<std::string> names_of(DataKind) { return {"auto", "seq2seq", "completion", "text"}; }
+inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
+inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
+inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
+inline std::vector<std::string> names_of(SchedulerType) {
+  return {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"};
+}
+
+template <class Struct, class Value>
+Key key(Value Struct::*member, std::string name, std::string help) {
+  Key key;
+  key.name = std::move(name);
+  key.help = std::move(help);
+  if constexpr (std::is_enum_v<Value>) {
+    key.choices = names_of(Value{});
+    key.field = [member](Config& config) -> Field {
+      Value& value = part(config, static_cast<Struct*>(nullptr)).*member;
+      return Choice{[&value] { return static_cast<size_t>(value); },
+                    [&value](size_t index) { value = static_cast<Value>(index); }};
+    };
+  } else {
+    key.field = [member](Config& config) -> Field {
+      return &(part(config, static_cast<Struct*>(nullptr)).*member);
+    };
+  }
+  return key;
+}
+
+inline Section section(std::string name, std::string help, std::vector<Key> keys) {
+  for (Key& key : keys) key.section = name;
+  return {std::move(name), std::move(help), false, std::move(keys)};
+}
+
+inline Section optional_section(std::string name, std::string help, std::vector<Key> keys) {
+  Section made = section(std::move(name), std::move(help), std::move(keys));
+  made.optional = true;
+  return made;
+}
+
+}  // namespace trainer::config
