@@ -3,6 +3,10 @@ add_library(trainer_warnings INTERFACE)
 target_compile_options(trainer_warnings INTERFACE -Wall -Wextra -Werror)
 
 find_package(OpenMP REQUIRED)
+# By its flag, not its file: LibTorch brings a libgomp of its own, and CMake warns of two folders with one.
+add_library(trainer_openmp INTERFACE)
+target_compile_options(trainer_openmp INTERFACE ${OpenMP_CXX_FLAGS})
+target_link_options(trainer_openmp INTERFACE ${OpenMP_CXX_FLAGS})
 
 find_program(MOLD mold)
 if(MOLD)
