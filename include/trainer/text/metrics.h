@@ -1,0 +1,87 @@
+// Scores of generated texts against their targets, with the numbers of the Python packages that define them.
+// All texts are valid UTF-8.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace trainer {
+
+// Whether they are equal but for white space at their ends.
+bool exact_match(std::string_view prediction, std::string_view target);
+
+// Harmonic mean of precision and recall of words, 0 to 1, after the normalisation of SQuAD: lower case,
+// without ASCII punctuation and the articles a, an, the. Without a word left on one side: 1 where the other
+// has none either, else 0, as SQuAD 2.0's script has it (1.1's has 0).
+double token_f1(std::string_view prediction, std::string_view target);
+
+// F-measures, 0 to 1, of `rouge_score` 0.1.2 without stemmer. Words are runs of the letters a to z and
+// digits; other scripts count for nothing.
+struct Rouge {
+  double rouge1 = 0, rouge2 = 0, rougeL = 0;
+};
+Rouge rouge(std::string_view prediction, std::string_view target);
+
+// BLEU of a corpus, 0 to 100: `sacrebleu` with its defaults (4-grams, tokenizer 13a, smoothing exp).
+class Bleu {
+ public:
+  void add(std::string_view prediction, std::string_view target);
+  double score() const;
+
+ private:
+  static constexpr size_t kOrders = 4;
+  std::array<int64_t, kOrders> correct_{}, total_{};
+  int64_t predicted_words_ = 0, target_words_ = 0;
+};
+
+// chrF of a corpus, 0 to 100: `sacrebleu` with its defaults (characters up to 6-grams, no words, beta 2).
+class Chrf {
+ public:
+  void add(std::string_view prediction, std::string_view target);
+  double score() const;
+
+ private:
+  static constexpr size_t kOrders = 6;
+  std::array<int64_t, kOrders> matches_{}, predicted_{}, expected_{};
+};
+
+// What the answers to a task of structured output are worth. JSON is that of RFC 8259: no NaN, no comments.
+class JsonValidity {
+ public:
+  void add(std::string_view prediction, std::string_view target);
+  // Whether all targets so far, and at least one, are JSON objects or arrays; else the numbers say nothing.
+  bool applies() const { return count_ > 0 && count_ == json_targets_; }
+  double valid() const;  // part of the predictions that are JSON of any kind
+  double match() const;  // part that equals its target, whatever the order of keys and the white space
+
+ private:
+  int64_t count_ = 0, json_targets_ = 0, valid_ = 0, equal_ = 0;
+};
+
+// Several of them at once.
+class TextMetrics {
+ public:
+  // Of exact_match, f1, rouge, bleu, chrf, json (evaluation.metrics). Throws ConfigError for another name.
+  explicit TextMetrics(const std::vector<std::string>& metrics);
+
+  void add(std::string_view prediction, std::string_view target);
+
+  // exact_match, f1, rouge1, rouge2, rougeL (means), bleu, chrf, json_valid, json_match, in the order in
+  // which they were asked for; those of json only where they apply. Empty before the first add().
+  std::vector<std::pair<std::string, double>> values() const;
+
+ private:
+  std::vector<std::string> metrics_;
+  int64_t count_ = 0, exact_ = 0;
+  double f1_ = 0;
+  Rouge rouge_;
+  Bleu bleu_;
+  Chrf chrf_;
+  JsonValidity json_;
+};
+
+}  // namespace trainer
