@@ -66,7 +66,7 @@ DecoderMlp::DecoderMlp(const DecoderConfig& c)
 at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) const {
   const std::vector<at::Tensor> gate_up =
       Linear::forward_together({&gate_proj, &up_proj}, x, pass.rows, *pass.context);
-  return down_proj.forward(activate(activation_, gate_up[0]) * gate_up[1], pass.rows, *pass.context);
+  return down_proj.forward(gated_activation(activation_, gate_up[0], gate_up[1]), pass.rows, *pass.context);
 }
 
 DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)

@@ -119,7 +119,7 @@ at::Tensor T5FeedForward::forward(const at::Tensor& x, const T5Pass& pass) const
   if (wi_1) {
     const std::vector<at::Tensor> gate_up =
         Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
-    h = activate(activation_, gate_up[0]) * gate_up[1];
+    h = gated_activation(activation_, gate_up[0], gate_up[1]);
   } else {
     h = activate(activation_, wi.forward(x, pass.rows, *pass.context));
   }

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/rope_frequencies.h"
+#include "nn/rotate.h"
 
 namespace trainer {
 namespace {
@@ -13,26 +14,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// [x1, x2] -> [x1 cos - x2 sin, x2 cos + x1 sin]; direction -1 turns back, which is the gradient.
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int direction) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
-  at::Tensor out = at::empty_like(x, at::MemoryFormat::Contiguous);
-  at::Tensor y1 = out.narrow(-1, 0, half), y2 = out.narrow(-1, half, half);
-  at::mul_out(y1, x1, cos).addcmul_(x2, sin, -direction);
-  at::mul_out(y2, x2, cos).addcmul_(x1, sin, direction);
-  return out;
-}
-
 struct Rotate : torch::autograd::Function<Rotate> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    return rotate(x, cos, sin, 1);
+    return rotate(x, cos, sin, /*back=*/false);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    return {rotate(grads[0], saved[0], saved[1], -1), {}, {}};
+    return {rotate(grads[0], saved[0], saved[1], /*back=*/true), {}, {}};
   }
 };
 

@@ -30,4 +30,8 @@ Activation activation_named(const std::string& name, const std::string& key);
 // Element by element; differentiable.
 at::Tensor activate(Activation kind, const at::Tensor& x);
 
+// activate(kind, gate) * up (Shazeer 2020), gate and up of one shape and type; differentiable. With silu,
+// gelu, gelu_tanh and relu nothing but gate and up is kept for backward.
+at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up);
+
 }  // namespace trainer

@@ -44,7 +44,8 @@ class Rotary {
   Tables tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                 const at::TensorOptions& options) const;
 
-  // x [batch, heads, seq, head_dim] rotated; differentiable.
+  // x [batch, heads, seq, head_dim] rotated; differentiable. The result lies in memory as [batch, seq, heads,
+  // head_dim].
   static at::Tensor apply(const at::Tensor& x, const Tables& tables);
 
  private:

@@ -1,0 +1,26 @@
+// The operators behind gated_activation(); `kind` is an Activation that has a kernel.
+#pragma once
+
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/nn/activation.h"
+
+namespace trainer {
+
+// silu, gelu, gelu_tanh and relu.
+bool has_gated_kernel(Activation kind);
+
+// gate and up of one shape and type -> the same; the activated gate is rounded before the product.
+at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
+// (d gate, d up), each rounded once.
+std::tuple<at::Tensor, at::Tensor> gated_backward(const at::Tensor& grad, const at::Tensor& gate,
+                                                  const at::Tensor& up, int64_t kind);
+
+// What CUDA uses until it has kernels of its own.
+at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
+std::tuple<at::Tensor, at::Tensor> gated_backward_composite(const at::Tensor& grad, const at::Tensor& gate,
+                                                            const at::Tensor& up, int64_t kind);
+
+}  // namespace trainer

@@ -1,0 +1,43 @@
+// Calls of the project's own operators (TORCH_LIBRARY_FRAGMENT(trainer, ...)) from Functions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace trainer {
+
+// A handle to an operator without overloads; calling it goes below autograd, to the kernel of the tensors'
+// device. A kernel allocates its tensors in one function for CPU and Meta, so that what a step needs can be
+// measured on `meta`.
+template <class Signature>
+class Operator;
+
+template <class Return, class... Arguments>
+class Operator<Return(Arguments...)> {
+ public:
+  explicit Operator(const char* name)
+      : handle_(
+            c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Return(Arguments...)>()) {
+  }
+
+  Return operator()(Arguments... arguments) const {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return handle_.call(arguments...);
+  }
+
+ private:
+  c10::TypedOperatorHandle<Return(Arguments...)> handle_;
+};
+
+// body.operator()<T>() with the type of x's elements, fp32 or bf16.
+template <class Body>
+void with_element_type(const at::Tensor& x, const char* name, const Body& body) {
+  if (x.scalar_type() == at::kFloat) {
+    body.template operator()<float>();
+  } else {
+    TORCH_CHECK(x.scalar_type() == at::kBFloat16, name, ": ", x.scalar_type(), " is not supported");
+    body.template operator()<at::BFloat16>();
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,186 @@
+#include "nn/rms_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "nn/operators.h"
+#include "nn/vector_math.h"
+
+namespace trainer {
+namespace {
+
+using TensorPair = std::tuple<at::Tensor, at::Tensor>;
+
+template <class T>
+TRAINER_VECTORISED void norm_rows(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t cols,
+                                  float epsilon) {
+  for (int64_t row = 0; row < rows; row++, x += cols, y += cols) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < cols; c++) {
+      const float v = static_cast<float>(x[c]);
+      sum += v * v;
+    }
+    const float r = 1.0f / std::sqrt(sum / static_cast<float>(cols) + epsilon);
+    rstd[row] = r;
+    for (int64_t c = 0; c < cols; c++) {
+      const T normalised = static_cast<T>(static_cast<float>(x[c]) * r);
+      y[c] = static_cast<T>(static_cast<float>(normalised) * static_cast<float>(weight[c]));
+    }
+  }
+}
+
+// n = x rstd: gx = rstd (g w - n mean(g w n)).
+template <class T>
+TRAINER_VECTORISED void norm_rows_grad_x(const T* g, const T* x, const T* weight, const float* rstd, T* gx,
+                                         int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; row++, g += cols, x += cols, gx += cols) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < cols; c++) {
+      sum += static_cast<float>(g[c]) * static_cast<float>(weight[c]) * static_cast<float>(x[c]);
+    }
+    const float r = rstd[row], along = sum * r * r / static_cast<float>(cols);
+    for (int64_t c = 0; c < cols; c++) {
+      const float gw = static_cast<float>(g[c]) * static_cast<float>(weight[c]);
+      gx[c] = static_cast<T>((gw - static_cast<float>(x[c]) * along) * r);
+    }
+  }
+}
+
+// gw += g n over these rows; n rounded to T, as the weight met it.
+template <class T>
+TRAINER_VECTORISED void norm_rows_grad_weight(const T* g, const T* x, const float* rstd, float* gw,
+                                              int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; row++, g += cols, x += cols) {
+    const float r = rstd[row];
+    for (int64_t c = 0; c < cols; c++) {
+      const T normalised = static_cast<T>(static_cast<float>(x[c]) * r);
+      gw[c] += static_cast<float>(g[c]) * static_cast<float>(normalised);
+    }
+  }
+}
+
+int64_t rows_of(const at::Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
+
+// Rows of a block: a thread's least work, and what one partial sum of the weight's gradient covers.
+int64_t rows_per_block(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
+int64_t blocks_of(int64_t rows) { return (rows + rows_per_block(rows) - 1) / rows_per_block(rows); }
+
+// body(block, first row, rows) for each.
+template <class Body>
+void for_blocks(int64_t rows, const Body& body) {
+  const int64_t step = rows_per_block(rows);
+  at::parallel_for(0, blocks_of(rows), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; block++) {
+      body(block, block * step, std::min(step, rows - block * step));
+    }
+  });
+}
+
+TensorPair norm_host(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  TORCH_CHECK(weight.scalar_type() == input.scalar_type(), "rms_norm: x and weight of different types");
+  const at::Tensor x = input.contiguous(), w = weight.contiguous();
+  const int64_t rows = rows_of(x), cols = x.size(-1);
+  at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(at::kFloat));
+  if (x.is_meta()) return {y, rstd};
+  with_element_type(x, "rms_norm", [&]<class T>() {
+    const T *from = x.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
+    T* to = y.mutable_data_ptr<T>();
+    float* inverse = rstd.mutable_data_ptr<float>();
+    for_blocks(rows, [&](int64_t /*block*/, int64_t row, int64_t count) {
+      norm_rows(from + row * cols, by, to + row * cols, inverse + row, count, cols,
+                static_cast<float>(epsilon));
+    });
+  });
+  return {y, rstd};
+}
+
+TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
+                              const at::Tensor& rstd, bool needs_x, bool needs_weight) {
+  const at::Tensor g = grad.contiguous(), x = input.contiguous(), w = weight.contiguous();
+  const int64_t rows = rows_of(x), cols = x.size(-1), blocks = blocks_of(rows);
+  at::Tensor gx, sums;
+  if (needs_x) gx = at::empty_like(x);
+  if (needs_weight) sums = at::zeros({blocks, cols}, rstd.options());
+  if (!x.is_meta()) {
+    with_element_type(x, "rms_norm_backward", [&]<class T>() {
+      const T *from = x.const_data_ptr<T>(), *gradient = g.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
+      const float* inverse = rstd.const_data_ptr<float>();
+      T* to = needs_x ? gx.mutable_data_ptr<T>() : nullptr;
+      float* sum = needs_weight ? sums.mutable_data_ptr<float>() : nullptr;
+      for_blocks(rows, [&](int64_t block, int64_t row, int64_t count) {
+        const int64_t at = row * cols;
+        if (needs_weight) {
+          norm_rows_grad_weight(gradient + at, from + at, inverse + row, sum + block * cols, count, cols);
+        }
+        if (needs_x) norm_rows_grad_x(gradient + at, from + at, by, inverse + row, to + at, count, cols);
+      });
+    });
+  }
+  return {gx, needs_weight ? sums.sum(0).to(weight.scalar_type()) : sums};
+}
+
+}  // namespace
+
+TensorPair rms_norm_composite(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor rstd = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();  // [..., 1]
+  return {(wide * rstd).to(x.scalar_type()).mul_(weight), rstd.view({-1})};
+}
+
+TensorPair rms_norm_backward_composite(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                       const at::Tensor& rstd, bool needs_x, bool needs_weight) {
+  std::vector<int64_t> one_a_row = x.sizes().vec();
+  one_a_row.back() = 1;
+  const at::Tensor r = rstd.view(one_a_row), normalised = x.to(at::kFloat) * r;
+  at::Tensor gx, gw;
+  if (needs_weight) {
+    const at::Tensor product = grad.to(at::kFloat) * normalised.to(x.scalar_type());
+    gw = product.reshape({-1, x.size(-1)}).sum(0).to(weight.scalar_type());
+  }
+  if (needs_x) {
+    const at::Tensor g = grad.to(at::kFloat) * weight;
+    const at::Tensor along = (g * normalised).mean(-1, /*keepdim=*/true);
+    gx = g.addcmul(normalised, along, -1).mul_(r).to(x.scalar_type());
+  }
+  return {gx, gw};
+}
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("rms_norm(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)");
+  library.def(
+      "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd, bool needs_x, bool needs_weight)"
+      " -> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) {
+  library.impl("rms_norm", norm_host);
+  library.impl("rms_norm_backward", norm_backward_host);
+}
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("rms_norm", norm_host);
+  library.impl("rms_norm_backward", norm_backward_host);
+}
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
+  library.impl("rms_norm", rms_norm_composite);
+  library.impl("rms_norm_backward", rms_norm_backward_composite);
+}
+
+TensorPair rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, double)> op("trainer::rms_norm");
+  return op(x, weight, epsilon);
+}
+
+TensorPair rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& rstd, bool needs_x, bool needs_weight) {
+  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                   bool, bool)>
+      op("trainer::rms_norm_backward");
+  return op(grad, x, weight, rstd, needs_x, needs_weight);
+}
+
+}  // namespace trainer

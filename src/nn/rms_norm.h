@@ -1,0 +1,28 @@
+// The operators behind RmsNorm.
+#pragma once
+
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+// x [..., size], weight [size] in x's type -> (the same shape, rstd fp32 [rows]): x / rms in fp32, rounded to
+// x's type, times the weight, rounded again. A row's result depends on nothing but the row.
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+// Gradients of x and of the weight; undefined where not needed. In fp32, rounded once. Sums over rows are cut
+// by their number, not by that of threads.
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                     const at::Tensor& weight, const at::Tensor& rstd,
+                                                     bool needs_x, bool needs_weight);
+
+// What CUDA uses until it has kernels of its own.
+std::tuple<at::Tensor, at::Tensor> rms_norm_composite(const at::Tensor& x, const at::Tensor& weight,
+                                                      double epsilon);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward_composite(const at::Tensor& grad, const at::Tensor& x,
+                                                               const at::Tensor& weight,
+                                                               const at::Tensor& rstd, bool needs_x,
+                                                               bool needs_weight);
+
+}  // namespace trainer

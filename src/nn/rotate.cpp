@@ -1,0 +1,85 @@
+#include "nn/rotate.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "nn/operators.h"
+#include "nn/vector_math.h"
+
+namespace trainer {
+namespace {
+
+// All heads of one position; `direction` 1 or -1.
+template <class T>
+TRAINER_VECTORISED void rotate_heads(const T* x, int64_t x_stride, T* y, const T* cos, const T* sin,
+                                     float direction, int64_t heads, int64_t half) {
+  for (int64_t head = 0; head < heads; head++, x += x_stride, y += 2 * half) {
+    for (int64_t c = 0; c < half; c++) {
+      const float x1 = static_cast<float>(x[c]), x2 = static_cast<float>(x[c + half]);
+      const float co = static_cast<float>(cos[c]), si = static_cast<float>(sin[c]) * direction;
+      y[c] = static_cast<T>(static_cast<float>(static_cast<T>(x1 * co)) -
+                            static_cast<float>(static_cast<T>(x2 * si)));
+      y[c + half] = static_cast<T>(static_cast<float>(static_cast<T>(x2 * co)) +
+                                   static_cast<float>(static_cast<T>(x1 * si)));
+    }
+  }
+}
+
+// [batch, heads, seq, head_dim], a position's heads side by side.
+at::Tensor empty_by_position(const at::Tensor& x) {
+  return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
+}
+
+at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
+  const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), half = x.size(3) / 2;
+  const at::Tensor c = cos.contiguous().expand({batch, 1, seq, half});
+  const at::Tensor s = sin.contiguous().expand({batch, 1, seq, half});
+  at::Tensor out = empty_by_position(x);
+  if (x.is_meta()) return out;
+  with_element_type(x, "rotate", [&]<class T>() {
+    const T *from = x.const_data_ptr<T>(), *c_from = c.const_data_ptr<T>(), *s_from = s.const_data_ptr<T>();
+    T* to = out.mutable_data_ptr<T>();
+    const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(x.size(3) * heads, 1));
+    at::parallel_for(0, batch * seq, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const int64_t b = i / seq, position = i % seq;
+        const int64_t table = b * c.stride(0) + position * c.stride(2);
+        rotate_heads(from + b * x.stride(0) + position * x.stride(2), x.stride(1), to + i * heads * 2 * half,
+                     c_from + table, s_from + table, back ? -1.0f : 1.0f, heads, half);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+at::Tensor rotate_composite(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
+  at::Tensor out = empty_by_position(x);
+  at::Tensor y1 = out.narrow(-1, 0, half), y2 = out.narrow(-1, half, half);
+  const int direction = back ? -1 : 1;
+  at::mul_out(y1, x1, cos).sub_(x2 * sin, direction);
+  at::mul_out(y2, x2, cos).add_(x1 * sin, direction);
+  return out;
+}
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("rotate", rotate_host); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(
+      "trainer::rotate");
+  return op(x, cos, sin, back);
+}
+
+}  // namespace trainer

@@ -1,0 +1,91 @@
+// Rotary embedding's kernel: against transformers' formula, in every layout it meets.
+#include "trainer/nn/rotary.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "nn/reference.h"
+#include "nn/rotate.h"
+
+namespace trainer {
+namespace {
+
+// transformers, modeling_llama.py: apply_rotary_pos_emb; the tables as there, of the whole head.
+at::Tensor formula(const at::Tensor& x, const Rotary::Tables& tables) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor turned = at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
+  const auto whole = [&](const at::Tensor& t) { return at::cat({t, t}, -1).to(x.scalar_type()); };
+  return x * whole(tables.cos) + turned * whole(tables.sin);
+}
+
+Rotary::Tables tables_of(at::ScalarType type, bool of_each_row) {
+  RopeParameters parameters;
+  parameters.head_dim = 16;
+  at::Tensor positions = at::arange(7, at::kLong);
+  if (of_each_row)
+    positions = positions.unsqueeze(0) + at::tensor(std::vector<int64_t>{0, 5, 90}).unsqueeze(1);
+  return Rotary(parameters).tables(positions, {7, 7, 7}, at::TensorOptions().dtype(type));
+}
+
+class RotaryEmbedding : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {};
+
+TEST_P(RotaryEmbedding, ValueAndGradientAreTransformers) {
+  const auto [type, of_each_row] = GetParam();
+  const Rotary::Tables tables = tables_of(type, of_each_row);
+  Random random(3);
+  const Tensors in{random.normal({3, 4, 7, 16}, type)};
+  const at::Tensor weight = random.normal({3, 4, 7, 16}, type);
+  const Tensors ours =
+      value_and_gradients([&](const Tensors& t) { return Rotary::apply(t[0], tables); }, in, weight, type);
+  const Tensors theirs =
+      value_and_gradients([&](const Tensors& t) { return formula(t[0], tables); }, in, weight, type);
+  for (size_t i = 0; i < ours.size(); i++) {
+    if (type == at::kBFloat16) {
+      EXPECT_TRUE(ours[i].equal(theirs[i])) << i;
+    } else {
+      EXPECT_LE(relative_difference(ours[i], theirs[i]), 1e-7) << i;
+    }
+  }
+}
+
+TEST_P(RotaryEmbedding, AnyLayoutGivesTheSameBits) {
+  const auto [type, of_each_row] = GetParam();
+  const Rotary::Tables tables = tables_of(type, of_each_row);
+  const at::Tensor x = Random(5).normal({3, 4, 7, 16}, type);
+  const at::Tensor expected = rotate(x, tables.cos, tables.sin, false);
+  const at::Tensor by_position = x.transpose(1, 2).contiguous().transpose(1, 2);
+  EXPECT_TRUE(rotate(by_position, tables.cos, tables.sin, false).equal(expected));
+  const at::Tensor by_column = x.transpose(2, 3).contiguous().transpose(2, 3);
+  EXPECT_TRUE(rotate(by_column, tables.cos, tables.sin, false).equal(expected));
+  const at::Tensor one_for_all = x.narrow(1, 0, 1).expand({3, 4, 7, 16});
+  EXPECT_TRUE(rotate(one_for_all, tables.cos, tables.sin, false)
+                  .equal(rotate(one_for_all.contiguous(), tables.cos, tables.sin, false)));
+}
+
+TEST_P(RotaryEmbedding, WithLibTorchsOperatorsTheSame) {
+  const auto [type, of_each_row] = GetParam();
+  const Rotary::Tables tables = tables_of(type, of_each_row);
+  const at::Tensor x = Random(7).normal({3, 4, 7, 16}, type);
+  for (const bool back : {false, true}) {
+    const at::Tensor ours = rotate(x, tables.cos, tables.sin, back);
+    const at::Tensor composite = rotate_composite(x, tables.cos, tables.sin, back);
+    EXPECT_LE(relative_difference(composite, ours), type == at::kFloat ? 1e-7 : 0.0);
+    EXPECT_EQ(composite.strides(), ours.strides());
+  }
+}
+
+TEST_P(RotaryEmbedding, OnMetaShapesAndStridesAreThoseOfTheCpu) {
+  const auto [type, of_each_row] = GetParam();
+  const Rotary::Tables tables = tables_of(type, of_each_row);
+  const at::Tensor x = Random(9).normal({3, 4, 7, 16}, type), ours = rotate(x, tables.cos, tables.sin, false);
+  const at::Tensor meta = rotate(x.to(at::kMeta), tables.cos.to(at::kMeta), tables.sin.to(at::kMeta), false);
+  EXPECT_EQ(meta.sizes(), ours.sizes());
+  EXPECT_EQ(meta.strides(), ours.strides());
+  EXPECT_EQ(meta.scalar_type(), type);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RotaryEmbedding,
+                         testing::Combine(testing::Values(at::kFloat, at::kBFloat16), testing::Bool()));
+
+}  // namespace
+}  // namespace trainer
