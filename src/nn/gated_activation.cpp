@@ -69,7 +69,8 @@ struct Relu {
 };
 
 template <class A, class T>
-TRAINER_VECTORISED void gate_range(const T* gate, const T* up, T* out, int64_t count) {
+TRAINER_VECTORISED void gate_range(const T* __restrict__ gate, const T* __restrict__ up, T* __restrict__ out,
+                                   int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     const T active = static_cast<T>(A::value(static_cast<float>(gate[i])));
     out[i] = static_cast<T>(static_cast<float>(active) * static_cast<float>(up[i]));
@@ -77,8 +78,9 @@ TRAINER_VECTORISED void gate_range(const T* gate, const T* up, T* out, int64_t c
 }
 
 template <class A, class T>
-TRAINER_VECTORISED void gate_range_grads(const T* grad, const T* gate, const T* up, T* g_gate, T* g_up,
-                                         int64_t count) {
+TRAINER_VECTORISED void gate_range_grads(const T* __restrict__ grad, const T* __restrict__ gate,
+                                         const T* __restrict__ up, T* __restrict__ g_gate,
+                                         T* __restrict__ g_up, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     const float g = static_cast<float>(grad[i]);
     float value, slope;

@@ -16,8 +16,8 @@ namespace {
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
 template <class T>
-TRAINER_VECTORISED void norm_rows(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t cols,
-                                  float epsilon) {
+TRAINER_VECTORISED void norm_rows(const T* __restrict__ x, const T* __restrict__ weight, T* __restrict__ y,
+                                  float* __restrict__ rstd, int64_t rows, int64_t cols, float epsilon) {
   for (int64_t row = 0; row < rows; row++, x += cols, y += cols) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -36,8 +36,9 @@ TRAINER_VECTORISED void norm_rows(const T* x, const T* weight, T* y, float* rstd
 
 // n = x rstd: gx = rstd (g w - n mean(g w n)).
 template <class T>
-TRAINER_VECTORISED void norm_rows_grad_x(const T* g, const T* x, const T* weight, const float* rstd, T* gx,
-                                         int64_t rows, int64_t cols) {
+TRAINER_VECTORISED void norm_rows_grad_x(const T* __restrict__ g, const T* __restrict__ x,
+                                         const T* __restrict__ weight, const float* __restrict__ rstd,
+                                         T* __restrict__ gx, int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; row++, g += cols, x += cols, gx += cols) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -54,7 +55,8 @@ TRAINER_VECTORISED void norm_rows_grad_x(const T* g, const T* x, const T* weight
 
 // gw += g n over these rows; n rounded to T, as the weight met it.
 template <class T>
-TRAINER_VECTORISED void norm_rows_grad_weight(const T* g, const T* x, const float* rstd, float* gw,
+TRAINER_VECTORISED void norm_rows_grad_weight(const T* __restrict__ g, const T* __restrict__ x,
+                                              const float* __restrict__ rstd, float* __restrict__ gw,
                                               int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; row++, g += cols, x += cols) {
     const float r = rstd[row];

@@ -14,16 +14,19 @@ namespace {
 
 // All heads of one position; `direction` 1 or -1.
 template <class T>
-TRAINER_VECTORISED void rotate_heads(const T* x, int64_t x_stride, T* y, const T* cos, const T* sin,
-                                     float direction, int64_t heads, int64_t half) {
-  for (int64_t head = 0; head < heads; head++, x += x_stride, y += 2 * half) {
+TRAINER_VECTORISED void rotate_heads(const T* x, int64_t x_stride, T* y, const T* __restrict__ cos,
+                                     const T* __restrict__ sin, float direction, int64_t heads,
+                                     int64_t half) {
+  for (int64_t head = 0; head < heads; head++) {
+    const T* __restrict__ from1 = x + head * x_stride, * __restrict__ from2 = from1 + half;
+    T* __restrict__ to1 = y + head * 2 * half, * __restrict__ to2 = to1 + half;
     for (int64_t c = 0; c < half; c++) {
-      const float x1 = static_cast<float>(x[c]), x2 = static_cast<float>(x[c + half]);
+      const float x1 = static_cast<float>(from1[c]), x2 = static_cast<float>(from2[c]);
       const float co = static_cast<float>(cos[c]), si = static_cast<float>(sin[c]) * direction;
-      y[c] = static_cast<T>(static_cast<float>(static_cast<T>(x1 * co)) -
-                            static_cast<float>(static_cast<T>(x2 * si)));
-      y[c + half] = static_cast<T>(static_cast<float>(static_cast<T>(x2 * co)) +
-                                   static_cast<float>(static_cast<T>(x1 * si)));
+      to1[c] = static_cast<T>(static_cast<float>(static_cast<T>(x1 * co)) -
+                              static_cast<float>(static_cast<T>(x2 * si)));
+      to2[c] = static_cast<T>(static_cast<float>(static_cast<T>(x2 * co)) +
+                              static_cast<float>(static_cast<T>(x1 * si)));
     }
   }
 }

@@ -28,16 +28,20 @@ TRAINER_INLINE float fast_exp(float x) {
   return (p * r * r + r + 1.0f) * power;
 }
 
-// 1 / (1 + e^-x); 0 below -87, so that a large x times it is 0 there too.
-TRAINER_INLINE float fast_sigmoid(float x) { return x < -87.0f ? 0.0f : 1.0f / (1.0f + fast_exp(-x)); }
-
-// The same and its derivative, which keeps its digits where the sigmoid is close to 1.
+// 1 / (1 + e^-x) and its derivative, which keeps its digits where the first is close to 1. Both are 0 far
+// out, so that a large x times it is 0 there too.
 TRAINER_INLINE void fast_sigmoid(float x, float& value, float& slope) {
   const float t = x < 0.0f ? -x : x;
   const float e = t > 87.0f ? 0.0f : fast_exp(-t);
   const float larger = 1.0f / (1.0f + e), smaller = e * larger;
   value = x < 0.0f ? smaller : larger;
   slope = smaller * larger;
+}
+
+TRAINER_INLINE float fast_sigmoid(float x) {
+  float value, slope;
+  fast_sigmoid(x, value, slope);
+  return value;
 }
 
 // The standard normal distribution at x: its density and, by way of Mills' ratio, its integral from
