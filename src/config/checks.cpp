@@ -131,6 +131,9 @@ Problems contradictions(const Config& config) {
       config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
       "has no meaning with data.kind: text, where all of the text is learnt; for an input and a target "
       "use completion");
+  const int64_t divisions = config.memory.roundup_power2_divisions;
+  check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
+                concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
   if (config.lora) check_targets(*config.lora, check);
   return std::move(check.problems);
 }

@@ -16,6 +16,7 @@ inline TrainingConfig& part(Config& config, TrainingConfig*) { return config.tra
 inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
 inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
+inline GpuConfig& part(Config& config, GpuConfig*) { return config.gpu; }
 inline Config& part(Config& config, Config*) { return config; }
 inline LoraConfig& part(Config& config, LoraConfig*) {
   if (!config.lora) config.lora.emplace();

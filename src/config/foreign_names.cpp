@@ -16,6 +16,11 @@ constexpr const char* kDistributed = "not supported by this version: a run uses 
 constexpr const char* kReports =
     "not supported by this version; metrics.jsonl in output_dir holds every number of the run";
 constexpr const char* kLocalFiles = "not supported: models and data are local files; nothing is downloaded";
+constexpr const char* kAllocatorKeys =
+    "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
+    "memory.roundup_power2_divisions and memory.garbage_collection_threshold; set in the environment it "
+    "counts "
+    "as it is";
 constexpr const char* kMethod = "not supported by this version: training is full or LoRA";
 
 // Names of this program that come with a later version of it.
@@ -30,15 +35,6 @@ constexpr ForeignName kReserved[] = {
     {"min_batch_size", "", kLater},
     {"try_other_gpus", "", kLater},
     {"cpu_fallback", "", kLater},
-    {"gpu", "", "not supported by this version; the device is chosen with `device: cuda:N` at the top level"},
-    {"gpu.min_gpu_memory_mb", "", kLater},
-    {"gpu.wait_for_gpu", "", kLater},
-    {"gpu.gpu_wait_timeout_minutes", "", kLater},
-    {"gpu.gpu_check_interval_seconds", "", kLater},
-    {"min_gpu_memory_mb", "", kLater},
-    {"wait_for_gpu", "", kLater},
-    {"gpu_wait_timeout_minutes", "", kLater},
-    {"gpu_check_interval_seconds", "", kLater},
     {"resume", "", "not supported by this version; a run starts from model.path or lora.adapter"},
     {"save.minutes", "", kLater},
     {"save.async", "", kLater},
@@ -121,7 +117,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"fp16", "", "not supported: fp16 gives NaN on T5 and needs loss scaling; write model.dtype: bf16"},
     {"fp16_full_eval", "", "not supported; write model.dtype: bf16"},
     {"fp32", "model.dtype", "unknown key; write model.dtype: fp32"},
-    {"tf32", "", kAlways},
+    {"allow_tf32", "training.tf32", ""},
     {"half_precision_backend", "", kNoPlace},
     {"torch_dtype", "model.dtype", ""},
     {"mixed_precision", "model.dtype", ""},
@@ -130,6 +126,12 @@ constexpr ForeignName kHuggingFace[] = {
     {"gradient_checkpointing_kwargs", "", "not supported; memory.gradient_checkpointing is true or false"},
     {"activation_checkpointing", "memory.gradient_checkpointing", ""},
     {"torch_empty_cache_steps", "memory.empty_cache_steps", ""},
+    {"pytorch_alloc_conf", "", kAllocatorKeys},
+    {"pytorch_cuda_alloc_conf", "", kAllocatorKeys},
+    {"cuda_alloc_conf", "", kAllocatorKeys},
+    {"max_split_size", "memory.max_split_size_mb", ""},
+    {"roundup_power2", "memory.roundup_power2_divisions", ""},
+    {"gc_threshold", "memory.garbage_collection_threshold", ""},
     {"no_cuda", "device", "unknown key; write device: cpu at the top level"},
     {"use_cpu", "device", "unknown key; write device: cpu at the top level"},
     {"local_rank", "", kDistributed},
@@ -144,6 +146,12 @@ constexpr ForeignName kHuggingFace[] = {
     {"device_map", "device", "unknown key; write device: cuda:0 at the top level; a model is on one device"},
     {"max_memory", "", kLater},
     {"auto_find_batch_size", "", kLater},
+    {"min_gpu_memory", "gpu.min_gpu_memory_mb", ""},
+    {"min_gpu_memory_gb", "gpu.min_gpu_memory_mb", "unknown key; write gpu.min_gpu_memory_mb: 1000 for 1 GB"},
+    {"gpu_wait_timeout", "gpu.gpu_wait_timeout_minutes", ""},
+    {"wait_timeout_minutes", "gpu.gpu_wait_timeout_minutes", ""},
+    {"gpu_check_interval", "gpu.gpu_check_interval_seconds", ""},
+    {"check_interval_seconds", "gpu.gpu_check_interval_seconds", ""},
     {"auto_device", "device", "unknown key; write device: auto at the top level"},
     {"data_seed", "seed", ""},
     {"random_seed", "seed", ""},

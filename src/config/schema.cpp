@@ -162,7 +162,10 @@ Section training_section() {
            .below(1),
        key(&T::dropout, "dropout", "Dropout of the model. Default: as its config.json says.")
            .at_least(0)
-           .below(1)});
+           .below(1),
+       key(&T::tf32, "tf32",
+           "Multiply fp32 matrices in TF32 on GPUs that have it. Much faster there, with 10 bits of mantissa "
+           "in the factors.")});
 }
 
 Section optimizer_section() {
@@ -208,7 +211,9 @@ Section top_level() {
   return section(
       "", "At the top level of the file, without a section.",
       {key(&Config::device, "device",
-           "Where to compute. auto, cpu, cuda or cuda:N; auto takes a GPU when there is one.")
+           "Where to compute. auto, cpu, cuda or cuda:N; auto and cuda take the GPU with the most free "
+           "memory, "
+           "auto the CPU where there is no GPU. The section gpu says more.")
            .matching("^(auto|cpu|cuda(:[0-9]{1,3})?)$", "auto, cpu, cuda or cuda:N"),
        key(&Config::seed, "seed", "Where all randomness comes from: order of samples, dropout, new weights.")
            .at_least(0),
@@ -225,7 +230,7 @@ Section top_level() {
 const std::vector<Section>& schema() {
   static const std::vector<Section> sections{model_section(),    lora_section(),      data_section(),
                                              training_section(), optimizer_section(), save_section(),
-                                             memory_section(),   top_level()};
+                                             memory_section(),   gpu_section(),       top_level()};
   return sections;
 }
 

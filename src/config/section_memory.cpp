@@ -11,9 +11,26 @@ Section memory_section() {
            "Compute the inside of each block again in the backward pass. About a third more time for a "
            "small part of the memory of activations; the result is the same."),
        key(&M::empty_cache_steps, "empty_cache_steps",
-           "Updates after which cached GPU memory is given back. 0: never.")
+           "Updates after which cached GPU memory is given back; in evaluation micro-batches. 0: never.")
            .at_least(0)
-           .in("steps")});
+           .in("steps"),
+       key(&M::expandable_segments, "expandable_segments",
+           "Let the GPU memory that LibTorch has reserved grow in place. Less of it is lost to fragments. "
+           "This and the next three make up PYTORCH_ALLOC_CONF, which LibTorch's allocator on the GPU reads; "
+           "where the environment has it (or PYTORCH_CUDA_ALLOC_CONF) already, that counts."),
+       key(&M::max_split_size_mb, "max_split_size_mb",
+           "Cached GPU blocks above this size are not split for smaller tensors. Default: all are.")
+           .at_least(20)
+           .in("MiB"),
+       key(&M::roundup_power2_divisions, "roundup_power2_divisions",
+           "Round GPU allocations up to so many steps between powers of two, so that blocks are used again "
+           "more often. 1, 2, 4, 8 or 16; 0: not rounded.")
+           .at_least(0),
+       key(&M::garbage_collection_threshold, "garbage_collection_threshold",
+           "Part of the GPU memory allowed from which on unused cached blocks are given back, the oldest "
+           "first. 0: never. LibTorch leaves expandable segments out.")
+           .at_least(0)
+           .below(1)});
 }
 
 }  // namespace trainer::config

@@ -5,6 +5,7 @@
 
 namespace trainer::config {
 
+Section gpu_section();
 Section memory_section();
 
 }  // namespace trainer::config

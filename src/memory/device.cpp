@@ -1,6 +1,5 @@
 #include "trainer/memory/device.h"
 
-#include <charconv>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
@@ -9,12 +8,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/acquire_device.h"
 #include "trainer/memory/host_allocator.h"
+
+#include "memory/cuda_driver.h"
 
 namespace trainer {
 namespace {
@@ -25,30 +25,15 @@ std::string try_open_cuda() {
   if (dladdr(reinterpret_cast<void*>(&at::globalContext), &info) == 0)
     return "LibTorch's folder is not known";
   const auto library = std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
-  if (!std::filesystem::exists(library)) return "this LibTorch has no CUDA library";
+  if (!std::filesystem::exists(library))
+    return "this LibTorch has no CUDA library (scripts/setup --full installs one that has)";
   if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr)
     return concat("libtorch_cuda.so: ", dlerror());
   if (!at::globalContext().hasCUDA()) return "the NVIDIA driver reports no usable GPU";
   // cuDNN's attention gives wrong gradients with masks on some GPUs (pytorch#196678)
   at::globalContext().setSDPUseCuDNN(false);
-  at::globalContext().setAllowTF32CuBLAS(true);
+  use_tf32(true);
   return "";
-}
-
-int gpu_count() { return open_cuda().empty() ? at::detail::getCUDAHooks().deviceCount() : 0; }
-
-c10::Device emptiest_gpu(int count) {
-  int best = 0;
-  size_t most = 0;
-  for (int i = 0; i < count; i++) {
-    const size_t free =
-        c10::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(static_cast<c10::DeviceIndex>(i)).first;
-    if (free > most) {
-      most = free;
-      best = i;
-    }
-  }
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(best)};
 }
 
 // A line "Name:   1234 kB" of /proc/self/status in bytes.
@@ -67,43 +52,25 @@ const std::string& open_cuda() {
   return why_not;
 }
 
-c10::Device choose_device(const std::string& wanted) {
-  if (wanted == "cpu") return c10::kCPU;
-  const int count = gpu_count();
-  if (wanted == "auto") return count > 0 ? emptiest_gpu(count) : c10::Device(c10::kCPU);
-  if (count == 0)
-    throw DeviceError(concat("device: ", wanted, ": ", open_cuda(), ". Use device=cpu or device=auto."));
-  if (wanted == "cuda") return emptiest_gpu(count);
-  int index = -1;
-  const std::string number = wanted.starts_with("cuda:") ? wanted.substr(5) : "";
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
-  if (number.empty() || error != std::errc() || end != number.data() + number.size()) {
-    throw ConfigError(concat("device: '", wanted, "' is none of auto, cpu, cuda, cuda:N"));
-  }
-  if (index < 0 || index >= count) {
-    throw DeviceError(
-        concat("device: ", wanted, ": this machine shows ", count, " GPU(s), cuda:0 to cuda:", count - 1));
-  }
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
-}
+c10::Device choose_device(const std::string& wanted) { return acquire_device(wanted, GpuConfig{}).device; }
 
 std::string describe_device(c10::Device device) {
   if (device.is_cpu()) return concat("cpu (", at::get_num_threads(), " threads)");
   const auto [free, total] = c10::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(device.index());
-  return concat(device.str(), ", ", bytes_string(static_cast<int64_t>(free)), " free of ",
+  const auto& known = cuda_driver().devices;
+  const auto index = static_cast<size_t>(device.index());
+  const std::string name = index < known.size() ? " " + known[index].name : "";
+  return concat(device.str(), name, ", ", bytes_string(static_cast<int64_t>(free)), " free of ",
                 bytes_string(static_cast<int64_t>(total)));
 }
 
 bool computes_in_bf16(c10::Device device) {
-  if (!device.is_cuda()) return true;
-  // libcudart is there (libtorch_cpu links it), its headers may not be
-  using GetAttribute = int (*)(int*, int, int);
-  constexpr int kComputeCapabilityMajor = 75;
-  const auto get = reinterpret_cast<GetAttribute>(dlsym(RTLD_DEFAULT, "cudaDeviceGetAttribute"));
-  int major = 0;
-  if (get == nullptr || get(&major, kComputeCapabilityMajor, device.index()) != 0) return true;
-  return major >= 8;
+  const auto& known = cuda_driver().devices;
+  const auto index = static_cast<size_t>(device.index());
+  return !device.is_cuda() || index >= known.size() || known[index].major >= 8;
 }
+
+void use_tf32(bool on) { at::globalContext().setAllowTF32CuBLAS(on); }
 
 MemoryUse memory_use(c10::Device device) {
   if (device.is_cuda()) {

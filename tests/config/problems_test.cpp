@@ -84,6 +84,10 @@ TEST_F(ConfigProblems, NamesOfOtherTrainersAreTranslated) {
       {"num_epochs", "training.num_train_epochs"},
       {"sequence_len", "data.max_length"},
       {"base_model", "model.path"},
+      {"allow_tf32", "training.tf32"},
+      {"max_split_size", "memory.max_split_size_mb"},
+      {"gc_threshold", "memory.garbage_collection_threshold"},
+      {"gpu_wait_timeout", "gpu.gpu_wait_timeout_minutes"},
   };
   for (const auto& [foreign, ours] : names) {
     EXPECT_EQ(message(foreign + ": 8\n"),
@@ -99,10 +103,9 @@ TEST_F(ConfigProblems, NamesOfOtherTrainersAreTranslated) {
 }
 
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
-  for (const char* text :
-       {"memory: {limit: 10GB}\n", "recovery: {max_retries: 3}\n", "gpu: {wait_for_gpu: true}\n",
-        "resume: true\n", "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
-        "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
+  for (const char* text : {"memory: {limit: 10GB}\n", "recovery: {max_retries: 3}\n", "resume: true\n",
+                           "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
+                           "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
     EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;
   }
 }

@@ -72,6 +72,7 @@ struct TrainingConfig {
   int64_t num_threads = 0;  // 0: one per core
   double label_smoothing = 0.0;
   std::optional<double> dropout;  // default: the model's own
+  bool tf32 = true;
 };
 
 struct OptimizerConfig {
@@ -98,6 +99,18 @@ struct SaveConfig {
 struct MemoryConfig {
   bool gradient_checkpointing = false;
   int64_t empty_cache_steps = 10;
+  // LibTorch's caching allocator on the GPU
+  bool expandable_segments = true;
+  std::optional<int64_t> max_split_size_mb;
+  int64_t roundup_power2_divisions = 0;
+  double garbage_collection_threshold = 0;
+};
+
+struct GpuConfig {
+  int64_t min_gpu_memory_mb = 0;
+  bool wait_for_gpu = false;
+  double gpu_wait_timeout_minutes = 60;
+  double gpu_check_interval_seconds = 30;
 };
 
 struct Config {
@@ -108,6 +121,7 @@ struct Config {
   OptimizerConfig optimizer;
   SaveConfig save;
   MemoryConfig memory;
+  GpuConfig gpu;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int64_t seed = 42;
   std::string output_dir = "runs/output";

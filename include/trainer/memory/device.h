@@ -13,15 +13,17 @@ namespace trainer {
 // there, else why not; then the CPU is used.
 const std::string& open_cuda();
 
-// "auto": the GPU with the most free memory (other processes counted), else the CPU. "cpu", "cuda" (as auto,
-// but a GPU), "cuda:N". Throws DeviceError when what was asked for is not there, with the reason.
+// acquire_device() (acquire_device.h) with no minimum, no waiting and no lock kept.
 c10::Device choose_device(const std::string& wanted);
 
-// "CPU (2 threads)", "cuda:0, 24.1 GB free of 25.4 GB"
+// "cpu (2 threads)", "cuda:0 NVIDIA H200, 24.1 GB free of 25.4 GB"
 std::string describe_device(c10::Device device);
 
 // False for a GPU that does not compute in bf16 (before compute capability 8.0).
 bool computes_in_bf16(c10::Device device);
+
+// Whether GPUs multiply fp32 matrices in TF32; they do from open_cuda() on.
+void use_tf32(bool on);
 
 struct MemoryUse {
   int64_t current = 0, peak = 0;  // bytes: GPU: LibTorch's allocations; CPU: the process's resident memory

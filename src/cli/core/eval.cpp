@@ -10,6 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
 #include "trainer/data/dataset.h"
+#include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
 #include "trainer/models/generate.h"
 #include "trainer/text/answer_text.h"
@@ -96,7 +97,9 @@ void run_evaluation(const EvalOptions& options) {
   const Config& config = options.config;
   const auto begin = std::chrono::steady_clock::now();
   set_up_cpu(config.training.num_threads);
-  const at::Device device = choose_device(config.device);
+  const DeviceLease lease = acquire_device(config.device, config.gpu);
+  const at::Device device = lease.device;
+  if (device.is_cuda()) use_tf32(config.training.tf32);
   const OpenModel opened = open_model(config.model, device);
   const Dataset data =
       Dataset::open(config.data.eval, config, *opened.tokenizer, opened.model->encoder_decoder());

@@ -11,6 +11,7 @@
 #include "trainer/cli/core.h"
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
+#include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/lora.h"
@@ -213,7 +214,9 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   Run run = Run::open(config);
   for (MetricSink* sink : sinks) run.add_sink(*sink);
   set_up_cpu(config.training.num_threads);
-  const at::Device device = choose_device(config.device);
+  const DeviceLease lease = acquire_device(config.device, config.gpu);
+  const at::Device device = lease.device;
+  if (device.is_cuda()) use_tf32(config.training.tf32);
   const auto tokenizer = load_tokenizer(tokenizer_directory(config));
   if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
   Prepared prepared = prepare_model(config, *tokenizer, device);

@@ -1,0 +1,22 @@
+// A libcuda.so.1 for tests: a machine of three GPUs of which CUDA_VISIBLE_DEVICES shows the last and the
+// first.
+#include <cstddef>
+#include <cstring>
+
+namespace {
+const char* const kUuids[] = {"\x03\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33",
+                              "\x01\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11"};
+}
+
+extern "C" {
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDeviceGetCount(int* count) { return *count = 2, 0; }
+int cuDeviceGet(int* device, int index) { return *device = index, 0; }
+int cuDeviceGetName(char* name, int, int device) {
+  return std::strcpy(name, device == 0 ? "Third" : "First"), 0;
+}
+int cuDeviceGetUuid_v2(char* uuid, int device) { return std::memcpy(uuid, kUuids[device], 16), 0; }
+int cuDeviceTotalMem_v2(size_t* total, int) { return *total = 24'000'000'000, 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int) { return *value = attribute == 75 ? 8 : 6, 0; }
+}
