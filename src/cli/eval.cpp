@@ -74,7 +74,7 @@ void add_eval_command(CLI::App& app) {
       ->check(CLI::Range(1, 1'000'000));
   command->callback([options, words] {
     const EvalOptions resolved = resolve(*options, *words);
-    open_core(resolved.config.training.num_threads).eval(resolved);
+    open_core(resolved.config.training.num_threads, resolved.config.memory).eval(resolved);
   });
 }
 

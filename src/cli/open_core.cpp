@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/base/strings.h"
+#include "trainer/config/allocator_settings.h"
 
 namespace trainer::cli {
 namespace {
@@ -17,7 +18,20 @@ bool is_open = false;
 
 void set_default(const char* name, const std::string& value) { setenv(name, value.c_str(), /*overwrite=*/0); }
 
-void set_environment(int64_t num_threads) {
+// LibTorch reads the first name and, where it is not set, the second; versions before 2.9 only the second.
+constexpr const char* kAllocatorNames[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+
+// What the user has set under either name counts, under both.
+void set_allocator(const MemoryConfig& memory) {
+  std::string settings = allocator_settings(memory);
+  for (const char* name : {kAllocatorNames[1], kAllocatorNames[0]}) {
+    if (const char* given = std::getenv(name)) settings = given;
+  }
+  if (settings.empty()) return;
+  for (const char* name : kAllocatorNames) set_default(name, settings);
+}
+
+void set_environment(int64_t num_threads, const MemoryConfig& memory) {
   // Waiting threads spin for some 50 us, about the pause between two operators, and then sleep: those that
   // sleep at once cost a step 12 % in wake-ups, those that always spin take the processor from the threads
   // that read the data.
@@ -28,12 +42,7 @@ void set_environment(int64_t num_threads) {
   // lengths that is 400 MB and more. 256 hold the shapes of a few steps.
   set_default("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256");
   set_default("LRU_CACHE_CAPACITY", "256");
-  // Reserved GPU memory grows in place and does not fragment. LibTorch before 2.9 reads the first name, later
-  // ones the second.
-  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr) {
-    set_default("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-    set_default("PYTORCH_ALLOC_CONF", "expandable_segments:True");
-  }
+  set_allocator(memory);
   // cuBLAS gives the same sums in every run only with a workspace of fixed size.
   set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 }
@@ -62,8 +71,8 @@ Function find(void* library, const char* name) {
 
 }  // namespace
 
-Core open_core(int64_t num_threads) {
-  set_environment(num_threads);
+Core open_core(int64_t num_threads, const MemoryConfig& memory) {
+  set_environment(num_threads, memory);
   const fs::path path = find_library();
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
   if (library == nullptr) throw std::runtime_error(concat("cannot open ", path.string(), ": ", dlerror()));

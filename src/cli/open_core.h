@@ -17,8 +17,9 @@ struct Core {
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.
-// num_threads: threads that compute, 0 for the library's default.
-Core open_core(int64_t num_threads);
+// num_threads: threads that compute, 0 for the library's default. memory: the settings of the GPU's
+// allocator.
+Core open_core(int64_t num_threads, const MemoryConfig& memory = {});
 
 // True after open_core: logging then also goes to the run's log file.
 bool core_is_open();

@@ -31,7 +31,7 @@ void add_train_command(CLI::App& app) {
   });
   command->callback([options] {
     const Config config = load_training_config(options->config, options->overrides);
-    open_core(config.training.num_threads).train(config);
+    open_core(config.training.num_threads, config.memory).train(config);
   });
 }
 

@@ -71,6 +71,8 @@ GpuSight combine_sight(const CudaDriver& driver, const NvmlSight& nvml,
       gpu.problem = "its memory is not known";
     }
     gpu.index = static_cast<int>(i);
+    gpu.major = device.major;
+    gpu.minor = device.minor;
     if (gpu.name.empty()) gpu.name = device.name;
     if (!gpu.problem.empty()) {
       if (const auto memory = ask_driver(gpu.index)) {

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/memory/device.h"
+
 namespace trainer {
 
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size) {
@@ -25,6 +27,8 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
   const CutLimits limits = cut_limits(config, encoder_decoder, batch_size);
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   at::Tensor correct = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device));
+  const int64_t every = config.memory.empty_cache_steps;
+  int64_t micro_batches = 0;
   for (int64_t first = 0; first < dataset.size(); first += group) {
     std::vector<int64_t> indices(static_cast<size_t>(std::min(group, dataset.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
@@ -37,6 +41,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
       const LossSum out = model.loss(micro, context);
       loss_sum += out.loss;
       correct += out.correct;
+      if (every > 0 && ++micro_batches % every == 0) empty_cache(device);
     }
   }
   const double supervised = static_cast<double>(std::max<int64_t>(result.supervised_tokens, 1));

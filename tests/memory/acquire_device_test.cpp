@@ -25,7 +25,7 @@ using testing::error_message;
 constexpr int64_t kGB = 1'000'000'000;
 
 Gpu gpu(int index, int64_t free_gb, int64_t total_gb = 24) {
-  return {index, "Card", "GPU-" + std::to_string(index), free_gb * kGB, total_gb * kGB, {}, ""};
+  return {index, "Card", "GPU-" + std::to_string(index), free_gb * kGB, total_gb * kGB, {}, 8, 0, ""};
 }
 
 class FakeGpus final : public GpuProbe {

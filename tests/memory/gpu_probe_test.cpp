@@ -80,7 +80,7 @@ TEST(GpuProbe, WithoutNvmlTheDriverIsAsked) {
 TEST(GpuProbe, WithNvmlTheDriverIsNotAskedForMemory) {
   CudaDriver driver;
   driver.devices = {{"A", "aaaa", 0, 8, 0}};
-  const NvmlSight nvml{{{-1, "A", "GPU-aaaa", 3, 4, {}, ""}}, "1"};
+  const NvmlSight nvml{{{-1, "A", "GPU-aaaa", 3, 4, {}, 8, 0, ""}}, "1"};
   const GpuSight sight = combine_sight(driver, nvml, [](int) -> std::optional<FreeMemory> {
     ADD_FAILURE() << "a context was opened";
     return std::nullopt;

@@ -23,7 +23,8 @@ struct Gpu {
   std::string name, uuid;       // "NVIDIA H200", "GPU-..." or "MIG-..."
   int64_t free = 0, total = 0;  // bytes
   std::vector<GpuProcess> processes;
-  std::string problem;  // not "": why nothing is known of its memory
+  int major = 0, minor = 0;  // compute capability; 0 where unknown
+  std::string problem;       // not "": why nothing is known of its memory
 
   // "cuda:0 NVIDIA H200, 3.20 GB free of 141 GB (python3 of ann, process 4711: 138 GB)"
   std::string text() const;

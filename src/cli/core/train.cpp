@@ -230,6 +230,8 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
 
   Trainer trainer(config, *prepared.model, device, length.total_steps);
   run.begin();
+  empty_cache(device);  // of what loading needed
+  reset_peak_memory(device);
   show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
              length, device);
   Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, length, device).go();
