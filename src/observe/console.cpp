@@ -81,6 +81,15 @@ std::string step_text(int64_t step, int64_t total) {
   return total > 0 ? concat("step ", step, "/", total) : concat("step ", step);
 }
 
+// " (peak 18.2 GB, 76 % of 24.0 GB)"
+std::string peak_text(double peak, std::optional<double> limit) {
+  if (peak <= 0) return "";
+  const std::string text = concat(" (peak ", bytes_string(std::llround(peak)));
+  if (!limit) return text + ")";
+  return concat(text, ", ", std::llround(100 * peak / *limit), " % of ", bytes_string(std::llround(*limit)),
+                ")");
+}
+
 void show_evaluation(const Values& values) {
   Line line(concat("evaluation at step ", values.value("step", int64_t{0})));
   line.add("eval_loss %.4f", number(values, "eval_loss"))
@@ -135,9 +144,8 @@ struct Console::State {
         .count(interval.per_second(interval.tokens), "tok/s")
         .add("%.1f samples/s", interval.per_second(interval.samples));
     if (const auto in_use = number(last_row, "memory_allocated")) {
-      const std::string peak =
-          interval.peak > 0 ? concat(" (peak ", bytes_string(std::llround(interval.peak)), ")") : "";
-      line.add(concat("mem ", bytes_string(std::llround(*in_use)), peak));
+      line.add(concat("mem ", bytes_string(std::llround(*in_use)),
+                      peak_text(interval.peak, number(last_row, "memory_limit"))));
     }
     line.duration("left ", seconds_left());
     log::info(line.text());

@@ -5,7 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/data/batching.h"
-#include "trainer/memory/device.h"
+#include "trainer/memory/summary.h"
 
 namespace trainer {
 
@@ -38,26 +38,30 @@ double epoch_of(int64_t samples_seen, int64_t dataset_size) {
 
 MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
                     double seconds, at::Device device) {
-  const MemoryUse memory = memory_use(device);
+  const MemorySummary memory = memory_summary(device);
   const auto per_second = [&](int64_t count) { return static_cast<double>(count) / std::max(seconds, 1e-9); };
   const int64_t samples = static_cast<int64_t>(batch.samples.size());
-  return {"train",
-          {{"step", position.step},
-           {"epoch", position.epoch},
-           {"loss", result.loss},
-           {"grad_norm", result.grad_norm},
-           {"learning_rate", result.learning_rate},
-           {"tokens", batch.tokens},
-           {"supervised_tokens", batch.supervised_tokens},
-           {"tokens_per_second", per_second(batch.tokens)},
-           {"supervised_tokens_per_second", per_second(batch.supervised_tokens)},
-           {"samples", samples},
-           {"samples_per_second", per_second(samples)},
-           {"samples_seen", position.samples_seen},
-           {"cuts", result.cuts},
-           {"step_seconds", seconds},
-           {"memory_allocated", memory.current},
-           {"memory_peak", memory.peak}}};
+  MetricRow row{"train",
+                {{"step", position.step},
+                 {"epoch", position.epoch},
+                 {"loss", result.loss},
+                 {"grad_norm", result.grad_norm},
+                 {"learning_rate", result.learning_rate},
+                 {"tokens", batch.tokens},
+                 {"supervised_tokens", batch.supervised_tokens},
+                 {"tokens_per_second", per_second(batch.tokens)},
+                 {"supervised_tokens_per_second", per_second(batch.supervised_tokens)},
+                 {"samples", samples},
+                 {"samples_per_second", per_second(samples)},
+                 {"samples_seen", position.samples_seen},
+                 {"cuts", result.cuts},
+                 {"step_seconds", seconds},
+                 {"memory_allocated", memory.allocated},
+                 {"memory_reserved", memory.reserved},
+                 {"memory_peak", memory.peak},
+                 {"memory_resident", memory.resident}}};
+  if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
+  return row;
 }
 
 MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds) {

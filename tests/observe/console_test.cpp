@@ -70,6 +70,18 @@ TEST(Console, the_last_step_has_a_line_and_so_have_steps_before_an_early_end) {
   EXPECT_TRUE(contains(shown_by([&] { console.finish(); }), "step 1/3"));
 }
 
+TEST(Console, the_peak_is_shown_as_part_of_the_limit) {
+  Console console({.logging_steps = 1});
+  const std::string line = shown_by([&] {
+    console.write({"train",
+                   {{"step", 1},
+                    {"memory_allocated", 1'200'000'000},
+                    {"memory_peak", 18'200'000'000},
+                    {"memory_limit", 24'000'000'000}}});
+  });
+  EXPECT_TRUE(contains(line, "mem 1.20 GB (peak 18.2 GB, 76 % of 24.0 GB)")) << line;
+}
+
 TEST(Console, what_a_row_lacks_is_left_out) {
   Console console({.logging_steps = 1});
   const std::string line = shown_by([&] {

@@ -13,6 +13,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/summary.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/lora.h"
 #include "trainer/models/vocabulary.h"
@@ -24,6 +25,7 @@
 #include "trainer/training/update_check.h"
 
 #include "cli/core/choose_dtype.h"
+#include "cli/core/memory_watch.h"
 #include "cli/core/open_model.h"
 #include "cli/core/start_block.h"
 #include "cli/core/with_clear_errors.h"
@@ -145,6 +147,7 @@ class Loop {
         moved_ = true;
       }
       run_.write(train_row(position_, batch, result, seconds_since(begin), device_));
+      memory_watch_.add(position_, memory_summary(device_), run_);
       const bool last = position_.step == length_.total_steps;
       const bool evaluated =
           is_due(config_.training.eval_strategy, config_.training.eval_steps, position_.step, length_);
@@ -208,6 +211,7 @@ class Loop {
   std::optional<UpdateCheck> check_;
   bool moved_ = false;
   Position position_;
+  MemoryWatch memory_watch_;
 };
 
 void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
@@ -235,6 +239,7 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
              length, device);
   Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, length, device).go();
+  log::info(concat("memory: ", memory_summary(device).text()));
   log::info(concat("done: ", run.directory().string()));
 }
 
