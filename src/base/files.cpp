@@ -50,40 +50,4 @@ std::string read_file(const fs::path& path) {
   return content.str();
 }
 
-static void sync_path(const fs::path& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
-  const bool synced = fd >= 0 && ::fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (!synced) throw FormatError(concat(path.string(), ": cannot be synced: ", std::strerror(error)));
-}
-
-void write_atomically(const fs::path& path, const std::function<void(std::ostream&)>& write) {
-  fs::path temporary = path;
-  temporary += ".tmp";
-  try {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    if (out) write(out);
-    out.close();
-    if (!out) throw FormatError(concat(temporary.string(), ": cannot be written: ", std::strerror(errno)));
-    sync_path(temporary, O_RDONLY);
-    fs::rename(temporary, path);
-    sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."), O_RDONLY | O_DIRECTORY);
-  } catch (const fs::filesystem_error& e) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw FormatError(concat(path.string(), ": cannot be written: ", e.code().message()));
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-}
-
-void write_atomically(const fs::path& path, std::string_view content) {
-  write_atomically(path, [&](std::ostream& out) {
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-  });
-}
-
 }  // namespace trainer

@@ -71,7 +71,6 @@ void write_safetensors(const std::filesystem::path& path, const TensorSources& t
       const auto expected = static_cast<std::streamoff>(tensor_bytes(tensor.dtype, tensor.shape, where));
       const std::streamoff before = out.tellp();
       tensor.write(out);
-      if (!out) return;  // write_atomically says why
       if (out.tellp() - before != expected) {
         throw FormatError(concat(where, ": ", out.tellp() - before, " bytes were written where ",
                                  shape_string(tensor.shape), " of ", dtype_name(tensor.dtype), " has ",

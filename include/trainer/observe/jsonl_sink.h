@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "trainer/base/files.h"
 #include "trainer/base/metrics.h"
 
 namespace trainer {
@@ -12,9 +13,6 @@ class JsonlSink : public MetricSink {
  public:
   // Opens or makes the file, for appending. Throws FormatError when it cannot be opened.
   explicit JsonlSink(std::filesystem::path path);
-  ~JsonlSink() override;
-  JsonlSink(const JsonlSink&) = delete;
-  JsonlSink& operator=(const JsonlSink&) = delete;
 
   // Appends the row with `kind` first, doubles so that they read back exactly, NaN and infinities as null.
   // The row is in the file when this returns. When it cannot be written (disk full) the run goes on: the row
@@ -22,8 +20,7 @@ class JsonlSink : public MetricSink {
   void write(const MetricRow& row) override;
 
  private:
-  std::filesystem::path path_;
-  int fd_;
+  AppendedFile file_;
   int64_t rows_lost_ = 0;
 };
 

@@ -1,0 +1,47 @@
+#include "trainer/base/checksum.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <unistd.h>
+#include <vector>
+#include <xxhash.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+
+std::string digits(XXH64_hash_t hash) {
+  std::string text(16, '0');
+  for (int i = 0; i < 16; i++) text[static_cast<size_t>(i)] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
+  return text;
+}
+
+}  // namespace
+
+std::string checksum(std::string_view bytes) { return digits(XXH3_64bits(bytes.data(), bytes.size())); }
+
+std::string file_checksum(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw FormatError(concat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<char> piece(kPiece);
+  ssize_t size = 0;
+  do {
+    size = ::read(fd, piece.data(), piece.size());
+    if (size > 0) XXH3_64bits_update(state.get(), piece.data(), static_cast<size_t>(size));
+  } while (size > 0 || (size < 0 && errno == EINTR));
+  const int error = errno;
+  ::close(fd);
+  if (size < 0) throw FormatError(concat(path.string(), ": cannot be read: ", std::strerror(error)));
+  return digits(XXH3_64bits_digest(state.get()));
+}
+
+}  // namespace trainer
