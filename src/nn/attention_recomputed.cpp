@@ -1,11 +1,13 @@
 #include <algorithm>
-#include <limits>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/nn/attention.h"
 #include "trainer/nn/dropout.h"
+#include "trainer/nn/matmul.h"
+
+#include "nn/attention_weights.h"
 
 namespace trainer {
 namespace {
@@ -15,125 +17,143 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kChunkBytes = 32 << 20;  // of fp32 attention weights
 
-// B batch, H heads, Q queries of the chunk, K keys, D head_dim. All of q, k, v are [B, H, ..., D].
+// Whatever its strides, [batch * heads, rows, head_dim] without gaps in the type of products.
+at::Tensor by_head(const at::Tensor& x) {
+  return at::empty(x.sizes(), x.options().dtype(product_type(x))).copy_(x).flatten(0, 1);
+}
+
+// [batch, heads, rows, head_dim] in memory as [batch, rows, heads, head_dim]: as the projections give and
+// take it.
+at::Tensor empty_by_position(const at::Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
+}
+
+// B batch, H heads, Q queries, R of them in a chunk, K keys, D head_dim.
 struct Problem {
-  at::Tensor q, k, v, bias_weight, bias_buckets, key_lengths, row_keys;
-  uint64_t key;
-  double scale, p;
-  bool causal;
+  at::Tensor q, k, v;                    // [B * H, rows, D], from by_head
+  at::Tensor bias_weight, bias_buckets;  // [buckets, H]; int64 [Q + K - 1]
+  std::optional<at::Tensor> key_lengths, row_keys;
+  int64_t batch = 0;
+  bool causal = false;
+  WeightsOptions options;
 
-  int64_t queries() const { return q.size(2); }
+  int64_t queries() const { return q.size(1); }
+  int64_t keys() const { return k.size(1); }
   int64_t rows_per_chunk() const {
-    return std::clamp<int64_t>(kChunkBytes / (4 * q.size(0) * q.size(1) * k.size(2)), 1, queries());
+    return std::clamp<int64_t>(kChunkBytes / (4 * q.size(0) * keys()), 1, queries());
   }
 
-  // Buckets of a chunk's distances: int64 [Q, K].
+  // Of rows first .. first + rows - 1:
   at::Tensor chunk_buckets(int64_t first, int64_t rows) const {
-    const at::TensorOptions ints = bias_buckets.options();
-    const at::Tensor distance = at::arange(k.size(2), ints).unsqueeze(0) -
-                                at::arange(first, first + rows, ints).unsqueeze(1) + (queries() - 1);
-    return bias_buckets.index({distance});
+    return bias_buckets.narrow(0, queries() - rows - first, rows + keys() - 1);
   }
-
-  // Attention weights before dropout: [B, H, Q, K] in q's type, softmax in fp32.
-  at::Tensor weights(const at::Tensor& q_chunk, int64_t first) const {
-    const int64_t rows = q_chunk.size(2), keys = k.size(2);
-    at::Tensor scores = at::matmul(q_chunk, k.transpose(2, 3));
-    if (scale != 1.0) scores.mul_(scale);
+  std::optional<at::Tensor> chunk_row_keys(int64_t first, int64_t rows) const {
+    return row_keys ? std::optional(row_keys->narrow(1, first, rows)) : std::nullopt;
+  }
+  // [B, H, R, K] in the type of products, dropped out with probability p.
+  at::Tensor weights(int64_t first, int64_t rows, double p) const {
+    const at::Tensor scores = q.narrow(1, first, rows).bmm(k.transpose(1, 2));
+    std::optional<at::Tensor> bias;  // [H, R + K - 1]
     if (bias_weight.defined()) {
-      scores.add_(at::embedding(bias_weight, chunk_buckets(first, rows)).permute({2, 0, 1}).unsqueeze(0));
+      bias = bias_weight.t().index_select(1, chunk_buckets(first, rows)).to(q.scalar_type());
     }
-    constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
-    if (key_lengths.defined()) {
-      scores.masked_fill_(at::arange(keys, key_lengths.options()).ge(key_lengths.view({-1, 1, 1, 1})),
-                          minus_infinity);
-    }
-    if (causal) {
-      const at::TensorOptions ints = q.options().dtype(at::kLong);
-      const at::Tensor last = at::arange(first, first + rows, ints).add_(keys - queries()).unsqueeze(1);
-      scores.masked_fill_(at::arange(keys, ints).unsqueeze(0).gt(last), minus_infinity);
-    }
-    return at::softmax(scores, -1, at::kFloat).to(q.scalar_type());
-  }
-
-  // Keys of the chunk's rows, one for each (sample, head, query).
-  at::Tensor chunk_row_keys(int64_t first, int64_t rows) const {
-    const at::Tensor heads =
-        at::arange(q.size(1), row_keys.options()).mul_(int64_t{1} << 24).view({1, -1, 1});
-    return (row_keys.narrow(1, first, rows).unsqueeze(1) + heads).reshape({-1});
+    WeightsOptions chunk = options;
+    chunk.visible = causal ? first + keys() - queries() + 1 : keys();
+    chunk.p = p;
+    return attention_weights(scores.unflatten(0, {batch, -1}), bias, key_lengths, chunk_row_keys(first, rows),
+                             chunk);
   }
 };
 
-// A layer's weights [B, H, Q, K] dropped out, or as they are.
-at::Tensor drop(const Problem& problem, const at::Tensor& weights, int64_t first) {
-  if (problem.p == 0.0) return weights;
-  return dropout_apply(weights, problem.chunk_row_keys(first, weights.size(2)), problem.key, problem.p);
+void add_to(at::Tensor& sum, const at::Tensor& product) {
+  if (sum.defined()) {
+    sum.add_(product);
+  } else {
+    sum = product.to(at::kFloat);
+  }
 }
 
 struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& bias_weight,
                             const BiasAndDropout& extra, double scale, bool causal) {
-    ctx->save_for_backward(
-        {q, k, v, bias_weight.value_or(at::Tensor()), extra.bias_buckets, extra.key_lengths, extra.row_keys});
+    const variable_list saved{
+        q, k, v, bias_weight.value_or(at::Tensor()), extra.bias_buckets, extra.key_lengths, extra.row_keys};
+    ctx->save_for_backward(saved);
     ctx->saved_data["key"] = static_cast<int64_t>(extra.key);
     ctx->saved_data["p"] = extra.p;
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = causal;
-    const Problem problem = restore(ctx, {q, k, v, bias_weight.value_or(at::Tensor()), extra.bias_buckets,
-                                          extra.key_lengths, extra.row_keys});
-    at::Tensor out = at::empty(q.sizes(), q.options());
+    const Problem problem = restore(ctx, saved);
+    at::Tensor out = empty_by_position(q);
     for (int64_t first = 0, step = problem.rows_per_chunk(); first < problem.queries(); first += step) {
       const int64_t rows = std::min(step, problem.queries() - first);
-      const at::Tensor weights = problem.weights(q.narrow(2, first, rows), first);
-      out.narrow(2, first, rows).copy_(at::matmul(drop(problem, weights, first), v));
+      const at::Tensor weights = problem.weights(first, rows, extra.p);
+      out.narrow(2, first, rows)
+          .copy_(weights.flatten(0, 1).bmm(problem.v).unflatten(0, {problem.batch, -1}));
     }
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Problem problem = restore(ctx, ctx->get_saved_variables());
-    const at::Tensor &q = problem.q, &k = problem.k, &v = problem.v;
-    at::Tensor gq = at::empty(q.sizes(), q.options());
-    at::Tensor gk = at::zeros(k.sizes(), k.options().dtype(at::kFloat)), gv = at::zeros_like(gk);
-    at::Tensor g_bias;  // [heads, buckets]
-    if (problem.bias_weight.defined() && ctx->needs_input_grad(3)) {
-      g_bias = at::zeros({q.size(1), problem.bias_weight.size(0)}, q.options().dtype(at::kFloat));
+    const variable_list saved = ctx->get_saved_variables();
+    const Problem problem = restore(ctx, saved);
+    const bool needs_bias = problem.bias_weight.defined() && ctx->needs_input_grad(3);
+    const at::Tensor g = by_head(grads[0]);
+    at::Tensor gq = empty_by_position(saved[0]), gk = empty_by_position(saved[1]),
+               gv = empty_by_position(saved[2]);
+    at::Tensor sum_k, sum_v, g_bias;
+    if (needs_bias) {
+      g_bias = at::zeros(problem.bias_weight.sizes(), problem.bias_weight.options().dtype(at::kFloat));
     }
     for (int64_t first = 0, step = problem.rows_per_chunk(); first < problem.queries(); first += step) {
       const int64_t rows = std::min(step, problem.queries() - first);
-      const at::Tensor q_chunk = q.narrow(2, first, rows), g = grads[0].narrow(2, first, rows);
-      const at::Tensor weights = problem.weights(q_chunk, first);
-      gv.add_(at::matmul(drop(problem, weights, first).transpose(2, 3), g));
-      const at::Tensor g_weights = drop(problem, at::matmul(g, v.transpose(2, 3)), first).to(at::kFloat);
-      const at::Tensor w = weights.to(at::kFloat);
-      const at::Tensor product = g_weights * w;
-      const at::Tensor g_scores = product - w * product.sum(-1, /*keepdim=*/true);  // [B, H, Q, K] fp32
-      if (g_bias.defined()) {
-        g_bias.index_add_(1, problem.chunk_buckets(first, rows).reshape({-1}), g_scores.sum(0).flatten(1));
-      }
-      const at::Tensor g_narrow =
-          (problem.scale == 1.0 ? g_scores : g_scores * problem.scale).to(q.scalar_type());
-      gq.narrow(2, first, rows).copy_(at::matmul(g_narrow, k));
-      gk.add_(at::matmul(g_narrow.transpose(2, 3), q_chunk));
+      const at::Tensor g_scores = chunk_backward(problem, g, first, rows, sum_v, g_bias);
+      gq.narrow(2, first, rows).copy_(g_scores.bmm(problem.k).unflatten(0, {problem.batch, -1}));
+      add_to(sum_k, g_scores.transpose(1, 2).bmm(problem.q.narrow(1, first, rows)));
     }
-    const at::Tensor g_bias_weight = g_bias.defined() ? g_bias.t().to(q.scalar_type()) : g_bias;
-    return {gq, gk.to(k.scalar_type()), gv.to(v.scalar_type()), g_bias_weight, {}, {}, {}};
+    gk.copy_(sum_k.unflatten(0, {problem.batch, -1}));
+    gv.copy_(sum_v.unflatten(0, {problem.batch, -1}));
+    return {gq, gk, gv, needs_bias ? g_bias.to(saved[3].scalar_type()) : g_bias, {}, {}, {}};
   }
 
  private:
-  static Problem restore(AutogradContext* ctx, const variable_list& t) {
-    return {t[0],
-            t[1],
-            t[2],
-            t[3],
-            t[4],
-            t[5],
-            t[6],
-            static_cast<uint64_t>(ctx->saved_data["key"].toInt()),
-            ctx->saved_data["scale"].toDouble(),
-            ctx->saved_data["p"].toDouble(),
-            ctx->saved_data["causal"].toBool()};
+  // The gradient of a chunk's scores [B * H, R, K]; adds to those of v and of the bias.
+  static at::Tensor chunk_backward(const Problem& problem, const at::Tensor& g_all, int64_t first,
+                                   int64_t rows, at::Tensor& sum_v, at::Tensor& g_bias) {
+    const at::Tensor g = g_all.narrow(1, first, rows), weights = problem.weights(first, rows, 0.0);
+    const std::optional<at::Tensor> row_keys = problem.chunk_row_keys(first, rows);
+    const WeightsOptions& options = problem.options;
+    {
+      const at::Tensor dropped = options.p > 0
+                                     ? dropout_apply(weights, keys_of_heads(*row_keys, weights.size(1)),
+                                                     static_cast<uint64_t>(options.key), options.p)
+                                     : weights;
+      add_to(sum_v, dropped.flatten(0, 1).transpose(1, 2).bmm(g));
+    }
+    const at::Tensor g_weights = g.bmm(problem.v.transpose(1, 2)).unflatten(0, {problem.batch, -1});
+    const auto [g_scores, by_distance] =
+        attention_weights_backward(g_weights, weights, row_keys, options, g_bias.defined());
+    if (g_bias.defined()) g_bias.index_add_(0, problem.chunk_buckets(first, rows), by_distance.sum(0).t());
+    return g_scores.flatten(0, 1);
+  }
+
+  static Problem restore(AutogradContext* ctx, const variable_list& saved) {
+    const auto optional = [](const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; };
+    Problem problem;
+    problem.q = by_head(saved[0]);
+    problem.k = by_head(saved[1]);
+    problem.v = by_head(saved[2]);
+    problem.bias_weight = saved[3];
+    problem.bias_buckets = saved[4];
+    problem.key_lengths = optional(saved[5]);
+    problem.row_keys = optional(saved[6]);
+    problem.batch = saved[0].size(0);
+    problem.causal = ctx->saved_data["causal"].toBool();
+    problem.options.scale = ctx->saved_data["scale"].toDouble();
+    problem.options.key = ctx->saved_data["key"].toInt();
+    problem.options.p = ctx->saved_data["p"].toDouble();
+    return problem;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/nn/dropout.h"
+#include "trainer/nn/matmul.h"
 
 namespace trainer {
 namespace {
@@ -21,11 +22,12 @@ struct DoraLinear : torch::autograd::Function<DoraLinear> {
                             const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
                             const at::Tensor& c, const at::Tensor& row_keys, int64_t key, double p,
                             double scale) {
-    const at::Tensor dropped = p > 0 ? dropout_apply(x, row_keys, static_cast<uint64_t>(key), p) : x;
-    const at::Tensor low_rank = dropped.mm(a.t());  // [rows, r]
-    const at::Tensor frozen = dropped.mm(weight.t());
-    at::Tensor y = at::addmm(frozen, low_rank, b.t(), 1, scale).to(at::kFloat).mul_(c);
-    if (p > 0) y.sub_(frozen).add_(x.mm(weight.t()));
+    const at::Tensor input = for_products(x);
+    const at::Tensor dropped = p > 0 ? dropout_apply(input, row_keys, static_cast<uint64_t>(key), p) : input;
+    const at::Tensor low_rank = times_transposed(dropped, a);  // [rows, r]
+    const at::Tensor frozen = times_transposed(dropped, weight);
+    at::Tensor y = at::addmm(frozen, low_rank, for_products(b).t(), 1, scale).to(at::kFloat).mul_(c);
+    if (p > 0) y.sub_(frozen).add_(times_transposed(input, weight));
     if (bias) y.add_(*bias);
     ctx->save_for_backward({x, weight, a, b, c, low_rank, row_keys});
     ctx->saved_data["key"] = key;
@@ -40,20 +42,27 @@ struct DoraLinear : torch::autograd::Function<DoraLinear> {
                      &low_rank = saved[5], &row_keys = saved[6];
     const uint64_t key = static_cast<uint64_t>(ctx->saved_data["key"].toInt());
     const double p = ctx->saved_data["p"].toDouble(), scale = ctx->saved_data["scale"].toDouble();
-    const at::Tensor& gy = grads[0];
+    const at::Tensor gy = for_products(grads[0]);
 
-    const at::Tensor dropped = p > 0 ? dropout_apply(x, row_keys, key, p) : x;
-    const at::Tensor before_c = dropped.mm(weight.t()).addmm_(low_rank, b.t(), 1, scale);
+    const at::Tensor input = for_products(x);
+    const at::Tensor dropped = p > 0 ? dropout_apply(input, row_keys, key, p) : input;
+    const at::Tensor before_c =
+        times_transposed(dropped, weight).addmm_(low_rank, for_products(b).t(), 1, scale);
     const at::Tensor gc = before_c.to(at::kFloat).mul_(gy).sum(0);
     const at::Tensor scaled = (gy * c).to(gy.scalar_type());  // [rows, out]
-    const at::Tensor gb = scaled.t().mm(low_rank).mul_(scale);
-    const at::Tensor g_low_rank = scaled.mm(b).mul_(scale);
-    const at::Tensor ga = g_low_rank.t().mm(dropped);
+    const at::Tensor gb = scaled.t().mm(low_rank).mul_(scale).to(b.scalar_type());
+    const at::Tensor g_low_rank = times(scaled, b).mul_(scale);
+    const at::Tensor ga = g_low_rank.t().mm(dropped).to(a.scalar_type());
     at::Tensor gx;
     if (ctx->needs_input_grad(0)) {
       // With dropout, (c - 1) of the frozen product goes through the dropped-out copy and 1 past it.
-      gx = (p > 0 ? scaled - gy : scaled).mm(weight).addmm_(g_low_rank, a);
-      if (p > 0) gx = dropout_apply(gx, row_keys, key, p).add_(gy.mm(weight));
+      gx = times(p > 0 ? scaled - gy : scaled, weight);
+      times_into(gx, g_low_rank, a);
+      if (p > 0) {
+        gx = dropout_apply(gx, row_keys, key, p);
+        times_into(gx, gy, weight);
+      }
+      gx = gx.to(x.scalar_type());
     }
     return {gx, {}, {}, ga, gb, gc, {}, {}, {}, {}};
   }

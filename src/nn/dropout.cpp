@@ -5,59 +5,39 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "trainer/base/random.h"
+#include "nn/dropout_mask.h"
+#include "nn/operators.h"
+#include "nn/vector_math.h"
 
 namespace trainer {
 namespace {
 
-// The mask: element `col` of a row is kept iff hash(row, col) >= p * 2^32. The hash is two multiply-xorshift
-// rounds on 32 bits (constants: Wellons' lowbias32), with half of the row's 64-bit key added before and half
-// between.
-constexpr uint32_t kStride = 0x9e3779b1u, kRound1 = 0x7feb352du, kRound2 = 0x846ca68bu;
-
-uint32_t threshold_of(double p) { return static_cast<uint32_t>(p * 4294967296.0); }
-
 template <class T>
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void drop_row(
-    const T* in, T* out, int64_t cols, uint32_t low, uint32_t high, uint32_t threshold, float scale) {
+TRAINER_VECTORISED void drop_row(const T* __restrict__ in, T* __restrict__ out, int64_t cols, RowMask mask) {
   for (int64_t col = 0; col < cols; col++) {
-    uint32_t h = static_cast<uint32_t>(col) * kStride + low;
-    h ^= h >> 16;
-    h *= kRound1;
-    h ^= high;
-    h ^= h >> 15;
-    h *= kRound2;
-    h ^= h >> 16;
-    out[col] = h >= threshold ? static_cast<T>(static_cast<float>(in[col]) * scale) : static_cast<T>(0.0f);
+    out[col] =
+        mask.keeps(col) ? static_cast<T>(static_cast<float>(in[col]) * mask.scale) : static_cast<T>(0.0f);
   }
 }
 
-at::Tensor dropout_cpu(const at::Tensor& input, const at::Tensor& row_keys, int64_t key, double p) {
-  const at::Tensor x = input.contiguous();
+at::Tensor dropout_host(const at::Tensor& input, const at::Tensor& row_keys, int64_t key, double p) {
+  const at::Tensor x = input.contiguous(), keys = row_keys.contiguous();
   at::Tensor out = at::empty_like(x);
   const int64_t cols = x.size(-1), rows = x.numel() / std::max<int64_t>(cols, 1);
   TORCH_CHECK(row_keys.numel() == rows, "dropout: ", rows, " rows, but ", row_keys.numel(), " row keys");
-  const at::Tensor keys = row_keys.contiguous();
+  if (x.is_meta()) return out;
   const int64_t* row_key = keys.const_data_ptr<int64_t>();
-  const uint32_t threshold = threshold_of(p);
-  const float scale = static_cast<float>(1.0 / (1.0 - p));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "dropout", [&] {
     const scalar_t* in = x.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
-    at::parallel_for(
-        0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(cols, 1)), [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; row++) {
-            const uint64_t k = mix64(static_cast<uint64_t>(row_key[row]) ^ static_cast<uint64_t>(key));
-            drop_row(in + row * cols, to + row * cols, cols, static_cast<uint32_t>(k),
-                     static_cast<uint32_t>(k >> 32), threshold, scale);
-          }
-        });
+    at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(cols, 1)),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t row = begin; row < end; row++) {
+                         drop_row(in + row * cols, to + row * cols, cols, RowMask(row_key[row], key, p));
+                       }
+                     });
   });
   return out;
-}
-
-at::Tensor dropout_meta(const at::Tensor& x, const at::Tensor&, int64_t, double) {
-  return at::empty_like(x, at::MemoryFormat::Contiguous);
 }
 
 // x >> n of 64-bit patterns as if unsigned.
@@ -96,16 +76,16 @@ at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, in
   constexpr int64_t low32 = 0xffffffff;
   const int64_t cols = x.size(-1);
   const at::Tensor k = mix64_tensor(row_keys.reshape({-1, 1}).bitwise_xor(at::Scalar(key)));
-  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kStride)) +
+  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kMaskStride)) +
                  k.bitwise_and(at::Scalar(low32));
   h.bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  h.mul_(static_cast<int64_t>(kRound1)).bitwise_and_(at::Scalar(low32));
+  h.mul_(static_cast<int64_t>(kMaskRound1)).bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(shift_right(k, 32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
-  h.mul_(static_cast<int64_t>(kRound2)).bitwise_and_(at::Scalar(low32));
+  h.mul_(static_cast<int64_t>(kMaskRound2)).bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  const at::Tensor keep = h.ge(static_cast<int64_t>(threshold_of(p))).view(x.sizes());
+  const at::Tensor keep = h.ge(static_cast<int64_t>(mask_threshold(p))).view(x.sizes());
   const at::Tensor scaled = (x.to(at::kFloat) * static_cast<float>(1.0 / (1.0 - p))).to(x.scalar_type());
   return scaled.masked_fill_(keep.logical_not(), 0.0);
 }
@@ -113,16 +93,14 @@ at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, in
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("dropout(Tensor x, Tensor row_keys, int key, float p) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dropout", dropout_cpu); }
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dropout", dropout_host); }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dropout", dropout_composite); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("dropout", dropout_meta); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("dropout", dropout_host); }
 
 at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainer::dropout", "")
-                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t, double)>();
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.call(x, row_keys, static_cast<int64_t>(key), p);
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t, double)> op(
+      "trainer::dropout");
+  return op(x, row_keys, static_cast<int64_t>(key), p);
 }
 
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {

@@ -8,6 +8,18 @@
 #include "nn/linear_group.h"
 
 namespace trainer {
+namespace {
+
+// Up to here a weight is read more than it is multiplied, so that widening it costs more than it saves.
+constexpr int64_t kFewRows = 32;
+
+// Not in training, where it would round a sample's numbers otherwise when its micro-batch is small.
+at::ScalarType type_of_products(const at::Tensor& x, const ForwardContext& context) {
+  const bool few = !context.training && x.numel() <= kFewRows * x.size(-1);
+  return few ? x.scalar_type() : product_type(x);
+}
+
+}  // namespace
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias)
     : weight({out_features, in_features}) {
@@ -39,7 +51,8 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
     if (!layer->is_dora()) projections.push_back(layer->projection(x, context));
   }
   std::vector<at::Tensor> together, out;
-  if (!projections.empty()) together = linear_group(rows, row_keys, projections);
+  if (!projections.empty())
+    together = linear_group(rows, row_keys, projections, type_of_products(x, context));
   auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();
   for (const Linear* layer : layers) {
@@ -59,7 +72,7 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
   out.weight = weight.as(type);
   if (bias) out.bias = bias->as(type);
   if (!lora) return out;
-  const at::ScalarType adapter_type = multiplies_wide(x.device()) ? at::kFloat : type;
+  const at::ScalarType adapter_type = type_of_products(x, context);
   out.a = lora->a.weight.as(adapter_type);
   out.b = lora->b.weight.as(adapter_type);
   out.key = context.random_key ^ name_key();
@@ -72,12 +85,12 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
 // what it gives.
 at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
                                 const ForwardContext& context) const {
-  const at::ScalarType type = x.scalar_type();
+  const at::ScalarType type = x.scalar_type(), adapter_type = product_type(x);
   const bool outside = bias && bias->trained();
   std::optional<at::Tensor> b;
   if (bias && !outside) b = bias->as(type);
   const at::Tensor y =
-      dora_linear(x, weight.as(type), b, lora->a.weight.as(type), lora->b.weight.as(type),
+      dora_linear(x, weight.as(type), b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
                   lora->magnitude->value / dora_norm(), row_keys, context.random_key ^ name_key(),
                   context.training ? lora->options.dropout : 0.0, lora->options.scale);
   return outside ? y + bias->as(type) : y;

@@ -21,6 +21,7 @@ struct Slots {
 
 struct Layout : torch::CustomClassHolder {
   std::vector<Slots> projections;
+  at::ScalarType type = at::kFloat;  // of products
   int parameters = 0;  // tensors of all projections; the low-rank products are saved behind them
 };
 
@@ -32,7 +33,7 @@ at::Tensor adapter_input(const at::Tensor& x, const at::Tensor& row_keys, const 
 struct LinearGroup : torch::autograd::Function<LinearGroup> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& row_keys,
                                at::TensorList parameters, const c10::intrusive_ptr<Layout>& layout) {
-    const at::Tensor input = for_products(x);
+    const at::Tensor input = x.to(layout->type);
     variable_list out, saved{x, row_keys};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     for (Slots& slots : layout->projections) {
@@ -40,7 +41,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (slots.a >= 0) {
         const at::Tensor low_rank =
             times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a]);  // [rows, r]
-        y.addmm_(low_rank, for_products(parameters[slots.b]).t(), 1, slots.scale);
+        y.addmm_(low_rank, parameters[slots.b].t(), 1, slots.scale);
         slots.low_rank = static_cast<int>(saved.size());
         saved.push_back(low_rank);
       }
@@ -55,9 +56,9 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const auto layout = c10::static_intrusive_pointer_cast<Layout>(ctx->saved_data["layout"].toCapsule());
-    Pass pass{saved, variable_list(static_cast<size_t>(layout->parameters) + 3), {}, {}, ctx};
+    Pass pass{saved, variable_list(static_cast<size_t>(layout->parameters) + 3), {}, {}, layout->type, ctx};
     for (size_t i = 0; i < grads.size(); i++) {
-      if (grads[i].defined()) pass.through(layout->projections[i], for_products(grads[i]));
+      if (grads[i].defined()) pass.through(layout->projections[i], grads[i].to(layout->type));
     }
     if (pass.gx.defined()) pass.out[0] = pass.gx.to(saved[0].scalar_type());
     return pass.out;
@@ -70,6 +71,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     const variable_list& saved;
     variable_list out;      // gradients of all inputs
     at::Tensor gx, input_;  // in the type of products
+    at::ScalarType type;
     AutogradContext* ctx;
 
     bool needs(int slot) const {
@@ -80,7 +82,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       out[static_cast<size_t>(slot + kFirst)] = gradient.to(parameter(slot).scalar_type());
     }
     const at::Tensor& input() {
-      if (!input_.defined()) input_ = for_products(saved[0]);
+      if (!input_.defined()) input_ = saved[0].to(type);
       return input_;
     }
 
@@ -112,7 +114,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
 }  // namespace
 
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
-                                     const std::vector<Projection>& projections) {
+                                     const std::vector<Projection>& projections, at::ScalarType type) {
   variable_list parameters;
   auto layout = c10::make_intrusive<Layout>();
   const auto slot = [&](const at::Tensor& tensor) {
@@ -132,6 +134,7 @@ std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_
     slots.scale = p.scale;
     layout->projections.push_back(slots);
   }
+  layout->type = type;
   layout->parameters = static_cast<int>(parameters.size());
   return LinearGroup::apply(x, row_keys, at::TensorList(parameters), layout);
 }

@@ -21,7 +21,10 @@ struct Projection {
 // and x A^T of width r for each adapter. The dropped-out copy of x is made again from its key; the gradients
 // that reach x through the projections are summed before they are rounded; no gradient is computed for what
 // is frozen.
+//
+// `type`: of the products, product_type(x) or, in generation where a weight is read for a few rows only, x's.
+// A and B are in it.
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
-                                     const std::vector<Projection>& projections);
+                                     const std::vector<Projection>& projections, at::ScalarType type);
 
 }  // namespace trainer

@@ -20,6 +20,12 @@ bool cpu_multiplies_wide() {
 #endif
 }
 
+// Whether bf16 products on this device go through fp32.
+bool multiplies_wide(c10::Device device) {
+  static const bool cpu_wide = cpu_multiplies_wide();
+  return device.is_cpu() && cpu_wide;
+}
+
 int64_t panel_rows(const at::Tensor& w) {
   return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(w.size(1), 1), 1,
                              std::max<int64_t>(w.size(0), 1));
@@ -27,14 +33,11 @@ int64_t panel_rows(const at::Tensor& w) {
 
 }  // namespace
 
-bool multiplies_wide(c10::Device device) {
-  static const bool cpu_wide = cpu_multiplies_wide();
-  return device.is_cpu() && cpu_wide;
+at::ScalarType product_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && multiplies_wide(x.device()) ? at::kFloat : x.scalar_type();
 }
 
-at::Tensor for_products(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 && multiplies_wide(x.device()) ? x.to(at::kFloat) : x;
-}
+at::Tensor for_products(const at::Tensor& x) { return x.to(product_type(x)); }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w) {
   if (w.scalar_type() == x.scalar_type()) return x.mm(w.t());

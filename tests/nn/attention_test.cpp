@@ -10,6 +10,8 @@
 
 #include "trainer/nn/dropout.h"
 
+#include "nn/reference.h"
+
 namespace trainer {
 namespace {
 
@@ -31,12 +33,13 @@ struct Case {
   AttentionInputs inputs;
 };
 
-Case make_case(bool causal, double p) {
+// The same numbers in either type.
+Case make_case(bool causal, double p, at::ScalarType type) {
   constexpr int64_t batch = 3, heads = 2, queries = 7, head_dim = 4;
   const int64_t keys = causal ? queries : 9;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
   const auto random = [&](at::IntArrayRef shape) {
-    return at::randn(shape, generator, at::kDouble).set_requires_grad(true);
+    return at::randn(shape, generator, at::kFloat).to(type).set_requires_grad(true);
   };
   Case c{random({batch, heads, queries, head_dim}),
          random({batch, heads, keys, head_dim}),
@@ -77,22 +80,37 @@ class RecomputedAttention : public testing::TestWithParam<std::tuple<bool, doubl
 
 TEST_P(RecomputedAttention, ValueAndGradientsEqualThoseOfPlainAutograd) {
   const auto [causal, p] = GetParam();
-  const Case c = make_case(causal, p);
-  const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(c);
-  EXPECT_LE((ours - theirs).norm().item<double>(), 1e-6 * theirs.norm().item<double>());
-  const at::Tensor weight = at::randn_like(theirs);
+  const Case c = make_case(causal, p, at::kFloat), exact = make_case(causal, p, at::kDouble);
+  const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(exact);
+  EXPECT_LE(relative_difference(ours, theirs), 1e-6);
+  const at::Tensor weight = at::randn_like(ours);
   (ours * weight).sum().backward();
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& leaf : {c.q, c.k, c.v, c.table}) {
-    gradients.push_back(leaf.grad().clone());
-    leaf.mutable_grad().reset();
-  }
   (theirs * weight).sum().backward();
-  size_t i = 0;
-  for (const at::Tensor& leaf : {c.q, c.k, c.v, c.table}) {
-    EXPECT_LE((gradients[i] - leaf.grad()).norm().item<double>(), 1e-6 * leaf.grad().norm().item<double>())
+  const Tensors leaves{c.q, c.k, c.v, c.table}, exact_leaves{exact.q, exact.k, exact.v, exact.table};
+  for (size_t i = 0; i < leaves.size(); i++) {
+    EXPECT_LE(relative_difference(leaves[i].grad(), exact_leaves[i].grad()), 1e-6) << i;
+  }
+}
+
+TEST_P(RecomputedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
+  const auto [causal, p] = GetParam();
+  Case c = make_case(causal, p, at::kBFloat16), plain = make_case(causal, p, at::kBFloat16);
+  Case exact = make_case(causal, p, at::kBFloat16);
+  for (at::Tensor* t : {&exact.q, &exact.k, &exact.v, &exact.table}) {
+    *t = t->detach().to(at::kDouble).set_requires_grad(true);
+  }
+  exact.inputs = {exact.q, exact.k, exact.v, 0.5, causal, {}};
+  const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(plain),
+                   definition = reference(exact);
+  EXPECT_LE(relative_difference(ours, definition), 1.2 * relative_difference(theirs, definition));
+  const at::Tensor weight = at::randn_like(definition).to(at::kBFloat16);
+  for (const at::Tensor& value : {ours, theirs, definition}) (value * weight).sum().backward();
+  const Tensors own{c.q, c.k, c.v, c.table}, others{plain.q, plain.k, plain.v, plain.table},
+      leaves{exact.q, exact.k, exact.v, exact.table};
+  for (size_t i = 0; i < own.size(); i++) {
+    EXPECT_LE(relative_difference(own[i].grad(), leaves[i].grad()),
+              1.2 * relative_difference(others[i].grad(), leaves[i].grad()))
         << i;
-    i++;
   }
 }
 

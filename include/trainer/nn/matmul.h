@@ -9,10 +9,9 @@
 
 namespace trainer {
 
-// Whether bf16 products on this device go through fp32.
-bool multiplies_wide(c10::Device device);
-
-// x in the type of products: fp32 where bf16 products go through it, else x itself.
+// The type in which products with x are made: fp32 where bf16 ones go through it, else x's.
+at::ScalarType product_type(const at::Tensor& x);
+// x in that type; x itself where it has it.
 at::Tensor for_products(const at::Tensor& x);
 
 // x w^T: x [m, k] from for_products, w [n, k] in any type -> [m, n] in x's type

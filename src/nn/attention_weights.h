@@ -1,0 +1,46 @@
+// The operators between the two products of T5's attention, in one pass over its scores. Shapes: B batch, H
+// heads, R queries (rows), K keys.
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+struct WeightsOptions {
+  double scale = 1.0;
+  int64_t visible = 0;  // keys that row 0 sees; each row sees one more than the row before. K: all see all
+  int64_t key = 0;      // dropout's
+  double p = 0.0;
+};
+
+// Softmax of scores * scale + bias over the keys that a row sees, then dropout. scores [B, H, R, K]; bias
+// [H, R + K - 1] in the same type: of each distance key - row + R - 1; lengths int64 [B]: keys from there on
+// are padding; row_keys int64 [B, R], for p > 0. A row's bits depend on nothing but its visible scores.
+at::Tensor attention_weights(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
+                             const std::optional<at::Tensor>& lengths,
+                             const std::optional<at::Tensor>& row_keys, const WeightsOptions& options);
+
+// From the gradient of the dropped-out weights and the weights as they were before dropout: the gradient of
+// the scores [B, H, R, K] and, if wanted, of the bias, fp32 [B or 1, H, R + K - 1], to be summed over the
+// first.
+std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& grad,
+                                                              const at::Tensor& weights,
+                                                              const std::optional<at::Tensor>& row_keys,
+                                                              const WeightsOptions& options, bool needs_bias);
+
+// The dropout keys of all rows, int64 [B, H, R].
+at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
+
+// What CUDA uses until it has kernels of its own.
+at::Tensor attention_weights_composite(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
+                                       const std::optional<at::Tensor>& lengths,
+                                       const std::optional<at::Tensor>& row_keys, double scale,
+                                       int64_t visible, int64_t key, double p);
+std::tuple<at::Tensor, at::Tensor> attention_weights_backward_composite(
+    const at::Tensor& grad, const at::Tensor& weights, const std::optional<at::Tensor>& row_keys,
+    double scale, int64_t key, double p, bool needs_bias);
+
+}  // namespace trainer
