@@ -11,6 +11,9 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int kMaxDepth = 64;  // what is written out again goes down by recursion
+constexpr const char* kAdvice = "copy or download it again";
+
 // "12:3", the line and column of a byte.
 std::string place(const std::string& text, size_t byte) {
   const auto end = text.begin() + static_cast<int64_t>(std::min(byte > 0 ? byte - 1 : 0, text.size()));
@@ -18,27 +21,39 @@ std::string place(const std::string& text, size_t byte) {
   return concat(1 + std::count(text.begin(), end, '\n'), ":", 1 + (end - line_start));
 }
 
+}  // namespace
+
 template <class Json>
-Json parse_object(const fs::path& path) {
-  const std::string text = read_file(path);
+Json parse_json_object(const std::string& text, const std::string& where) {
+  const auto check_depth = [&](int depth, typename Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) throw FormatError(concat(where, ": is nested too deeply; ", kAdvice));
+    return true;
+  };
   Json value;
   try {
-    value = Json::parse(text);
+    value = Json::parse(text, check_depth);
   } catch (const nlohmann::json::parse_error& e) {
-    if (text.empty()) throw FormatError(concat(path.string(), ": is empty; copy or download it again"));
-    throw FormatError(concat(path.string(), ":", place(text, e.byte),
+    if (text.empty()) throw FormatError(concat(where, ": is empty; ", kAdvice));
+    throw FormatError(concat(where, ":", place(text, e.byte),
                              ": is not valid JSON here; is the file complete? Copy or download it again"));
   }
-  if (!value.is_object()) throw FormatError(concat(path.string(), ": is not a JSON object"));
+  if (!value.is_object()) throw FormatError(concat(where, ": is not a JSON object"));
   return value;
 }
 
-}  // namespace
+template nlohmann::json parse_json_object(const std::string& text, const std::string& where);
+template nlohmann::ordered_json parse_json_object(const std::string& text, const std::string& where);
 
-nlohmann::json read_json_object(const fs::path& path) { return parse_object<nlohmann::json>(path); }
+nlohmann::json read_json_object(const fs::path& path) {
+  return parse_json_object<nlohmann::json>(read_file(path), path.string());
+}
 
 nlohmann::ordered_json read_ordered_json_object(const fs::path& path) {
-  return parse_object<nlohmann::ordered_json>(path);
+  return parse_json_object<nlohmann::ordered_json>(read_file(path), path.string());
+}
+
+std::string ascii_json(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void write_json(const fs::path& path, const nlohmann::json& value) {

@@ -2,15 +2,24 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
 namespace trainer {
 
-// Throws FormatError (file:line:column for a syntax error) when it cannot be read or is no JSON object.
+// Of a file's text. Throws FormatError (`where`:line:column for a syntax error) when it is no JSON object, or
+// nested deeper than any file of a model is. For json and ordered_json.
+template <class Json>
+Json parse_json_object(const std::string& text, const std::string& where);
+
+// Throws FormatError also when the file cannot be read.
 nlohmann::json read_json_object(const std::filesystem::path& path);
 nlohmann::ordered_json read_ordered_json_object(
     const std::filesystem::path& path);  // keeps the order of the keys
+
+// The text of `value` in ASCII, with what is no UTF-8 as U+FFFD. indent: -1 for one line.
+std::string ascii_json(const nlohmann::ordered_json& value, int indent);
 
 // Writes it atomically, indented by two blanks and ended by a newline, as the Hugging Face libraries do.
 void write_json(const std::filesystem::path& path, const nlohmann::json& value);

@@ -6,13 +6,14 @@
 #include <stdexcept>
 #include <stdlib.h>
 #include <string>
+#include <unistd.h>
 
 namespace trainer::testing {
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "trainer-test-XXXXXX").string();
+  explicit TemporaryDirectory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "trainer-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory: " + name);
     path_ = name;
   }
@@ -38,5 +39,14 @@ class TemporaryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+// A parent in memory, where there is one, for tests that sync thousands of files.
+inline std::filesystem::path memory_path() {
+  std::error_code error;
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::is_directory(memory, error) && ::access(memory.c_str(), W_OK) == 0
+             ? memory
+             : std::filesystem::temp_directory_path();
+}
 
 }  // namespace trainer::testing

@@ -1,0 +1,13 @@
+// Room on a file system.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace trainer {
+
+// The bytes that this user may still write to the file system of `path`, an existing folder; quotas may allow
+// less. Throws FormatError when the system does not say.
+int64_t free_space(const std::filesystem::path& path);
+
+}  // namespace trainer

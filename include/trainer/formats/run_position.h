@@ -1,0 +1,45 @@
+// trainer_position.json: where a run stood when it saved, and what must be as it was for another to go on
+// from there. Random numbers need nothing: they follow from seed and step.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trainer {
+
+inline constexpr const char* kPositionFile = "trainer_position.json";
+
+struct RunPosition {
+  int64_t step = 0;
+  int64_t samples_seen = 0;  // the whole state of the loader
+  int64_t tokens_seen = 0;
+  int64_t total_steps = 0;  // of the run that saved; another may be longer
+  int64_t metrics_bytes =
+      0;  // of metrics.jsonl when it saved: later rows belong to steps that are made again
+  double seconds_trained = 0;  // over all its processes
+  int64_t evaluations_without_gain = 0;
+  std::optional<double> best_metric;
+  std::optional<int64_t> best_step;
+  // What recovery from a lack of memory has learned, by the name of the budget.
+  std::map<std::string, int64_t> budgets;
+  // What must not change, as a text to compare and to show, by its configuration key: "seed" -> "42",
+  // "data.train" -> "data/train.jsonl, 1,200 rows, xxh3 0123456789abcdef".
+  std::map<std::string, std::string> fixed;
+};
+
+void write_position(const std::filesystem::path& directory, const RunPosition& position);
+// Throws FormatError: missing, no JSON, a field that is absent, of another type or negative.
+RunPosition read_position(const std::filesystem::path& directory);
+
+// A key of RunPosition::fixed that was saved with another value. "-" stands for a key that one of them lacks.
+struct FixedDifference {
+  std::string key, saved, now;
+};
+std::vector<FixedDifference> differences(const std::map<std::string, std::string>& saved,
+                                         const std::map<std::string, std::string>& now);
+
+}  // namespace trainer

@@ -1,0 +1,19 @@
+#include "trainer/base/free_space.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/statvfs.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+int64_t free_space(const std::filesystem::path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0)
+    throw FormatError(concat(path.string(), ": its free space is not known: ", std::strerror(errno)));
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+}  // namespace trainer

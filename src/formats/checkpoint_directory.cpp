@@ -1,0 +1,194 @@
+// The checkpoints of an output directory: found, verified, removed.
+#include <algorithm>
+#include <charconv>
+
+#include "trainer/base/checksum.h"
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/free_space.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
+
+#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_names.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kPrefix = "checkpoint-";
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (!fs::exists(directory, error)) return names;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename());
+  if (error) throw FormatError(concat(directory.string(), ": cannot be read: ", error.message()));
+  return names;
+}
+
+// How a file differs from what the manifest says of it; "" where it does not. Its bytes are read only where
+// the rest is right.
+std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return concat(path.string(), ": is missing");
+  if (!fs::is_regular_file(status)) return concat(path.string(), ": is not a regular file");
+  const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
+  if (bytes != expected.bytes) {
+    return concat(path.string(), ": has ", grouped(bytes), " bytes where ", kManifestFile, " says ",
+                  grouped(expected.bytes));
+  }
+  try {
+    if (file_checksum(path) != expected.checksum)
+      return concat(path.string(), ": its bytes do not give the checksum in ", kManifestFile);
+  } catch (const FormatError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::optional<std::string> lacking(const Checkpoint& checkpoint, const std::vector<std::string>& needed) {
+  for (const std::string& name : needed) {
+    if (!checkpoint.files.contains(name)) return concat(checkpoint.path.string(), ": has no ", name);
+  }
+  return std::nullopt;
+}
+
+bool is_whole(const fs::path& checkpoint) {
+  try {
+    read_checkpoint(checkpoint);
+    return true;
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
+// In an order in which a whole one is met soonest.
+bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_steps) {
+  return std::any_of(rising_steps.rbegin(), rising_steps.rend(),
+                     [&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });
+}
+
+void remove_checkpoint(const fs::path& path) {
+  const fs::path nameless = with_ending(path, kRemoving);
+  delete_entry(nameless);
+  move_entry(path, nameless);
+  delete_entry(nameless);
+}
+
+}  // namespace
+
+std::optional<int64_t> checkpoint_step(const std::string& name, const std::string& ending) {
+  const std::string prefix = kPrefix;
+  int64_t step = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  const bool is_its_name = step >= 0 && name == concat(kPrefix, step, ending);
+  return is_its_name ? std::optional(step) : std::nullopt;
+}
+
+int64_t Checkpoint::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : files) sum += bytes;
+  return sum;
+}
+
+fs::path checkpoint_path(const fs::path& output_dir, int64_t step) {
+  return output_dir / concat(kPrefix, step);
+}
+
+std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const std::string& name : names_in(output_dir)) {
+    const auto step = checkpoint_step(name);
+    if (step && fs::is_directory(output_dir / name, error)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+Checkpoint read_checkpoint(const fs::path& path) {
+  const Manifest manifest = read_manifest(path);
+  Checkpoint checkpoint{path, manifest.step, {}};
+  std::vector<std::string> damaged;
+  for (const auto& [name, entry] : manifest.files) {
+    checkpoint.files[name] = entry.bytes;
+    if (const std::string damage = damage_of(path / name, entry); !damage.empty()) damaged.push_back(damage);
+  }
+  if (!damaged.empty()) throw FormatError(join(damaged, "; "));
+  return checkpoint;
+}
+
+std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,
+                                                     const std::vector<std::string>& needed,
+                                                     const std::function<void(const std::string&)>& skipped) {
+  std::vector<int64_t> steps = checkpoint_steps(output_dir);
+  std::reverse(steps.begin(), steps.end());
+  for (int64_t step : steps) {
+    std::string reason;
+    try {
+      Checkpoint checkpoint = read_checkpoint(checkpoint_path(output_dir, step));
+      if (const auto lack = lacking(checkpoint, needed)) {
+        reason = *lack;
+      } else if (checkpoint.step != step) {
+        reason = concat(checkpoint.path.string(), ": is a checkpoint of step ", checkpoint.step);
+      } else {
+        return checkpoint;
+      }
+    } catch (const FormatError& e) {
+      reason = e.what();
+    }
+    skipped(concat("checkpoint-", step, " is skipped: ", reason));
+  }
+  return std::nullopt;
+}
+
+void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::optional<int64_t> best_step) {
+  std::vector<int64_t> kept = checkpoint_steps(output_dir), others;
+  if (total_limit <= 0 || static_cast<int64_t>(kept.size()) <= total_limit) return;
+  // The best, then the newest.
+  std::stable_partition(kept.begin(), kept.end(), [&](int64_t step) { return step != best_step; });
+  const int64_t newest = *std::max_element(kept.begin(), kept.end());
+  if (kept.back() != newest) total_limit = std::max(total_limit, int64_t{2});
+  const auto end = kept.end() - std::min(total_limit, static_cast<int64_t>(kept.size()));
+  others.assign(kept.begin(), end);
+  kept.erase(kept.begin(), end);
+  std::sort(kept.begin(), kept.end());
+  if (!has_whole(output_dir, kept)) {
+    const auto whole = std::find_if(others.rbegin(), others.rend(), [&](int64_t step) {
+      return is_whole(checkpoint_path(output_dir, step));
+    });
+    if (whole != others.rend()) others.erase(std::next(whole).base());
+  }
+  for (int64_t step : others) remove_checkpoint(checkpoint_path(output_dir, step));
+}
+
+void remove_checkpoint_litter(const fs::path& output_dir) {
+  for (const std::string& name : names_in(output_dir)) {
+    const auto replaced = checkpoint_step(name, kReplacing);
+    if (!replaced && !checkpoint_step(name, kFilling) && !checkpoint_step(name, kRemoving)) continue;
+    std::error_code ignored;
+    try {
+      const bool is_lost = replaced && !fs::exists(checkpoint_path(output_dir, *replaced), ignored);
+      if (is_lost) {
+        move_entry(output_dir / name, checkpoint_path(output_dir, *replaced));
+      } else {
+        delete_entry(output_dir / name);
+      }
+    } catch (const FormatError& e) {
+      log::warning(e.what());
+    }
+  }
+}
+
+std::string lack_of_space(const fs::path& output_dir, int64_t bytes) {
+  const int64_t free = free_space(output_dir);
+  if (free >= bytes) return "";
+  return concat(output_dir.string(), ": ", bytes_string(free), " are free, the next checkpoint needs ",
+                bytes_string(bytes), "; free some space, or lower save.total_limit");
+}
+
+}  // namespace trainer

@@ -1,0 +1,70 @@
+#include "trainer/formats/run_position.h"
+
+#include <set>
+
+#include "trainer/base/files.h"
+
+#include "formats/json_fields.h"
+#include "formats/json_file.h"
+
+namespace trainer {
+namespace {
+
+template <class Fields, class Position>
+void fields_of(Fields& fields, Position& position) {
+  fields.field("step", position.step);
+  fields.field("samples_seen", position.samples_seen);
+  fields.field("tokens_seen", position.tokens_seen);
+  fields.field("total_steps", position.total_steps);
+  fields.field("metrics_bytes", position.metrics_bytes);
+  fields.field("seconds_trained", position.seconds_trained);
+  fields.field("evaluations_without_gain", position.evaluations_without_gain);
+  fields.field("best_metric", position.best_metric);
+  fields.field("best_step", position.best_step);
+  fields.field("budgets", position.budgets);
+  fields.field("fixed", position.fixed);
+}
+
+std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
+  const auto found = values.find(key);
+  return found == values.end() ? "-" : found->second;
+}
+
+}  // namespace
+
+void write_position(const std::filesystem::path& directory, const RunPosition& position) {
+  JsonFieldWriter writer;
+  fields_of(writer, position);
+  write_atomically(directory / kPositionFile, ascii_json(writer.object(), 2) + "\n");
+}
+
+RunPosition read_position(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kPositionFile;
+  const std::string where = path.string();
+  const auto object = read_ordered_json_object(path);
+  const JsonReader reader(object, where);
+  RunPosition position;
+  fields_of(reader, position);
+  for (const char* key : {"step", "samples_seen", "total_steps", "metrics_bytes"}) {
+    if (reader.required<int64_t>(key) < 0) throw FormatError(concat(where, ": ", key, ": is negative"));
+  }
+  return position;
+}
+
+std::vector<FixedDifference> differences(const std::map<std::string, std::string>& saved,
+                                         const std::map<std::string, std::string>& now) {
+  std::set<std::string> keys;
+  for (const auto* values : {&saved, &now}) {
+    for (const auto& [key, value] : *values) keys.insert(key);
+  }
+  std::vector<FixedDifference> found;
+  for (const std::string& key : keys) {
+    FixedDifference difference{key, value_of(saved, key), value_of(now, key)};
+    // As they are in the file: a path need not be UTF-8.
+    if (ascii_json(difference.saved, -1) != ascii_json(difference.now, -1))
+      found.push_back(std::move(difference));
+  }
+  return found;
+}
+
+}  // namespace trainer

@@ -1,0 +1,255 @@
+#include "trainer/formats/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/checksum.h"
+#include "trainer/base/error.h"
+
+#include "formats/checkpoint_fixture.h"
+#include "support/error_message.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::error_message;
+using testing::find_newest;
+using testing::overwrite;
+using testing::save_checkpoint;
+using testing::TemporaryDirectory;
+
+using Names = std::set<std::string>;
+
+TEST(CheckpointWriter, what_is_committed_is_found_with_its_files) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  const Checkpoint saved = save_checkpoint(out.path(), 10);
+  EXPECT_EQ(out.names(), (Names{"checkpoint-10", "checkpoint-5"}));
+  const auto found = find_newest(out.path());
+  EXPECT_EQ(found.step(), 10);
+  EXPECT_TRUE(found.skipped.empty());
+  EXPECT_EQ(found.checkpoint->path, out / "checkpoint-10");
+  EXPECT_EQ(found.checkpoint->files, saved.files);
+  EXPECT_EQ(found.checkpoint->files.size(), 5u);
+  EXPECT_EQ(found.checkpoint->files.at("empty"), 0);
+  EXPECT_EQ(read_optimizer_state(found.checkpoint->path).steps_taken, 10);
+}
+
+TEST(CheckpointWriter, one_that_is_not_committed_leaves_nothing) {
+  TemporaryDirectory out;
+  {
+    CheckpointWriter writer(out.path(), 5);
+    testing::fill_checkpoint(writer.directory(), 5);
+    EXPECT_EQ(out.names(), Names{"checkpoint-5.tmp"});
+    EXPECT_TRUE(checkpoint_steps(out.path()).empty());
+  }
+  EXPECT_TRUE(out.names().empty());
+}
+
+TEST(CheckpointWriter, replaces_one_of_the_same_step) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  overwrite(out / "checkpoint-5/empty", "damaged");
+  save_checkpoint(out.path(), 5);
+  EXPECT_EQ(out.names(), Names{"checkpoint-5"});
+  EXPECT_EQ(find_newest(out.path()).step(), 5);
+}
+
+TEST(CheckpointWriter, refuses_folders_in_it) {
+  TemporaryDirectory out;
+  CheckpointWriter writer(out.path(), 5);
+  fs::create_directory(writer.directory() / "folder");
+  EXPECT_TRUE(contains(error_message<FormatError>([&] { writer.commit(); }), "folder"));
+}
+
+TEST(NewestCompleteCheckpoint, is_none_where_there_is_none) {
+  TemporaryDirectory out;
+  EXPECT_FALSE(find_newest(out / "missing").checkpoint);
+  fs::create_directory(out / "checkpoint-x");
+  fs::create_directory(out / "checkpoint-05");
+  fs::create_directory(out / "checkpoint--1");
+  fs::create_directory(out / "checkpoint-99999999999999999999");
+  overwrite(out / "checkpoint-7", "a file");
+  const auto found = find_newest(out.path());
+  EXPECT_FALSE(found.checkpoint);
+  EXPECT_TRUE(found.skipped.empty());
+}
+
+TEST(NewestCompleteCheckpoint, says_what_a_checkpoint_of_another_program_lacks) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  fs::create_directory(out / "checkpoint-7");
+  const auto found = find_newest(out.path());
+  EXPECT_EQ(found.step(), 5);
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_TRUE(contains(found.skipped[0], "checkpoint-7/trainer_manifest.json: is missing"))
+      << found.skipped[0];
+}
+
+TEST(NewestCompleteCheckpoint, passes_over_one_without_a_needed_file) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  {
+    CheckpointWriter writer(out.path(), 7);
+    write_atomically(writer.directory() / "adapter_model.safetensors", "weights only");
+    writer.commit();
+  }
+  EXPECT_EQ(find_newest(out.path()).step(), 7);
+  const auto found = find_newest(out.path(), {kPositionFile});
+  EXPECT_EQ(found.step(), 5);
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_TRUE(contains(found.skipped[0], "checkpoint-7: has no trainer_position.json")) << found.skipped[0];
+}
+
+TEST(NewestCompleteCheckpoint, notices_one_under_another_name) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  fs::copy(out / "checkpoint-5", out / "checkpoint-9");
+  const auto found = find_newest(out.path());
+  EXPECT_EQ(found.step(), 5);
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_TRUE(contains(found.skipped[0], "is a checkpoint of step 5")) << found.skipped[0];
+}
+
+TEST(ReadCheckpoint, a_newer_format_is_named) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  const fs::path manifest = out / "checkpoint-5/trainer_manifest.json";
+  std::string text = read_file(manifest);
+  const std::string version = "\"format_version\": 1";
+  text.replace(text.find(version), version.size(), "\"format_version\": 2");
+  const size_t digits = text.find(": \"") + 3;
+  text.replace(digits, 16, 16, '0');
+  text.replace(digits, 16, checksum(text));
+  overwrite(manifest, text);
+  const std::string message = error_message<FormatError>([&] { read_checkpoint(out / "checkpoint-5"); });
+  EXPECT_TRUE(contains(message, "format_version 2 is not known")) << message;
+}
+
+// Every bit of the manifest, and every seventh one of each other file.
+TEST(ReadCheckpoint, a_flipped_bit_in_any_file_is_noticed_and_named) {
+  TemporaryDirectory out(testing::memory_path());
+  save_checkpoint(out.path(), 5);
+  const Checkpoint newest = save_checkpoint(out.path(), 6);
+  std::vector<std::string> names{kManifestFile};
+  for (const auto& [name, bytes] : newest.files) names.push_back(name);
+  for (const std::string& name : names) {
+    const fs::path path = newest.path / name;
+    const std::string good = read_file(path);
+    const size_t stride = name == kManifestFile ? 1 : 7;
+    for (size_t bit = 0; bit < 8 * good.size(); bit += stride) {
+      std::string bad = good;
+      bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+      overwrite(path, bad);
+      const std::string message = error_message<FormatError>([&] { read_checkpoint(newest.path); });
+      ASSERT_TRUE(contains(message, path.string())) << name << ", bit " << bit << ": " << message;
+    }
+    EXPECT_EQ(find_newest(out.path()).step(), good.empty() ? 6 : 5) << name;
+    overwrite(path, good);
+  }
+  EXPECT_EQ(find_newest(out.path()).step(), 6);
+}
+
+TEST(ReadCheckpoint, a_file_cut_short_made_longer_or_missing_is_noticed_and_named) {
+  TemporaryDirectory out(testing::memory_path());
+  save_checkpoint(out.path(), 5);
+  const Checkpoint newest = save_checkpoint(out.path(), 6);
+  std::vector<std::string> names{kManifestFile};
+  for (const auto& [name, bytes] : newest.files) names.push_back(name);
+  for (const std::string& name : names) {
+    const fs::path path = newest.path / name;
+    const std::string good = read_file(path);
+    const auto expect_named = [&](const std::string& what) {
+      const auto found = find_newest(out.path());
+      EXPECT_EQ(found.step(), 5) << name << " " << what;
+      ASSERT_EQ(found.skipped.size(), 1u) << name << " " << what;
+      EXPECT_TRUE(contains(found.skipped[0], path.string())) << found.skipped[0];
+    };
+    for (size_t size = 0; size < good.size(); size += 1 + good.size() / 50) {
+      overwrite(path, good.substr(0, size));
+      expect_named("cut to " + std::to_string(size));
+    }
+    overwrite(path, good + '\0');
+    expect_named("longer");
+    fs::remove(path);
+    expect_named("missing");
+    fs::create_directory(path);
+    expect_named("a folder");
+    fs::remove(path);
+    overwrite(path, good);
+  }
+}
+
+TEST(ReadCheckpoint, names_every_damaged_file) {
+  TemporaryDirectory out(testing::memory_path());
+  const Checkpoint saved = save_checkpoint(out.path(), 5);
+  overwrite(saved.path / "empty", "x");
+  fs::remove(saved.path / kOptimizerFile);
+  const std::string message = error_message<FormatError>([&] { read_checkpoint(saved.path); });
+  EXPECT_TRUE(contains(message, "empty: has 1 bytes where trainer_manifest.json says 0")) << message;
+  EXPECT_TRUE(contains(message, "optimizer.safetensors: is missing")) << message;
+}
+
+TEST(LimitCheckpoints, keeps_the_newest_and_the_best) {
+  const auto left = [](int64_t limit, std::optional<int64_t> best) {
+    TemporaryDirectory out;
+    for (int64_t step : {5, 10, 20, 100}) save_checkpoint(out.path(), step);
+    limit_checkpoints(out.path(), limit, best);
+    const auto steps = checkpoint_steps(out.path());
+    EXPECT_EQ(out.names().size(), steps.size());
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(left(0, {}), (Steps{5, 10, 20, 100}));
+  EXPECT_EQ(left(4, {}), (Steps{5, 10, 20, 100}));
+  EXPECT_EQ(left(2, {}), (Steps{20, 100}));
+  EXPECT_EQ(left(1, {}), (Steps{100}));
+  EXPECT_EQ(left(1, 100), (Steps{100}));
+  EXPECT_EQ(left(1, 5), (Steps{5, 100}));
+  EXPECT_EQ(left(2, 10), (Steps{10, 100}));
+  EXPECT_EQ(left(3, 5), (Steps{5, 20, 100}));
+  EXPECT_EQ(left(2, 7), (Steps{20, 100}));  // the best is not there any more
+}
+
+TEST(LimitCheckpoints, keeps_the_only_whole_one) {
+  TemporaryDirectory out;
+  for (int64_t step : {5, 10, 20, 30}) save_checkpoint(out.path(), step);
+  for (const char* step : {"20", "30"})
+    overwrite(out / ("checkpoint-" + std::string(step)) / kOptimizerFile, "damaged");
+  limit_checkpoints(out.path(), 2);
+  EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{10, 20, 30}));
+  EXPECT_EQ(find_newest(out.path()).step(), 10);
+}
+
+TEST(RemoveCheckpointLitter, removes_what_a_killed_process_left_and_nothing_else) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  save_checkpoint(out.path(), 6);
+  fs::copy(out / "checkpoint-6", out / "checkpoint-6.replaced.tmp");
+  for (const char* name : {"checkpoint-7.tmp", "checkpoint-4.removed.tmp", "notes.tmp", "checkpoint-x.tmp"}) {
+    fs::create_directory(out / name);
+    overwrite(out / name / "file", "x");
+  }
+  remove_checkpoint_litter(out.path());
+  EXPECT_EQ(out.names(), (Names{"checkpoint-5", "checkpoint-6", "checkpoint-x.tmp", "notes.tmp"}));
+}
+
+TEST(RemoveCheckpointLitter, gives_a_checkpoint_that_was_being_replaced_its_name_back) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  fs::rename(out / "checkpoint-5", out / "checkpoint-5.replaced.tmp");
+  remove_checkpoint_litter(out.path());
+  EXPECT_EQ(find_newest(out.path()).step(), 5);
+}
+
+TEST(LackOfSpace, is_told_with_figures) {
+  TemporaryDirectory out;
+  EXPECT_EQ(lack_of_space(out.path(), 1), "");
+  const std::string message = lack_of_space(out.path(), INT64_MAX);
+  EXPECT_TRUE(contains(message, out.path().string())) << message;
+  EXPECT_TRUE(contains(message, "needs 9223372.0 TB")) << message;
+}
+
+}  // namespace
+}  // namespace trainer
