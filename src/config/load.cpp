@@ -145,11 +145,17 @@ Config load_training_config(const std::optional<std::filesystem::path>& file,
   return std::move(loaded.config);
 }
 
-std::vector<std::string> check_for_training(const Config& checked) {
+std::vector<TrainingProblem> problems_for_training(const Config& checked) {
   config::Problems problems = config::contradictions(checked);
   config::add_new(config::missing_for_training(checked), problems);
+  std::vector<TrainingProblem> out;
+  for (const config::Problem& problem : problems) out.push_back({problem.key, problem.text(), problem.code});
+  return out;
+}
+
+std::vector<std::string> check_for_training(const Config& checked) {
   std::vector<std::string> messages;
-  for (const config::Problem& problem : problems) messages.push_back(problem.text());
+  for (const TrainingProblem& problem : problems_for_training(checked)) messages.push_back(problem.text);
   return messages;
 }
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/config/config.h"
 
 namespace trainer {
@@ -53,6 +55,15 @@ struct MergeOptions {
   std::string dtype = "auto";  // auto, bf16, fp32
 };
 
+// What `trainer doctor` was asked for.
+struct DoctorOptions {
+  std::optional<Config> config;  // of the run to check
+  std::string problem;           // or: what is wrong with the configuration,
+  ExitCode problem_code = ExitCode::usage;
+  std::vector<std::pair<std::string, std::string>> environment;  // variables that the user has set
+  bool json = false;
+};
+
 }  // namespace trainer
 
 // Trains as configured. The configuration has passed check_for_training.
@@ -63,3 +74,6 @@ extern "C" void trainer_core_generate(const trainer::GenerateOptions& options);
 extern "C" void trainer_core_eval(const trainer::EvalOptions& options);
 
 extern "C" void trainer_core_merge(const trainer::MergeOptions& options);
+
+// Prints its report. Throws Error with the code of the first failure.
+extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/config/config.h"
 
 namespace trainer {
@@ -22,6 +23,13 @@ Config load_config(const std::optional<std::filesystem::path>& file,
 // Everything a training run needs that can be checked without the model (required keys, contradictions
 // between keys, existing files): one message a problem, empty when all is well. load_config does not call it.
 std::vector<std::string> check_for_training(const Config& config);
+
+// The same with the key and the exit code that each stands for.
+struct TrainingProblem {
+  std::string key, text;  // the text names file, line and key, too
+  ExitCode code;
+};
+std::vector<TrainingProblem> problems_for_training(const Config& config);
 
 // load_config followed by check_for_training, with the problems of both in one ConfigError.
 Config load_training_config(const std::optional<std::filesystem::path>& file,

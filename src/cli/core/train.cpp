@@ -27,6 +27,7 @@
 #include "cli/core/choose_dtype.h"
 #include "cli/core/memory_watch.h"
 #include "cli/core/open_model.h"
+#include "cli/core/prepare_model.h"
 #include "cli/core/start_block.h"
 #include "cli/core/with_clear_errors.h"
 
@@ -36,12 +37,6 @@ namespace {
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-// The model as it will be trained, and how it will be saved.
-struct Prepared {
-  std::unique_ptr<Model> model;
-  Artefacts artefacts;
-};
 
 // An adapter that is continued has its own shape.
 void warn_of_unused_keys(const Config& config) {
@@ -75,6 +70,14 @@ void grow_vocabulary(Model& model, const Tokenizer& tokenizer) {
   log::info(concat("vocabulary: ", model.vocab_size(), " -> ", rows,
                    " rows; the new ones are the mean of the others"));
   resize_vocabulary(model, rows);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
+  auto tokenizer = load_tokenizer(tokenizer_directory(config));
+  if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
+  return tokenizer;
 }
 
 Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device) {
@@ -111,6 +114,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   }
   return out;
 }
+
+namespace {
 
 // The steps of a run, with what happens between them.
 class Loop {
@@ -221,8 +226,7 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   const DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   if (device.is_cuda()) use_tf32(config.training.tf32);
-  const auto tokenizer = load_tokenizer(tokenizer_directory(config));
-  if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
+  const auto tokenizer = load_run_tokenizer(config);
   Prepared prepared = prepare_model(config, *tokenizer, device);
   check_vocabulary(*tokenizer, *prepared.model, config.model.path);
 

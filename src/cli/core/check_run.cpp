@@ -1,0 +1,193 @@
+#include "cli/core/check_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <unistd.h>
+
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+#include "trainer/data/dataset.h"
+#include "trainer/memory/acquire_device.h"
+#include "trainer/memory/device.h"
+#include "trainer/memory/summary.h"
+#include "trainer/observe/run.h"
+#include "trainer/text/tokenizer.h"
+
+#include "cli/core/open_model.h"
+#include "cli/core/prepare_model.h"
+#include "cli/core/with_clear_errors.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// All rows of so much data are read in a few seconds.
+constexpr uintmax_t kReadInFull = 16'000'000;
+
+std::string seconds_text(double seconds) {
+  return seconds < 10 ? concat(std::round(seconds * 10) / 10, " s") : duration_string(seconds);
+}
+
+// The line of the report that a key's problem belongs to.
+std::string subject_of(const std::string& key) {
+  if (key.starts_with("model.") || key.starts_with("lora.")) return "model";
+  if (key.starts_with("data.")) return "data";
+  return key == "output_dir" ? "output" : "configuration";
+}
+
+class RunCheckup {
+ public:
+  RunCheckup(Checkup& checkup, const Config& config) : checkup_(checkup), config_(config) {}
+
+  void go() {
+    check_files();
+    check_output();
+    if (!stands("configuration")) return;
+    check_device();
+    if (lease_ && stands("model")) attempt("model", [&] { load_model(); });
+    if (stands("data")) attempt("data", [&] { check_data(); });
+    attempt("disk", [&] { check_disk(); });
+  }
+
+ private:
+  // Runs one check; what it throws is its failure.
+  template <class Check>
+  void attempt(const std::string& name, const Check& check) {
+    try {
+      with_clear_errors(check);
+    } catch (const Error& error) {
+      checkup_.failed(name, error);
+    }
+  }
+
+  // Nothing of this name has failed so far.
+  bool stands(const std::string& name) const {
+    return std::ranges::none_of(checkup_.findings(), [&](const Finding& finding) {
+      return finding.name == name && finding.verdict == Verdict::failed;
+    });
+  }
+
+  void check_files() {
+    for (const TrainingProblem& problem : problems_for_training(config_))
+      checkup_.failed(subject_of(problem.key), problem.text, problem.code);
+    if (stands("configuration")) checkup_.ok("configuration", concat(config_.origins.size(), " keys set"));
+  }
+
+  void check_output() {
+    if (!stands("output")) return;
+    attempt("output", [&] {
+      Run::open(config_);  // which removes what it makes, as no run begins
+      checkup_.ok("output", config_.output_dir);
+    });
+  }
+
+  void check_device() {
+    GpuConfig now = config_.gpu;
+    now.wait_for_gpu = false;
+    try {
+      lease_ = acquire_device(config_.device, now);
+      if (lease_->device.is_cuda()) use_tf32(config_.training.tf32);
+      checkup_.ok("device", describe_device(lease_->device));
+    } catch (const DeviceError& error) {
+      if (config_.gpu.wait_for_gpu) {
+        checkup_.warning("device", error.what(),
+                         concat("the run would wait for up to ",
+                                duration_string(config_.gpu.gpu_wait_timeout_minutes * 60)));
+      } else {
+        checkup_.failed("device", error);
+      }
+    }
+  }
+
+  void load_model() {
+    const auto begin = std::chrono::steady_clock::now();
+    tokenizer_ = load_run_tokenizer(config_);
+    prepared_ = prepare_model(config_, *tokenizer_, lease_->device);
+    check_vocabulary(*tokenizer_, *prepared_->model, config_.model.path);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    int64_t parameters = 0, trained = 0;
+    checkpoint_bytes_ = 0;
+    prepared_->model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
+      parameters += parameter.value.numel();
+      if (parameter.trained()) trained += parameter.value.numel();
+      const bool saved = !prepared_->artefacts.adapter || parameter.trained() || parameter.in_adapter;
+      if (saved) *checkpoint_bytes_ += static_cast<int64_t>(parameter.value.nbytes());
+    });
+    const MemorySummary memory = memory_summary(lease_->device);
+    Finding& finding =
+        checkup_.ok("model", concat(prepared_->model->model_type(), ", ", grouped(parameters),
+                                    " parameters, ", grouped(trained), " of them trained; loaded in ",
+                                    seconds_text(seconds.count()), "; ", memory.text()));
+    finding.values = {{"parameters", parameters},
+                      {"trained", trained},
+                      {"seconds", seconds.count()},
+                      {"memory_allocated", memory.allocated},
+                      {"memory_resident", memory.resident}};
+  }
+
+  void check_data() {
+    uintmax_t bytes = 0;
+    for (const auto* files : {&config_.data.train, &config_.data.eval}) {
+      for (const std::string& file : *files) bytes += fs::file_size(file);
+    }
+    if (!prepared_ || bytes > kReadInFull) {
+      checkup_.ok("data",
+                  concat(bytes_string(static_cast<int64_t>(bytes)), "; its rows are read at the start"));
+      return;
+    }
+    for (const auto* files : {&config_.data.train, &config_.data.eval}) {
+      if (files->empty()) continue;
+      const Dataset data = Dataset::open(*files, config_, *tokenizer_, prepared_->model->encoder_decoder());
+      const std::vector<std::string> lines = data.report().lines();
+      const std::string text = concat(join(*files), ": ", join(lines, "\n"));
+      const bool warns =
+          std::ranges::any_of(lines, [](const std::string& line) { return line.starts_with("warning"); });
+      warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);
+    }
+  }
+
+  void check_disk() {
+    fs::path existing = fs::absolute(config_.output_dir);
+    while (!fs::exists(existing)) existing = existing.parent_path();
+    const auto free = static_cast<int64_t>(fs::space(existing).available);
+    const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
+    if (!checkpoint_bytes_) {
+      checkup_.ok("disk", text);
+      return;
+    }
+    const int64_t bytes = *checkpoint_bytes_, kept = config_.save.total_limit;
+    const bool only_result = config_.save.strategy == IntervalStrategy::no;
+    const int64_t stays = only_result ? 1 : kept > 0 ? kept + 1 : 0;  // with the result; 0: all
+    const std::string needed = concat(text, "; the result takes ", bytes_string(bytes),
+                                      only_result ? ""
+                                      : stays > 0 ? concat(", and so does each of ", kept, " checkpoints")
+                                                  : ", and so does every checkpoint");
+    Finding& finding =
+        free < bytes
+            ? checkup_.failed("disk", needed, ExitCode::files, "make room, or choose another output_dir")
+        : free < stays * bytes ? checkup_.warning("disk", needed, "save.total_limit keeps fewer checkpoints")
+        : stays == 0 && free < 10 * bytes
+            ? checkup_.warning("disk", needed,
+                               concat("no room for more than ", free / bytes - 1,
+                                      " checkpoints; save.total_limit=2 keeps two"))
+            : checkup_.ok("disk", needed);
+    finding.values = {{"free", free}, {"checkpoint", bytes}};
+  }
+
+  Checkup& checkup_;
+  const Config& config_;
+  std::optional<DeviceLease> lease_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<Prepared> prepared_;
+  std::optional<int64_t> checkpoint_bytes_;
+};
+
+}  // namespace
+
+void check_run(Checkup& checkup, const Config& config) { RunCheckup(checkup, config).go(); }
+
+}  // namespace trainer

@@ -1,0 +1,53 @@
+// trainer doctor: could a run start here, and what would it find?
+#include <cstdlib>
+#include <iostream>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/cli/core.h"
+#include "trainer/memory/device.h"
+
+#include "cli/core/check_machine.h"
+#include "cli/core/check_run.h"
+#include "cli/core/checkup.h"
+
+namespace trainer {
+namespace {
+
+void print(const Checkup& checkup, bool json) {
+  if (json) {
+    checkup.print_json(std::cout);
+  } else {
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    winsize size{};
+    const bool has_width = terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+    checkup.print_text(std::cout, terminal && std::getenv("NO_COLOR") == nullptr,
+                       has_width ? size.ws_col : 0);
+  }
+  std::cout.flush();
+}
+
+void run_doctor(const DoctorOptions& options) {
+  // The report says what loading says.
+  if (!log::is_shown(log::Level::debug)) log::set_level(log::Level::warning);
+  const Config config = options.config.value_or(Config{});
+  set_up_cpu(config.training.num_threads);
+  Checkup checkup;
+  check_program(checkup);
+  check_environment(checkup, options);
+  check_processor(checkup, config);
+  check_host_memory(checkup);
+  check_gpus(checkup, system_gpus().look(), config);
+  if (!options.problem.empty()) checkup.failed("configuration", options.problem, options.problem_code);
+  if (options.config) check_run(checkup, config);
+  print(checkup, options.json);
+  if (checkup.code() != ExitCode::done) throw Error(checkup.code(), checkup.conclusion());
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options) { trainer::run_doctor(options); }

@@ -1,0 +1,80 @@
+// trainer doctor [--config FILE] [key=value ...]
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/config/load.h"
+
+#include "cli/commands.h"
+#include "cli/open_core.h"
+
+namespace trainer::cli {
+namespace {
+
+// What changes how a run computes, or where.
+constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
+                                      "CUDA_DEVICE_ORDER",
+                                      "CUDA_LAUNCH_BLOCKING",
+                                      "PYTORCH_ALLOC_CONF",
+                                      "PYTORCH_CUDA_ALLOC_CONF",
+                                      "PYTORCH_NO_CUDA_MEMORY_CACHING",
+                                      "TRAINER_GPU_LOCKS",
+                                      "OMP_NUM_THREADS",
+                                      "OMP_WAIT_POLICY",
+                                      "OMP_PROC_BIND",
+                                      "OMP_PLACES",
+                                      "OMP_THREAD_LIMIT",
+                                      "OMP_DYNAMIC",
+                                      "GOMP_SPINCOUNT",
+                                      "GOMP_CPU_AFFINITY",
+                                      "MKL_NUM_THREADS",
+                                      "ATEN_CPU_CAPABILITY",
+                                      "ONEDNN_MAX_CPU_ISA",
+                                      "LD_PRELOAD"};
+
+// Before open_core(), which sets some of them itself.
+std::vector<std::pair<std::string, std::string>> set_variables() {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const char* name : kVariables) {
+    if (const char* value = std::getenv(name)) found.emplace_back(name, value);
+  }
+  return found;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app) {
+  struct Given {
+    std::optional<std::string> config;
+    std::vector<std::string> overrides;
+    bool json = false;
+  };
+  auto given = std::make_shared<Given>();
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Check this machine, and with a configuration whether its run could start; trains nothing");
+  command->add_option("-c,--config", given->config, "Configuration of the run (YAML)")->type_name("FILE");
+  command->add_option("overrides", given->overrides, "Keys of the configuration, on top of the file")
+      ->type_name("key=value");
+  command->add_flag("--json", given->json, "One JSON object");
+  command->callback([given] {
+    DoctorOptions options;
+    options.json = given->json;
+    options.environment = set_variables();
+    Config config;
+    try {
+      if (given->config || !given->overrides.empty()) {
+        config = load_config(given->config, given->overrides);
+        options.config = config;
+      }
+    } catch (const ConfigError& error) {
+      options.problem = error.what();
+      options.problem_code = error.code();
+    }
+    open_core(config.training.num_threads, config.memory).doctor(options);
+  });
+}
+
+}  // namespace trainer::cli

@@ -1,0 +1,98 @@
+"""trainer doctor: what it finds, what it advises, and that its exit code is the one that the run would have."""
+import json
+import os
+import subprocess
+import unittest
+
+from support import ROOT, TRAINER, EndToEnd, trainer, write_rows
+
+FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"
+
+
+class Doctor(EndToEnd):
+    family = "t5"
+
+    def doctor(self, *arguments, **variables):
+        """The findings by name (the last of each) and the result; stdout is one JSON object."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "CUDA_"))}
+        result = subprocess.run([TRAINER, "doctor", "--json", *map(str, arguments)], text=True, capture_output=True,
+                                timeout=300, env=dict(environment, **variables), cwd=ROOT)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["exit_code"], result.returncode, result.stderr)
+        self.assertEqual(report["ready"], result.returncode == 0)
+        return {check["name"]: check for check in report["checks"]}, result
+
+    def of_run(self, *overrides, **variables):
+        return self.doctor("--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}",
+                           f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.scratch / 'out'}", "device=cpu",
+                           *overrides, **variables)
+
+    def test_a_machine_without_a_configuration(self):
+        result = trainer("doctor")
+        self.assert_done(result)
+        for word in ("program", "LibTorch", "processor", "threads", "host memory", "gpu", "ready:"):
+            self.assertIn(word, result.stdout)
+        self.assertNotIn("\x1b", result.stdout)  # no colours in a pipe
+
+    def test_a_run_that_could_start(self):
+        found, _ = self.of_run()
+        for name in ("configuration", "output", "device", "model", "disk"):
+            self.assertEqual(found[name]["verdict"], "ok", found[name])
+        self.assertEqual(found["model"]["parameters"], found["model"]["trained"])
+        self.assertGreaterEqual(found["model"]["seconds"], 0)
+        self.assertIn("400 samples", found["data"]["text"])
+        self.assertGreater(found["disk"]["checkpoint"], 4 * 200_000 - 1)
+        self.assertFalse((self.scratch / "out").exists(), "it leaves nothing behind")
+
+    def test_the_code_is_that_of_the_first_failure(self):
+        bad = self.scratch / "bad.jsonl"
+        write_rows(bad, [{"input": "a", "target": "b"}, {"input": "a"}])
+        for override, code, name, word in (
+                ("bacth_size=3", 2, "configuration", "training.batch_size"),
+                ("training.max_steps=0", 2, "configuration", "trains nothing"),
+                (f"data.train={bad}", 3, "data", "bad.jsonl:2"),
+                ("data.train=/no/such/file", 3, "data", "does not exist"),
+                ("model.path=/no/such/model", 4, "model", "does not exist"),
+                (f"output_dir={bad}", 4, "output", "is a file"),
+                ("device=cuda:63", 6, "device", "device: cuda:63")):
+            with self.subTest(override):
+                found, result = self.of_run(override)
+                self.assertEqual(result.returncode, code, result.stdout)
+                self.assertEqual(found[name]["verdict"], "failed")
+                self.assertIn(word, found[name]["text"])
+                self.assertIn("not ready", result.stderr)
+
+    def test_a_damaged_model_is_found_by_loading_it(self):
+        broken = self.scratch / "broken"
+        subprocess.run(["cp", "-r", self.model, broken], check=True)
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+        found, result = self.of_run(f"model.path={broken}")
+        self.assertEqual(result.returncode, 4)
+        self.assertEqual(found["model"]["verdict"], "failed")
+
+    def test_what_the_environment_changes_is_said(self):
+        found, _ = self.of_run("memory.max_split_size_mb=128", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:64",
+                               CUDA_VISIBLE_DEVICES="1")
+        self.assertIn("CUDA_VISIBLE_DEVICES=1", found["environment"]["text"])
+        self.assertEqual(found["allocator"]["verdict"], "warning")
+        self.assertIn("max_split_size_mb:64", found["allocator"]["text"])
+        self.assertIn("max_split_size_mb:128", found["allocator"]["text"])
+        found, _ = self.of_run(OMP_NUM_THREADS="3")
+        self.assertEqual(found["environment"]["advice"], "training.num_threads=3")
+
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_gpus_are_listed_with_who_uses_them(self):
+        result = subprocess.run([TRAINER, "doctor", "--json", "gpu.min_gpu_memory_mb=5000"], text=True,
+                                capture_output=True, timeout=300, cwd=ROOT,
+                                env=dict(os.environ, LD_LIBRARY_PATH=str(FAKE_NVIDIA)))
+        gpus = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "gpu"]
+        self.assertEqual([gpu["index"] for gpu in gpus], [0, 1, -1, -1])
+        self.assertEqual([gpu["verdict"] for gpu in gpus], ["warning", "ok", "ok", "ok"])
+        self.assertIn("less free than gpu.min_gpu_memory_mb", gpus[0]["advice"])
+        self.assertEqual(gpus[0]["processes"][0]["name"], "trainer")
+        self.assertTrue(gpus[1]["uuid"].startswith("MIG-"))
+
+
+if __name__ == "__main__":
+    unittest.main()
