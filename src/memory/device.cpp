@@ -65,9 +65,10 @@ std::string describe_device(c10::Device device) {
 }
 
 bool computes_in_bf16(c10::Device device) {
+  if (!device.is_cuda()) return true;
   const auto& known = cuda_driver().devices;
   const auto index = static_cast<size_t>(device.index());
-  return !device.is_cuda() || index >= known.size() || known[index].major >= 8;
+  return index >= known.size() || known[index].major >= 8;
 }
 
 void use_tf32(bool on) { at::globalContext().setAllowTF32CuBLAS(on); }

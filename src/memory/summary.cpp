@@ -9,6 +9,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
 
+#include "memory/cuda_driver.h"
+
 namespace trainer {
 namespace {
 
@@ -28,12 +30,11 @@ MemorySummary memory_summary(c10::Device device) {
   out.device = device;
   out.resident = resident_bytes();
   if (device.is_cuda()) {
-    c10::DeviceAllocator* allocator = c10::getDeviceAllocator(c10::kCUDA);
-    const auto stats = allocator->getDeviceStats(device.index());
+    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
     out.allocated = stats.allocated_bytes[0].current;
     out.reserved = stats.reserved_bytes[0].current;
     out.peak = stats.allocated_bytes[0].peak;
-    out.limit = static_cast<int64_t>(allocator->getMemoryInfo(device.index()).second);
+    out.limit = cuda_driver().devices.at(static_cast<size_t>(device.index())).total;
   } else {
     const HostMemory host = host_memory();
     out.allocated = host.in_use;
