@@ -146,7 +146,8 @@ std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,
   return std::nullopt;
 }
 
-void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::optional<int64_t> best_step) {
+void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::optional<int64_t> best_step,
+                       std::optional<int64_t> whole_step) {
   std::vector<int64_t> kept = checkpoint_steps(output_dir), others;
   if (total_limit <= 0 || static_cast<int64_t>(kept.size()) <= total_limit) return;
   // The best, then the newest.
@@ -157,7 +158,8 @@ void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::opt
   others.assign(kept.begin(), end);
   kept.erase(kept.begin(), end);
   std::sort(kept.begin(), kept.end());
-  if (!has_whole(output_dir, kept)) {
+  const bool is_known = whole_step && std::find(kept.begin(), kept.end(), *whole_step) != kept.end();
+  if (!is_known && !has_whole(output_dir, kept)) {
     const auto whole = std::find_if(others.rbegin(), others.rend(), [&](int64_t step) {
       return is_whole(checkpoint_path(output_dir, step));
     });

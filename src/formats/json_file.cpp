@@ -36,6 +36,8 @@ Json parse_json_object(const std::string& text, const std::string& where) {
     if (text.empty()) throw FormatError(concat(where, ": is empty; ", kAdvice));
     throw FormatError(concat(where, ":", place(text, e.byte),
                              ": is not valid JSON here; is the file complete? Copy or download it again"));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw FormatError(concat(where, ": has a number that is too large; ", kAdvice));
   }
   if (!value.is_object()) throw FormatError(concat(where, ": is not a JSON object"));
   return value;

@@ -49,7 +49,7 @@ void write_length(std::ostream& out, uint64_t length) {
 TensorSources sources_of(const std::map<std::string, TensorView>& tensors) {
   TensorSources sources;
   for (const auto& [name, view] : tensors) {
-    sources[name] = {view.dtype, view.shape, [view](std::ostream& out) {
+    sources[name] = {view.dtype, view.shape, [view = view](std::ostream& out) {
                        out.write(reinterpret_cast<const char*>(view.data),
                                  static_cast<std::streamsize>(view.nbytes));
                      }};

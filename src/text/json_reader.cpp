@@ -57,7 +57,7 @@ const nlohmann::json::array_t& JsonAt::array() const {
 void JsonAt::require_known(std::initializer_list<const char*> keys) const {
   if (!value.is_object()) fail("an object is expected here");
   for (const auto& [key, unused] : value.items()) {
-    const bool known = std::ranges::any_of(keys, [&](const char* name) { return key == name; });
+    const bool known = std::ranges::any_of(keys, [&key = key](const char* name) { return key == name; });
     if (!known) fail(concat("'", key, "' is not supported"));
   }
 }

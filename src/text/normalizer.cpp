@@ -18,6 +18,8 @@ template <typename... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
 
 std::string strip(std::string_view text, bool left, bool right) {
   size_t begin = 0, end = 0;  // behind leading blanks; behind the last character that is none

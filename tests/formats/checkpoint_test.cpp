@@ -222,6 +222,16 @@ TEST(LimitCheckpoints, keeps_the_only_whole_one) {
   EXPECT_EQ(find_newest(out.path()).step(), 10);
 }
 
+TEST(LimitCheckpoints, does_not_read_the_one_that_was_just_committed) {
+  TemporaryDirectory out;
+  for (int64_t step : {5, 10, 20}) save_checkpoint(out.path(), step);
+  overwrite(out / "checkpoint-20" / kOptimizerFile, "damaged");
+  limit_checkpoints(out.path(), 1, std::nullopt, /*whole_step=*/10);  // that one does not stay
+  EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{10, 20}));
+  limit_checkpoints(out.path(), 1, std::nullopt, /*whole_step=*/20);
+  EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{20}));
+}
+
 TEST(RemoveCheckpointLitter, removes_what_a_killed_process_left_and_nothing_else) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);

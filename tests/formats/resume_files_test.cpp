@@ -117,6 +117,7 @@ TEST(RunPosition, what_is_missing_or_wrong_is_named) {
   EXPECT_TRUE(
       contains(message_of(R"({"step": 1, "samples_seen": -1, )" + rest + "}"), "samples_seen: is negative"));
   EXPECT_TRUE(contains(message_of(R"({"fixed": {"seed": 3}})"), "fixed.seed: is not a text"));
+  EXPECT_TRUE(contains(message_of(R"({"step": 1e999})"), "has a number that is too large"));
   EXPECT_TRUE(contains(message_of("[1]"), "is not a JSON object"));
   EXPECT_TRUE(contains(message_of(std::string(1000, '{')), "trainer_position.json"));
 }

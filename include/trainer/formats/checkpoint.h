@@ -67,10 +67,12 @@ std::optional<Checkpoint> newest_complete_checkpoint(
 
 // Removes the oldest checkpoints until `total_limit` are left (0: keeps all), as Transformers does: the best
 // counts and is kept, and so is the newest. What is kept has one that is whole; while it has none, the newest
-// whole one of the others is kept as well. Throws FormatError when one cannot be removed; a half-removed one
-// has lost its name.
+// whole one of the others is kept as well. `whole_step`: one that was just committed, and need not be read
+// again to know that it is whole. Throws FormatError when one cannot be removed; a half-removed one has lost
+// its name.
 void limit_checkpoints(const std::filesystem::path& output_dir, int64_t total_limit,
-                       std::optional<int64_t> best_step = std::nullopt);
+                       std::optional<int64_t> best_step = std::nullopt,
+                       std::optional<int64_t> whole_step = std::nullopt);
 
 // To be called when a run starts: removes folders that a killed process was filling or removing, and gives a
 // checkpoint that it was replacing its name back. What cannot be removed is warned of.

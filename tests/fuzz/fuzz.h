@@ -1,0 +1,36 @@
+// What the fuzzing targets share. A target gets any bytes as the content of a file and reads it as the
+// program does. What it throws besides the program's own errors, a crash, a hang and a lack of memory are
+// bugs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "trainer/base/error.h"
+
+// Defined by each target.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace trainer::fuzz {
+
+// A folder of this process, gone at its end.
+const std::filesystem::path& scratch();
+// A file in it with these bytes.
+std::filesystem::path put(const std::filesystem::path& name, std::string_view bytes);
+
+inline std::string_view text_of(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Calls it; the program's own errors are what a bad file should give.
+template <class Call>
+void accept_errors(const Call& call) {
+  try {
+    call();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace trainer::fuzz
