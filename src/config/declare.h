@@ -17,6 +17,7 @@ inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.o
 inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
 inline GpuConfig& part(Config& config, GpuConfig*) { return config.gpu; }
+inline RecoveryConfig& part(Config& config, RecoveryConfig*) { return config.recovery; }
 inline Config& part(Config& config, Config*) { return config; }
 inline LoraConfig& part(Config& config, LoraConfig*) {
   if (!config.lora) config.lora.emplace();

@@ -25,22 +25,11 @@ constexpr const char* kMethod = "not supported by this version: training is full
 
 // Names of this program that come with a later version of it.
 constexpr ForeignName kReserved[] = {
-    {"memory.limit", "", kLater},
-    {"recovery", "", kLater},
-    {"recovery.max_retries", "", kLater},
-    {"recovery.min_batch_size", "", kLater},
-    {"recovery.try_other_gpus", "", kLater},
-    {"recovery.cpu_fallback", "", kLater},
-    {"max_retries", "", kLater},
-    {"min_batch_size", "", kLater},
-    {"try_other_gpus", "", kLater},
-    {"cpu_fallback", "", kLater},
     {"resume", "", "not supported by this version; a run starts from model.path or lora.adapter"},
     {"save.minutes", "", kLater},
     {"save.async", "", kLater},
     {"minutes", "", kLater},
     {"async", "", kLater},
-    {"limit", "", kLater},
     {"save.weights_only", "", kLater},
     {"chat_template", "", kLater},
 };

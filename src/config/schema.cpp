@@ -165,7 +165,10 @@ Section training_section() {
            .below(1),
        key(&T::tf32, "tf32",
            "Multiply fp32 matrices in TF32 on GPUs that have it. Much faster there, with 10 bits of mantissa "
-           "in the factors.")});
+           "in the factors."),
+       key(&T::replay_cuts, "replay_cuts",
+           "Cut each step as another run did: its metrics.jsonl. For comparing runs to the last bit.")
+           .path()});
 }
 
 Section optimizer_section() {
@@ -228,9 +231,9 @@ Section top_level() {
 }  // namespace
 
 const std::vector<Section>& schema() {
-  static const std::vector<Section> sections{model_section(),    lora_section(),      data_section(),
-                                             training_section(), optimizer_section(), save_section(),
-                                             memory_section(),   gpu_section(),       top_level()};
+  static const std::vector<Section> sections{
+      model_section(), lora_section(),   data_section(), training_section(), optimizer_section(),
+      save_section(),  memory_section(), gpu_section(),  recovery_section(), top_level()};
   return sections;
 }
 

@@ -14,6 +14,12 @@ Section memory_section() {
            "Updates after which cached GPU memory is given back; in evaluation micro-batches. 0: never.")
            .at_least(0)
            .in("steps"),
+       key(&M::limit, "limit",
+           "Most memory that the run may take on its device. A size (18GB, 16GiB, 900MB) or a share from 0 "
+           "to 1 "
+           "of what is free there at the start. Empty: 0.95 on a GPU, no limit on the CPU.")
+           .matching("^(|[0-9]+(\\.[0-9]+)? ?[kMGT]i?B|0?\\.[0-9]+|1(\\.0*)?)$",
+                     "a size such as 18GB or 16GiB, or a share from 0 to 1"),
        key(&M::expandable_segments, "expandable_segments",
            "Let the GPU memory that LibTorch has reserved grow in place. Less of it is lost to fragments. "
            "This and the next three make up PYTORCH_ALLOC_CONF, which LibTorch's allocator on the GPU reads; "

@@ -7,5 +7,6 @@ namespace trainer::config {
 
 Section gpu_section();
 Section memory_section();
+Section recovery_section();
 
 }  // namespace trainer::config

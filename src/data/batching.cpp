@@ -5,7 +5,9 @@
 #include <numeric>
 #include <tuple>
 
+#include "trainer/base/error.h"
 #include "trainer/base/random.h"
+#include "trainer/base/strings.h"
 
 namespace trainer {
 
@@ -69,6 +71,8 @@ std::vector<int64_t> slots_by_length(const EffectiveBatch& batch) {
   return slots;
 }
 
+int64_t halved(int64_t size, int64_t times) { return times < 63 ? size >> times : 0; }
+
 std::vector<std::vector<int64_t>> cut_by_samples(int64_t samples, int64_t batch_size) {
   std::vector<std::vector<int64_t>> groups;
   for (int64_t begin = 0; begin < samples; begin += batch_size) {
@@ -84,8 +88,8 @@ std::vector<std::vector<int64_t>> cut_by_samples(int64_t samples, int64_t batch_
 // sample always fits.
 std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, const CutLimits& limits,
                                                 bool encoder_decoder) {
-  const int64_t source_budget = limits.batch_size * limits.max_source_length;
-  const int64_t target_budget = limits.batch_size * limits.max_target_length;
+  const int64_t source_budget = halved(limits.batch_size * limits.max_source_length, limits.halvings);
+  const int64_t target_budget = halved(limits.batch_size * limits.max_target_length, limits.halvings);
   const std::vector<int64_t> slots = slots_by_length(batch);
   std::vector<int64_t> least(slots.size() + 1,
                              std::numeric_limits<int64_t>::max());  // of the first n samples
@@ -120,9 +124,30 @@ std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, con
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder) {
   if (limits.by == MicroBatching::samples) {
-    return cut_by_samples(static_cast<int64_t>(batch.samples.size()), limits.batch_size);
+    return cut_by_samples(static_cast<int64_t>(batch.samples.size()),
+                          std::max<int64_t>(1, halved(limits.batch_size, limits.halvings)));
   }
   return cut_by_tokens(batch, limits, encoder_decoder);
+}
+
+std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
+                                         const std::vector<int64_t>& samples) {
+  const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0});
+  if (total != static_cast<int64_t>(batch.samples.size()) ||
+      std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
+    throw DataError(
+        concat("a step of ", batch.samples.size(), " samples cannot be cut into ", shape_string(samples)));
+  }
+  std::vector<int64_t> slots(batch.samples.size());
+  std::iota(slots.begin(), slots.end(), 0);
+  if (by == MicroBatching::tokens) slots = slots_by_length(batch);
+  std::vector<std::vector<int64_t>> groups;
+  auto next = slots.begin();
+  for (const int64_t count : samples) {
+    groups.emplace_back(next, next + count);
+    next += count;
+  }
+  return groups;
 }
 
 }  // namespace trainer

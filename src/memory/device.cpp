@@ -85,6 +85,7 @@ void reset_peak_memory(c10::Device device) {
   if (device.is_cuda()) {
     c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
   } else {
+    reset_host_peak();
     std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
   }
 }

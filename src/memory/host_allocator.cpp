@@ -1,6 +1,7 @@
 #include "trainer/memory/host_allocator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -24,15 +25,11 @@ constexpr size_t kSlack = 32 << 20;  // kept beyond the peak
 
 struct Header {
   size_t capacity;  // bytes of the mapping; 0: from malloc
+  int64_t charged;
 };
 static_assert(sizeof(Header) <= kAlignment);
 
 Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<char*>(data) - kAlignment); }
-
-[[noreturn]] void out_of_memory(size_t bytes) {
-  TORCH_CHECK_WITH(OutOfMemoryError, false,
-                   "out of memory on the CPU: ", bytes_string(static_cast<int64_t>(bytes)), " asked for");
-}
 
 // Anonymous pages; large ones begin at a huge page, which spares faults and address translation.
 void* map_pages(size_t bytes) {
@@ -88,10 +85,61 @@ class KeptBlocks {
   size_t total_ = 0;
 };
 
+// What is in use, and how much of it may be. Without a lock: small tensors are allocated all the time.
+class Account {
+ public:
+  // Throws c10::OutOfMemoryError when `bytes` more would be above the limit, or this allocation is to fail.
+  void take(int64_t bytes) {
+    const int64_t after = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const int64_t limit = limit_.load(std::memory_order_relaxed);
+    const int64_t call = allocations_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (limit > 0 && after > limit) [[unlikely]]
+      refuse(bytes, limit);
+    if (call == fail_at_.load(std::memory_order_relaxed)) [[unlikely]] {
+      const int64_t then = fail_then_.exchange(0);
+      fail_at_ = then > 0 ? call + then : 0;
+      refuse(bytes, limit);
+    }
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < after && !peak_.compare_exchange_weak(peak, after, std::memory_order_relaxed)) {
+    }
+  }
+  void give_back(int64_t bytes) { in_use_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  // Takes the bytes back and says what was wanted.
+  [[noreturn]] void refuse(int64_t bytes, int64_t limit) {
+    give_back(bytes);
+    const int64_t in_use = in_use_, free = limit > 0 ? std::max<int64_t>(limit - in_use, 0) : -1;
+    asked_ = bytes;
+    free_ = free;
+    allocated_ = in_use;
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, false, "out of memory on the CPU: ", bytes_string(bytes), " asked for, ",
+        limit > 0 ? concat(bytes_string(free), " free of the limit of ", bytes_string(limit), ", ")
+                  : std::string(),
+        bytes_string(in_use), " allocated");
+  }
+
+  void set_limit(int64_t bytes) { limit_ = bytes; }
+  int64_t in_use() const { return in_use_.load(std::memory_order_relaxed); }
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_ = in_use_.load(); }
+  void fail(int64_t n, int64_t then) {
+    fail_then_ = then;
+    fail_at_ = n > 0 ? allocations_ + n : 0;
+  }
+  HostMemory memory() const { return {in_use_, peak_, 0, limit_, allocations_}; }
+  HostShortage shortage() const { return {asked_, free_, allocated_}; }
+
+ private:
+  std::atomic<int64_t> in_use_ = 0, peak_ = 0, limit_ = 0, allocations_ = 0, fail_at_ = 0, fail_then_ = 0;
+  std::atomic<int64_t> asked_ = -1, free_ = -1, allocated_ = -1;
+};
+
 class HostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* data = bytes == 0 ? nullptr : bytes < kLarge ? allocate_small(bytes) : allocate_large(bytes);
+    void* data = bytes == 0 ? nullptr : allocate_counted(bytes);
     return {data, data, &HostAllocator::free_data, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &HostAllocator::free_data; }
@@ -99,13 +147,33 @@ class HostAllocator final : public c10::Allocator {
 
   HostMemory memory() {
     const std::lock_guard lock(mutex_);
-    return {static_cast<int64_t>(in_use_), static_cast<int64_t>(kept_.total()), static_cast<int64_t>(peak_)};
+    HostMemory memory = account_.memory();
+    memory.kept = static_cast<int64_t>(kept_.total());
+    return memory;
+  }
+  Account& account() { return account_; }
+  // What is kept makes room for what comes from elsewhere.
+  void trim() {
+    const std::lock_guard lock(mutex_);
+    shrink_kept(in_use_);
   }
 
  private:
-  static void* allocate_small(size_t bytes) {
+  void* allocate_counted(size_t bytes) {
+    const int64_t charge = charged_bytes(static_cast<int64_t>(bytes));
+    account_.take(charge);
+    void* data = bytes < kLarge ? allocate_small(bytes) : allocate_large(bytes);
+    if (data == nullptr) account_.refuse(charge, account_.limit());
+    header_of(data)->charged = charge;
+    return data;
+  }
+
+  void* allocate_small(size_t bytes) {
+    if (account_.limit() > 0 &&
+        account_.in_use() + kept_bytes_.load(std::memory_order_relaxed) > account_.limit())
+      trim();
     void* base = nullptr;
-    if (posix_memalign(&base, kAlignment, bytes + kAlignment) != 0) out_of_memory(bytes);
+    if (posix_memalign(&base, kAlignment, bytes + kAlignment) != 0) return nullptr;
     static_cast<Header*>(base)->capacity = 0;
     return static_cast<char*>(base) + kAlignment;
   }
@@ -116,15 +184,15 @@ class HostAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     Header* block = kept_.take(capacity);
     if (block == nullptr) block = map_block(capacity);
-    if (block == nullptr) out_of_memory(bytes);
+    if (block == nullptr) return nullptr;
     in_use_ += block->capacity;
     peak_ = std::max(peak_, in_use_);
+    shrink_kept(in_use_);
     return reinterpret_cast<char*>(block) + kAlignment;
   }
 
   Header* map_block(size_t capacity) {
-    const size_t after = in_use_ + capacity, most = std::max(peak_, after) + kSlack;
-    kept_.shrink_to(most - after);
+    shrink_kept(in_use_ + capacity);
     void* base = map_pages(capacity);
     if (base == nullptr) {
       kept_.shrink_to(0);
@@ -136,18 +204,32 @@ class HostAllocator final : public c10::Allocator {
     return block;
   }
 
+  // Lets go of free blocks that would add to the peak or exceed the limit with `in_use` bytes of blocks in
+  // use (blocks are a little larger than what is charged for them).
+  void shrink_kept(size_t in_use) {
+    size_t most = std::max(peak_, in_use) + kSlack - in_use;
+    if (const int64_t limit = account_.limit(); limit > 0) {
+      const int64_t room = limit - std::max(static_cast<int64_t>(in_use), account_.in_use());
+      most = std::min(most, static_cast<size_t>(std::max<int64_t>(room, 0)));
+    }
+    kept_.shrink_to(most);
+    kept_bytes_.store(static_cast<int64_t>(kept_.total()), std::memory_order_relaxed);
+  }
+
   static void free_data(void* data);
 
   void free_large(Header* block) {
     const std::lock_guard lock(mutex_);
     in_use_ -= block->capacity;
     kept_.put(block);
-    kept_.shrink_to(peak_ + kSlack - in_use_);
+    shrink_kept(in_use_);
   }
 
+  Account account_;
   std::mutex mutex_;
   KeptBlocks kept_;
-  size_t in_use_ = 0, peak_ = 0;
+  std::atomic<int64_t> kept_bytes_ = 0;
+  size_t in_use_ = 0, peak_ = 0;  // bytes of large blocks
 };
 
 // Never destroyed: tensors of static storage are freed after everything else.
@@ -159,6 +241,7 @@ HostAllocator& host_allocator() {
 void HostAllocator::free_data(void* data) {
   if (data == nullptr) return;
   Header* block = header_of(data);
+  host_allocator().account_.give_back(block->charged);
   if (block->capacity == 0) {
     std::free(block);
   } else {
@@ -169,6 +252,23 @@ void HostAllocator::free_data(void* data) {
 }  // namespace
 
 void install_host_allocator() { c10::SetCPUAllocator(&host_allocator(), /*priority=*/1); }
+
 HostMemory host_memory() { return host_allocator().memory(); }
+void reset_host_peak() { host_allocator().account().reset_peak(); }
+
+void set_host_limit(int64_t bytes) {
+  host_allocator().account().set_limit(bytes);
+  host_allocator().trim();
+}
+
+HostShortage last_host_shortage() { return host_allocator().account().shortage(); }
+
+HostCharge::HostCharge(int64_t bytes) : bytes_(charged_bytes(bytes)) {
+  host_allocator().account().take(bytes_);
+  host_allocator().trim();
+}
+HostCharge::~HostCharge() { host_allocator().account().give_back(bytes_); }
+
+void fail_host_allocation(int64_t n, int64_t then) { host_allocator().account().fail(n, then); }
 
 }  // namespace trainer

@@ -8,8 +8,7 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
-
-#include "memory/cuda_driver.h"
+#include "trainer/memory/limit.h"
 
 namespace trainer {
 namespace {
@@ -34,13 +33,13 @@ MemorySummary memory_summary(c10::Device device) {
     out.allocated = stats.allocated_bytes[0].current;
     out.reserved = stats.reserved_bytes[0].current;
     out.peak = stats.allocated_bytes[0].peak;
-    out.limit = cuda_driver().devices.at(static_cast<size_t>(device.index())).total;
   } else {
     const HostMemory host = host_memory();
     out.allocated = host.in_use;
     out.reserved = host.in_use + host.kept;
-    out.peak = host.peak_in_use;
+    out.peak = host.peak;
   }
+  out.limit = limit_in_force(device).value_or(0);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/host_allocator.h"
 
 namespace trainer {
 
@@ -53,8 +54,9 @@ Dtype file_dtype(at::ScalarType type) {
 }
 
 at::Tensor mapped_tensor(const TensorView& view, std::shared_ptr<const MappedFile> mapping) {
+  auto charge = std::make_shared<HostCharge>(static_cast<int64_t>(view.nbytes));
   return at::from_blob(
-      view.data, view.shape, [mapping](void*) {}, at::TensorOptions().dtype(scalar_type(view.dtype)));
+      view.data, view.shape, [mapping, charge](void*) {}, at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
 
 TensorView view_of(const at::Tensor& tensor) {

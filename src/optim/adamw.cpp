@@ -1,5 +1,7 @@
 #include "trainer/optim/adamw.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "trainer/base/random.h"
@@ -7,12 +9,20 @@
 namespace trainer {
 namespace {
 
+constexpr int64_t kSmallestPiece = 1 << 16;
+
 // auto: fp32 where the weight is fp32 or has an fp32 master, bf16 beside bf16 weights.
 at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
   if (wanted == StateDtype::automatic) {
     return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;
   }
   return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
+}
+
+// What clips gradients of this norm; it is not read on the host.
+at::Tensor gradient_scale(const at::Tensor& norm, double max_grad_norm) {
+  if (max_grad_norm <= 0) return at::ones_like(norm);
+  return at::reciprocal(norm.add(1e-6).div_(max_grad_norm)).clamp_max_(1.0);
 }
 
 }  // namespace
@@ -31,27 +41,60 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& co
   }
 }
 
+void AdamW::update(size_t i, const at::Tensor& gradient, const at::Tensor& scale, double learning_rate,
+                   AdamwProgress& progress) {
+  const TrainedParameter& parameter = parameters_[i];
+  const int64_t step = steps_ + 1;
+  const AdamwUpdate update{learning_rate,
+                           config_.adam_beta1,
+                           config_.adam_beta2,
+                           config_.adam_epsilon,
+                           parameter.decay ? config_.weight_decay : 0.0,
+                           step,
+                           derive(derive(seed_, static_cast<uint64_t>(step)), parameter.name)};
+  const State& state = states_[i];
+  try {
+    adamw_update({parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, scale,
+                 update, progress);
+  } catch (...) {
+    progress.piece = std::max(progress.piece / 2, kSmallestPiece);
+    throw;
+  }
+  progress.done = 0;
+}
+
 void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                  double learning_rate) {
   at::NoGradGuard no_grad;
-  const at::Tensor scale = max_grad_norm > 0
-                               ? at::reciprocal(norm.add(1e-6).div_(max_grad_norm)).clamp_max_(1.0)
-                               : at::ones_like(norm);
+  const at::Tensor scale = gradient_scale(norm, max_grad_norm);
+  for (; next_ < parameters_.size(); next_++) {
+    const at::Tensor gradient = gradients.get(next_);
+    if (gradient.defined()) update(next_, gradient, scale, learning_rate, progress_);
+  }
   steps_++;
+  next_ = 0;
+  progress_ = {};
+}
+
+void AdamW::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
+  at::NoGradGuard no_grad;
+  const at::Tensor scale = gradient_scale(norm, max_grad_norm);
+  progress_.rehearsal = true;
   for (size_t i = 0; i < parameters_.size(); i++) {
-    const TrainedParameter& parameter = parameters_[i];
+    progress_.done = 0;
     const at::Tensor gradient = gradients.get(i);
-    if (!gradient.defined()) continue;
-    const AdamwUpdate update{learning_rate,
-                             config_.adam_beta1,
-                             config_.adam_beta2,
-                             config_.adam_epsilon,
-                             parameter.decay ? config_.weight_decay : 0.0,
-                             steps_,
-                             derive(derive(seed_, static_cast<uint64_t>(steps_)), parameter.name)};
-    const State& state = states_[i];
-    adamw_update({parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, scale,
-                 update);
+    if (gradient.defined()) update(i, gradient, scale, 0.0, progress_);
+  }
+  progress_ = {};
+}
+
+void AdamW::move_to(at::Device device) {
+  at::NoGradGuard no_grad;
+  for (State& state : states_) {
+    for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.master}) {
+      if (tensor->defined())
+        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    }
   }
 }
 

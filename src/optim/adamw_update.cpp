@@ -93,9 +93,11 @@ void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update
   });
 }
 
-void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
+void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
+                bool rehearsal) {
   AdamwTensors t = tensors;
-  t.gradient = tensors.gradient.contiguous();
+  t.gradient = tensors.gradient.contiguous();  // all that is allocated
+  if (rehearsal) return;
   const float scale = gradient_scale.item<float>();
   const auto with = [&]<class W, class G>() {
     if (t.exp_avg.scalar_type() == at::kFloat) {
@@ -130,19 +132,16 @@ at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::Te
   return h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
 }
 
-// rounded<> on tensors; `bits`: 16 random ones of each element.
-void write_rounded(at::Tensor to, const at::Tensor& value, const at::Tensor& bits) {
-  if (to.scalar_type() == at::kFloat) {
-    to.copy_(value);
-    return;
-  }
+// rounded<> on tensors: `value` in the type of `like`; `bits`: 16 random ones of each element.
+at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits) {
+  if (like.scalar_type() == at::kFloat) return value;
   const at::Tensor sum = value.view(at::kInt).add(bits.to(at::kInt)).bitwise_and_(at::Scalar(~0xffff));
-  to.copy_(at::where(value.isfinite(), sum.view(at::kFloat), value));
+  return at::where(value.isfinite(), sum.view(at::kFloat), value).to(like.scalar_type());
 }
 
 // update_range with LibTorch's operators on elements first .. first + count - 1 of flat tensors.
 void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const Coefficients& c,
-                  uint64_t key, int64_t first, int64_t count) {
+                  uint64_t key, int64_t first, int64_t count, bool rehearsal) {
   const auto piece = [&](const at::Tensor& tensor) { return tensor.view({-1}).narrow(0, first, count); };
   const at::Tensor g = piece(t.gradient).to(at::kFloat) * gradient_scale;
   const at::Tensor m = at::lerp(piece(t.exp_avg).to(at::kFloat), g, c.one_minus_beta1);
@@ -151,34 +150,44 @@ void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const
   const at::Tensor next =
       w.mul(c.keep).addcdiv_(m, v.sqrt().div_(c.root_correction).add_(c.epsilon), -c.step_size);
   const at::Tensor bits = random_bits_tensor(std::rotl(key, 32), first, count, g.options());
-  write_rounded(piece(t.exp_avg), m, bits.bitwise_and(at::Scalar(0xffff)));
-  write_rounded(piece(t.exp_avg_sq), v, at::bitwise_right_shift(bits, at::Scalar(16)));
-  if (t.master.defined()) {
-    piece(t.master).copy_(next);
-    piece(t.weight).copy_(next);
-  } else {
+  const at::Tensor new_m = rounded_as(t.exp_avg, m, bits.bitwise_and(at::Scalar(0xffff)));
+  const at::Tensor new_v = rounded_as(t.exp_avg_sq, v, at::bitwise_right_shift(bits, at::Scalar(16)));
+  at::Tensor new_w = next;
+  if (!t.master.defined()) {
     const at::Tensor weight_bits = random_bits_tensor(key, first, count, g.options());
-    write_rounded(piece(t.weight), next, weight_bits.bitwise_and_(at::Scalar(0xffff)));
+    new_w = rounded_as(t.weight, next, weight_bits.bitwise_and_(at::Scalar(0xffff)));
   }
+  if (rehearsal) return;
+  // From here on nothing is allocated: a piece is written as a whole or, for lack of memory, not at all.
+  piece(t.exp_avg).copy_(new_m);
+  piece(t.exp_avg_sq).copy_(new_v);
+  if (t.master.defined()) piece(t.master).copy_(new_w);
+  piece(t.weight).copy_(new_w);
 }
 
 }  // namespace
 
-// In pieces, so that what it needs beside the tensors stays at some 400 MB; nothing is read on the host.
+// In pieces, so that what it needs beside the tensors stays small; nothing is read on the host.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                            const AdamwUpdate& update) {
-  constexpr int64_t kPiece = 1 << 23;
+                            const AdamwUpdate& update, AdamwProgress& progress) {
   AdamwTensors contiguous = tensors;
   contiguous.gradient = tensors.gradient.contiguous();
   const Coefficients coefficients(update);
-  for (int64_t first = 0; first < tensors.weight.numel(); first += kPiece) {
-    const int64_t count = std::min(kPiece, tensors.weight.numel() - first);
-    update_piece(contiguous, gradient_scale, coefficients, update.key, first, count);
+  while (progress.done < tensors.weight.numel()) {
+    const int64_t count = std::min(progress.piece, tensors.weight.numel() - progress.done);
+    update_piece(contiguous, gradient_scale, coefficients, update.key, progress.done, count,
+                 progress.rehearsal);
+    progress.done += count;
   }
 }
 
-void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update) {
-  (tensors.weight.is_cpu() ? update_cpu : adamw_update_composite)(tensors, gradient_scale, update);
+void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
+                  AdamwProgress& progress) {
+  if (tensors.weight.is_cpu()) {
+    update_cpu(tensors, gradient_scale, update, progress.rehearsal);
+  } else {
+    adamw_update_composite(tensors, gradient_scale, update, progress);
+  }
 }
 
 }  // namespace trainer

@@ -7,6 +7,9 @@
 
 #include "trainer/memory/device.h"
 
+#include "training/attempts.h"
+#include "training/memory_table.h"
+
 namespace trainer {
 
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size) {
@@ -15,18 +18,36 @@ CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_s
           encoder_decoder ? data.max_source_length : data.max_length, data.max_target_length};
 }
 
-EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config,
-                          at::Device device) {
+namespace {
+
+// Loss sum and right tokens of a group of samples, on the device.
+struct Sums {
+  at::Tensor loss, correct;
+};
+
+constexpr const char* kAdvice =
+    "What helps: a larger memory.limit, if the device has it; shorter samples (data.max_source_length and "
+    "data.max_target_length, for decoders data.max_length).";
+
+Attempts attempts_with(const Config& config, at::Device device, const RecoveryListener& listener) {
+  return Attempts({config.recovery, device, "evaluation", /*clean_up=*/[] {},
+                   /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
+}
+
+}  // namespace
+
+EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
+                          BatchBudget& budget, const RecoveryListener& listener) {
   at::NoGradGuard no_grad;
   ForwardContext context;
   context.count_correct = true;
   EvaluationResult result;
   const int64_t batch_size = config.eval_batch_size(),
                 group = batch_size * 16;  // ordered by length within a group
-  const bool encoder_decoder = model.encoder_decoder();
-  const CutLimits limits = cut_limits(config, encoder_decoder, batch_size);
-  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  at::Tensor correct = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device));
+  Division division;
+  division.encoder_decoder = model.encoder_decoder();
+  division.limits = cut_limits(config, division.encoder_decoder, batch_size);
+  std::vector<Sums> groups;  // read when all are under way
   const int64_t every = config.memory.empty_cache_steps;
   int64_t micro_batches = 0;
   for (int64_t first = 0; first < dataset.size(); first += group) {
@@ -35,18 +56,38 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     const EffectiveBatch batch = load_effective_batch(dataset, indices);
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
-    for (const std::vector<int64_t>& slots : cut(batch, limits, encoder_decoder)) {
-      const MicroBatch micro = collate(batch, slots, model.collate_options(), device);
-      if (micro.supervised_labels.numel() == 0) continue;
-      const LossSum out = model.loss(micro, context);
-      loss_sum += out.loss;
-      correct += out.correct;
-      if (every > 0 && ++micro_batches % every == 0) empty_cache(device);
-    }
+    Attempts attempts = attempts_with(config, device, listener);
+    division.limits.halvings = budget.halvings;
+    division.slots = cut(batch, division.limits, division.encoder_decoder);
+    attempts.divide(batch, division, budget, [&](Place& place) {
+      Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device)),
+                at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device))};
+      for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
+        const MicroBatch micro =
+            collate(batch, division.slots[place.micro_batch], model.collate_options(), device);
+        if (micro.supervised_labels.numel() == 0) continue;
+        const LossSum out = model.loss(micro, context);
+        sums.loss += out.loss;
+        sums.correct += out.correct;
+        if (every > 0 && ++micro_batches % every == 0) empty_cache(device);
+      }
+      groups.push_back(std::move(sums));
+    });
+    if (attempts.retries() == 0) budget.succeeded(config.recovery.grow_after);
   }
+  double loss = 0;
+  int64_t correct = 0;
+  attempts_with(config, device, listener).repeat("evaluation", [&] {
+    loss = 0;
+    correct = 0;
+    for (const Sums& sums : groups) {
+      loss += sums.loss.item<double>();
+      correct += sums.correct.item<int64_t>();
+    }
+  });
   const double supervised = static_cast<double>(std::max<int64_t>(result.supervised_tokens, 1));
-  result.loss = loss_sum.item<double>() / supervised;
-  result.token_accuracy = static_cast<double>(correct.item<int64_t>()) / supervised;
+  result.loss = loss / supervised;
+  result.token_accuracy = static_cast<double>(correct) / supervised;
   return result;
 }
 

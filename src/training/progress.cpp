@@ -55,6 +55,8 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
                  {"samples_per_second", per_second(samples)},
                  {"samples_seen", position.samples_seen},
                  {"cuts", result.cuts},
+                 {"recomputed_blocks", result.recomputed_blocks},
+                 {"retries", result.retries},
                  {"step_seconds", seconds},
                  {"memory_allocated", memory.allocated},
                  {"memory_reserved", memory.reserved},
@@ -74,6 +76,22 @@ MetricRow evaluation_row(const Position& position, const EvaluationResult& resul
            {"eval_samples", result.samples},
            {"eval_supervised_tokens", result.supervised_tokens},
            {"eval_seconds", seconds}}};
+}
+
+MetricRow recovery_row(const Position& position, const Recovery& recovery) {
+  const auto known = [](int64_t bytes) {
+    return bytes >= 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
+  };
+  return {"recovery",
+          {{"step", position.step},
+           {"stage", recovery.stage},
+           {"asked", known(recovery.lack.asked)},
+           {"free", known(recovery.lack.free)},
+           {"allocated", known(recovery.lack.allocated)},
+           {"from_samples", recovery.from_samples},
+           {"to_samples", recovery.to_samples},
+           {"recomputed_blocks", recovery.recomputed_blocks},
+           {"message", recovery.lack.message}}};
 }
 
 MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds) {

@@ -10,6 +10,9 @@
 #include "trainer/data/batching.h"
 #include "trainer/memory/device.h"
 
+#include "training/attempts.h"
+#include "training/memory_table.h"
+
 namespace trainer {
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps)
@@ -20,49 +23,138 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       gradients_(parameters_, config.optimizer.grad_dtype),
       optimizer_(parameters_, config.optimizer, static_cast<uint64_t>(config.seed)),
       schedule_(config.optimizer, total_steps),
-      anchor_(at::zeros({1}, device).set_requires_grad(true)) {}
+      anchor_(at::zeros({1}, device).set_requires_grad(true)),
+      thrash_watch_([this] { return allocator_retries(device_); }) {}
 
-StepResult Trainer::step(const EffectiveBatch& batch) {
+StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   StepResult result;
   result.learning_rate = schedule_.learning_rate(steps_taken());
+  Attempts attempts(attempt_options(""));
+  Division division = first_division(batch, replay);
+  const at::Tensor loss_sum = accumulate(batch, division, attempts);
 
-  ForwardContext context;
-  context.training = true;
-  context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_taken()));
-  context.recompute_blocks = config_.memory.gradient_checkpointing ? model_.num_blocks() : 0;
-  context.label_smoothing = config_.training.label_smoothing;
-  context.anchor = anchor_;
-
-  gradients_.clear();
-  const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
-  const at::Tensor seed =
-      at::full({}, 1.0 / supervised, at::TensorOptions().dtype(at::kFloat).device(device_));
-  at::Tensor loss_sum = at::zeros({}, seed.options().dtype(at::kDouble));
-  for (const std::vector<int64_t>& slots :
-       cut(batch, cut_limits(config_, model_.encoder_decoder(), config_.training.batch_size),
-           model_.encoder_decoder())) {
-    const MicroBatch micro = collate(batch, slots, model_.collate_options(), device_);
-    result.cuts.push_back(static_cast<int64_t>(slots.size()));
-    if (micro.supervised_labels.numel() == 0) continue;
-    const LossSum out = model_.loss(micro, context);
-    torch::autograd::backward({out.loss}, {seed});
-    loss_sum += out.loss.detach();
-  }
-
-  const at::Tensor norm = gradients_.norm();
-  optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+  at::Tensor norm;
+  attempts.repeat("optimizer", [&] {
+    if (!norm.defined()) norm = gradients_.norm();
+    optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+  });
   gradients_.clear();
   const int64_t every = config_.memory.empty_cache_steps;
   if (every > 0 && steps_taken() % every == 0) empty_cache(device_);
 
+  for (const std::vector<int64_t>& slots : division.slots)
+    result.cuts.push_back(static_cast<int64_t>(slots.size()));
+  result.recomputed_blocks = division.recomputed_blocks;
+  if (device_.is_meta()) return result;  // there are no values
   // The only values read from the device, once everything of the step is under way.
-  result.loss = loss_sum.item<double>() / supervised;
-  result.grad_norm = norm.item<double>();
+  attempts.repeat("reading the loss", [&] {
+    result.loss =
+        loss_sum.item<double>() / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+    result.grad_norm = norm.item<double>();
+  });
+  result.retries = attempts.retries();
+  if (result.retries == 0) budgets_.training.succeeded(config_.recovery.grow_after);
+  if (thrash_watch_.after_step()) answer_thrashing(batch, division, attempts);
   return result;
 }
 
-EvaluationResult Trainer::evaluate(const Dataset& dataset) const {
-  return trainer::evaluate(model_, dataset, config_, device_);
+// As a lack of memory, but for the steps to come: this one has ended.
+void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts) {
+  const std::vector<int64_t> largest =
+      *std::ranges::max_element(division.slots, {}, &std::vector<int64_t>::size);
+  const auto samples = static_cast<int64_t>(largest.size());
+  if (samples <= config_.recovery.min_batch_size) return;
+  cut_smaller(batch, division, budgets_.training, largest);
+  empty_cache(device_);
+  OutOfMemory lack;
+  lack.message = "the allocator had to empty its cache in several steps in a row";
+  lack.allocated = memory_use(device_).current;
+  attempts.announce({"allocator retries", lack, samples, largest_with(division, largest), 0});
+}
+
+void Trainer::rehearse(const EffectiveBatch& batch) {
+  Attempts attempts(attempt_options("rehearsal"));
+  Division division = first_division(batch, nullptr);
+  accumulate(batch, division, attempts);
+  attempts.repeat("optimizer", [&] {
+    optimizer_.rehearse(gradients_, gradients_.norm(), config_.training.max_grad_norm);
+  });
+  gradients_.clear();
+  empty_cache(device_);
+}
+
+// The gradient of the whole effective batch; returns the sum of its token losses.
+at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts) {
+  ForwardContext context;
+  context.training = true;
+  context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_taken()));
+  context.label_smoothing = config_.training.label_smoothing;
+  context.anchor = anchor_;
+  const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  at::Tensor loss_sum;
+  attempts.divide(batch, division, budgets_.training, [&](Place& place) {
+    place.stage = "forward";
+    context.recompute_blocks = division.recomputed_blocks;
+    gradients_.clear();
+    const auto options = at::TensorOptions().device(device_);
+    const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
+    loss_sum = at::zeros({}, options.dtype(at::kDouble));
+    for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
+      place.stage = "forward";
+      const MicroBatch micro =
+          collate(batch, division.slots[place.micro_batch], model_.collate_options(), device_);
+      if (micro.supervised_labels.numel() == 0) continue;
+      const LossSum out = model_.loss(micro, context);
+      place.stage = "backward";
+      torch::autograd::backward({out.loss}, {seed});
+      loss_sum += out.loss.detach();
+    }
+  });
+  return loss_sum;
+}
+
+Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* replay) const {
+  Division division;
+  division.encoder_decoder = model_.encoder_decoder();
+  division.most_blocks = model_.num_blocks();
+  division.limits = cut_limits(config_, division.encoder_decoder, config_.training.batch_size);
+  division.limits.halvings = budgets_.training.halvings;
+  if (replay != nullptr) {
+    division.slots = cut_as(batch, division.limits.by, replay->samples);
+    division.recomputed_blocks = replay->recomputed_blocks;
+  } else {
+    division.slots = cut(batch, division.limits, division.encoder_decoder);
+    division.recomputed_blocks = config_.memory.gradient_checkpointing ? model_.num_blocks() : 0;
+  }
+  return division;
+}
+
+AttemptOptions Trainer::attempt_options(const std::string& stage) {
+  return {config_.recovery,
+          device_,
+          stage,
+          /*clean_up=*/[this] { gradients_.clear(); },
+          /*explain=*/[this] { return memory_table(config_, model_, optimizer_.state_bytes(), device_); },
+          listener_};
+}
+
+void Trainer::move_to(at::Device device) {
+  at::NoGradGuard no_grad;
+  gradients_.clear();
+  model_.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    // In place: optimizer, gradients and adapters refer to the same tensor.
+    const at::Tensor& value = parameter.value;
+    value.set_data(value.detach().to(device, value.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  });
+  optimizer_.move_to(device);
+  anchor_ = at::zeros({1}, device).set_requires_grad(true);
+  empty_cache(device_);
+  device_ = device;
+  budgets_ = {};
+}
+
+EvaluationResult Trainer::evaluate(const Dataset& dataset) {
+  return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_);
 }
 
 }  // namespace trainer

@@ -173,5 +173,35 @@ TEST(CutTest, RandomBatchesKeepEverySlotAndTheBudgets) {
   }
 }
 
+TEST(CutTest, HalvedBudgetsEndAtSingleSamples) {
+  const EffectiveBatch samples = of_lengths({{9, 1}, {8, 1}, {2, 1}, {2, 1}, {2, 1}, {1, 1}});
+  for (const MicroBatching by : {MicroBatching::tokens, MicroBatching::samples}) {
+    size_t before = 0;
+    for (const int64_t halvings : {0, 1, 2, 3, 10, 63, 100}) {
+      CutLimits limits{by, 6, 9, 9};
+      limits.halvings = halvings;
+      const auto groups = cut(samples, limits, true);
+      EXPECT_GE(groups.size(), before);
+      before = groups.size();
+    }
+    EXPECT_EQ(before, samples.samples.size());
+  }
+}
+
+TEST(CutTest, ARecordedCutIsMadeAgain) {
+  const EffectiveBatch samples = of_lengths({{1, 1}, {9, 1}, {2, 1}, {8, 1}, {2, 1}, {2, 1}});
+  for (const MicroBatching by : {MicroBatching::tokens, MicroBatching::samples}) {
+    CutLimits limits{by, 3, 9, 9};
+    limits.overhead_tokens = 0;
+    const auto groups = cut(samples, limits, true);
+    ASSERT_GT(groups.size(), 1u);
+    std::vector<int64_t> counts;
+    for (const auto& group : groups) counts.push_back(static_cast<int64_t>(group.size()));
+    EXPECT_EQ(cut_as(samples, by, counts), groups);
+  }
+  EXPECT_THROW(cut_as(samples, MicroBatching::tokens, {3, 2}), DataError);
+  EXPECT_THROW(cut_as(samples, MicroBatching::tokens, {7, -1}), DataError);
+}
+
 }  // namespace
 }  // namespace trainer

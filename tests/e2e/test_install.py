@@ -87,6 +87,22 @@ class Install(EndToEnd):
         refused = run(self.examples / "metric_sink", self.preset, "optimizer.learning_rte=1")
         self.assert_refused(refused, 2, "did you mean optimizer.learning_rate")
 
+    def test_adaptive_batch(self):
+        def losses(limit):
+            said = self.succeed(self.examples / "adaptive_batch", limit)
+            steps = re.findall(r"^step \d+ loss (\S+) rows (\d+)", said, re.M)
+            return [float(loss) for loss, _ in steps], int(steps[-1][1]), said
+        (ample, rows, said), (limited, fewer, told) = losses("1GB"), losses("8MB")
+        self.assertEqual((len(ample), rows), (20, 4096))
+        self.assertNotIn("out of memory", said)
+        self.assertIn("out of memory", told)
+        self.assertLess(fewer, 4096)
+        self.assertLess(ample[-1], 0.5 * ample[0])
+        for one, other in zip(ample, limited):
+            self.assertAlmostEqual(one, other, delta=1e-4 * one)
+        refused = run(self.examples / "adaptive_batch", "20kB")
+        self.assertEqual(refused.returncode, 5, refused.stderr)
+
     def test_every_header_compiles(self):
         source = self.scratch / "headers"
         source.mkdir()

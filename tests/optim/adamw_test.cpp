@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/memory/host_allocator.h"
+
 namespace trainer {
 namespace {
 
@@ -16,7 +18,10 @@ AdamwTensors tensors(int64_t n, at::ScalarType weight, at::ScalarType state) {
           at::Tensor()};
 }
 
-void run(const AdamwTensors& t, const AdamwUpdate& update) { adamw_update(t, at::ones({}), update); }
+void run(const AdamwTensors& t, const AdamwUpdate& update, double scale = 1.0) {
+  AdamwProgress progress;
+  adamw_update(t, at::full({}, scale), update, progress);
+}
 
 TEST(Adamw, StochasticRoundingIsRightOnAverageWhereTheUpdateIsBelowOneStep) {
   // 1 - 1e-4 lies between bf16's 0.99609375 and 1: plain rounding would leave every weight at 1.
@@ -71,8 +76,10 @@ TEST(Adamw, LibTorchsOperatorsGiveTheValuesOfTheKernel) {
     for (int64_t step = 1; step <= 3; step++) {
       const AdamwUpdate update{
           1e-2, 0.9, 0.999, 1e-8, 0.1, step, 0xfedcba9876543210ull + static_cast<uint64_t>(step)};
-      adamw_update(kernel, at::full({}, 0.5), update);
-      adamw_update_composite(operators, at::full({}, 0.5), update);
+      run(kernel, update, 0.5);
+      AdamwProgress progress;
+      progress.piece = 1024 * step;  // the pieces make no difference
+      adamw_update_composite(operators, at::full({}, 0.5), update, progress);
     }
     // fp32 sums differ in their last bit; where that decides a rounding to bf16, by one step of bf16
     const double tolerance = type == at::kFloat ? 1e-6 : 1e-3;
@@ -88,11 +95,56 @@ TEST(Adamw, LibTorchsOperatorsGiveTheValuesOfTheKernel) {
 
 TEST(Adamw, ClippingScalesTheWholeGradient) {
   AdamwTensors clipped = tensors(8, at::kFloat, at::kFloat), scaled = tensors(8, at::kFloat, at::kFloat);
-  adamw_update(clipped, at::full({}, 0.25), update_with(1e-3, 0));
+  run(clipped, update_with(1e-3, 0), 0.25);
   scaled.gradient.mul_(0.25);
   run(scaled, update_with(1e-3, 0));
   EXPECT_TRUE(clipped.exp_avg.equal(scaled.exp_avg));
   EXPECT_TRUE(clipped.weight.equal(scaled.weight));
+}
+
+// Fails each allocation of an update in pieces in turn and goes on where it stopped.
+TEST(Adamw, AnUpdateThatRanOutOfMemoryGoesOnWhereItStopped) {
+  install_host_allocator();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const bool master : {false, true}) {
+      AdamwTensors start = tensors(1000, type, type);
+      start.gradient.normal_();
+      if (master) start.master = at::ones({1000});
+      const auto copy = [&] {
+        AdamwTensors t = start;
+        for (at::Tensor* tensor : {&t.weight, &t.exp_avg, &t.exp_avg_sq, &t.master}) {
+          if (tensor->defined()) *tensor = tensor->clone();
+        }
+        return t;
+      };
+      const at::Tensor scale = at::ones({});
+      const AdamwUpdate update = update_with(1e-2, 7);
+      const AdamwTensors expected = copy();
+      AdamwProgress whole;
+      adamw_update_composite(expected, scale, update, whole);
+      bool failed = true;
+      for (int64_t n = 1; failed; n++) {
+        const AdamwTensors t = copy();
+        AdamwProgress progress;
+        progress.piece = 300;
+        fail_host_allocation(n);
+        failed = false;
+        try {
+          adamw_update_composite(t, scale, update, progress);
+        } catch (const c10::OutOfMemoryError&) {
+          failed = true;
+        }
+        fail_host_allocation(0);
+        if (failed) adamw_update_composite(t, scale, update, progress);
+        ASSERT_TRUE(t.weight.equal(expected.weight)) << n;
+        ASSERT_TRUE(t.exp_avg.equal(expected.exp_avg)) << n;
+        ASSERT_TRUE(t.exp_avg_sq.equal(expected.exp_avg_sq)) << n;
+        if (master) {
+          ASSERT_TRUE(t.master.equal(expected.master)) << n;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

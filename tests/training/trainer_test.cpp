@@ -119,5 +119,29 @@ TEST(Trainer, GradientsOfBf16WeightsAreSummedInFp32WhereAskedFor) {
   EXPECT_GT(distance(StateDtype::bf16), 1e-3);
 }
 
+TEST(Trainer, GoesOnOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
+  for (const char* name : {"t5_v1_1", "qwen2_lora"}) {
+    const Golden stays(name), moves(name);
+    Config config = config_of(stays);
+    Trainer expected(config, *stays.model, at::kCPU, 10), moved(config, *moves.model, at::kCPU, 10);
+    for (int step = 0; step < 2; step++) {
+      expected.step(stays.batch);
+      moved.step(moves.batch);
+    }
+    std::map<std::string, const void*> before;
+    moves.model->for_each_parameter(
+        [&](const std::string& n, Parameter& p) { before[n] = p.value.const_data_ptr(); });
+    moved.move_to(at::kCPU);
+    moves.model->for_each_parameter(
+        [&](const std::string& n, Parameter& p) { EXPECT_NE(before.at(n), p.value.const_data_ptr()) << n; });
+    for (int step = 0; step < 2; step++) {
+      EXPECT_EQ(expected.step(stays.batch).loss, moved.step(moves.batch).loss);
+    }
+    EXPECT_EQ(moved.steps_taken(), 4);
+    const auto a = trained(*stays.model), b = trained(*moves.model);
+    for (const auto& [parameter, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(parameter))) << parameter;
+  }
+}
+
 }  // namespace
 }  // namespace trainer

@@ -47,5 +47,9 @@ struct DeviceError : Error {
 struct NumericsError : Error {
   explicit NumericsError(const std::string& message) : Error(ExitCode::numbers, message) {}
 };
+// The device reports an error after which nothing more can be done on it by this process.
+struct DeviceFault : Error {
+  explicit DeviceFault(const std::string& message) : Error(ExitCode::device_fault, message) {}
+};
 
 }  // namespace trainer

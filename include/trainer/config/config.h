@@ -73,6 +73,7 @@ struct TrainingConfig {
   double label_smoothing = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
+  std::string replay_cuts;  // a metrics.jsonl
 };
 
 struct OptimizerConfig {
@@ -104,6 +105,7 @@ struct MemoryConfig {
   std::optional<int64_t> max_split_size_mb;
   int64_t roundup_power2_divisions = 0;
   double garbage_collection_threshold = 0;
+  std::string limit;  // trainer/memory/limit.h
 };
 
 struct GpuConfig {
@@ -111,6 +113,14 @@ struct GpuConfig {
   bool wait_for_gpu = false;
   double gpu_wait_timeout_minutes = 60;
   double gpu_check_interval_seconds = 30;
+};
+
+struct RecoveryConfig {
+  int64_t min_batch_size = 1;
+  int64_t max_retries = 10;
+  int64_t grow_after = 100;
+  bool try_other_gpus = false;
+  bool cpu_fallback = false;
 };
 
 struct Config {
@@ -122,6 +132,7 @@ struct Config {
   SaveConfig save;
   MemoryConfig memory;
   GpuConfig gpu;
+  RecoveryConfig recovery;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int64_t seed = 42;
   std::string output_dir = "runs/output";

@@ -51,6 +51,7 @@ struct CutLimits {
   // What a micro-batch costs besides its padded tokens, in tokens: small products are slow, and gradients are
   // added.
   int64_t overhead_tokens = 256;
+  int64_t halvings = 0;  // rows and budgets are halved so often (recovery); down to single samples
 };
 
 // Slots of the effective batch, one vector a micro-batch; every slot once.
@@ -59,6 +60,11 @@ struct CutLimits {
 // max_source_length in each and the same for targets; one sample is always allowed.
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder);
+
+// The cut into micro-batches of these numbers of samples, in the order of cut(): what metrics.jsonl records.
+// Throws DataError when they are not as many as the batch has.
+std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
+                                         const std::vector<int64_t>& samples);
 
 struct CollateOptions {
   bool encoder_decoder = true;

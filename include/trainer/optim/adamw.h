@@ -27,33 +27,56 @@ struct AdamwTensors {
   at::Tensor master;  // fp32 or undefined. With it the update acts on it, and weight gets its rounded value
 };
 
-// gradient_scale: fp32 scalar on the device that multiplies the gradient (clipping).
-void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update);
+// How far the update of a tensor is. An element's result does not depend on the pieces.
+struct AdamwProgress {
+  int64_t done = 0;         // elements that have been written
+  int64_t piece = 1 << 23;  // elements at once where there is no kernel of ours: some 400 MB
+  bool rehearsal = false;   // allocates as the update does, and writes nothing
+};
+
+// gradient_scale: fp32 scalar on the device that multiplies the gradient (clipping). When it throws for lack
+// of memory, a call with the same arguments goes on where it stopped.
+void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
+                  AdamwProgress& progress);
 
 // What devices without a kernel of ours use: the same with LibTorch's operators and the same random bits.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                            const AdamwUpdate& update);
+                            const AdamwUpdate& update, AdamwProgress& progress);
 
 class AdamW {
  public:
   // All state is allocated here, before the first step.
   AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed);
 
-  // Applies the gradients, clipped to max_grad_norm (0: not). `norm` is Gradients::norm().
+  // Applies the gradients, clipped to max_grad_norm (0: not). `norm` is Gradients::norm(). When it throws for
+  // lack of memory, a call with the same arguments goes on where it stopped, in smaller pieces.
   void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm, double learning_rate);
 
+  // Allocates what step() allocates, and changes nothing.
+  void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm);
+
+  // The state goes to another device; the parameters are moved by their owner, in place.
+  void move_to(at::Device device);
+
   int64_t steps_taken() const { return steps_; }
+  // Whether step() was left with a part of the weights written.
+  bool half_written() const { return next_ > 0 || progress_.done > 0; }
   int64_t state_bytes() const;
 
  private:
   struct State {
     at::Tensor exp_avg, exp_avg_sq, master;
   };
+  void update(size_t i, const at::Tensor& gradient, const at::Tensor& scale, double learning_rate,
+              AdamwProgress& progress);
+
   std::vector<TrainedParameter> parameters_;
   std::vector<State> states_;
   OptimizerConfig config_;
   uint64_t seed_;
   int64_t steps_ = 0;
+  size_t next_ = 0;  // the tensor whose update is under way
+  AdamwProgress progress_;
 };
 
 }  // namespace trainer

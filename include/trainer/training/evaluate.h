@@ -9,6 +9,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
+#include "trainer/training/recovery.h"
 
 namespace trainer {
 
@@ -18,9 +19,10 @@ struct EvaluationResult {
   int64_t samples = 0, supervised_tokens = 0;
 };
 
-// In micro-batches of eval_batch_size, without dropout and label smoothing.
-EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config,
-                          at::Device device);
+// In micro-batches of eval_batch_size, without dropout and label smoothing. Where memory does not suffice,
+// in smaller ones, which `budget` remembers. Throws OutOfMemoryError when a single sample does not fit.
+EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
+                          BatchBudget& budget, const RecoveryListener& listener = {});
 
 // How micro-batches of this size are cut.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);

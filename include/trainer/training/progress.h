@@ -30,6 +30,7 @@ struct Position {
 MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
                     double seconds, at::Device device);
 MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds);
+MetricRow recovery_row(const Position& position, const Recovery& recovery);
 MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds);
 
 }  // namespace trainer

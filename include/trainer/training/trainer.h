@@ -8,11 +8,13 @@
 
 #include "trainer/config/config.h"
 #include "trainer/data/sample.h"
+#include "trainer/memory/thrash_watch.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/training/evaluate.h"
+#include "trainer/training/recovery.h"
 
 namespace trainer {
 
@@ -20,8 +22,14 @@ struct StepResult {
   double loss = 0;       // mean over the supervised tokens of the step
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  std::vector<int64_t> cuts;  // samples of each micro-batch
+  std::vector<int64_t> cuts;      // samples of each micro-batch
+  int64_t recomputed_blocks = 0;  // that kept only their input
+  int64_t retries = 0;            // how often memory did not suffice
 };
+
+class Attempts;
+struct AttemptOptions;
+struct Division;
 
 class Trainer {
  public:
@@ -30,17 +38,42 @@ class Trainer {
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps);
 
   // Sum of token losses / supervised tokens over the whole effective batch, however it is cut; then one
-  // update.
-  StepResult step(const EffectiveBatch& batch);
+  // update. Where memory does not suffice, the step is done again in smaller micro-batches (`recovery` in the
+  // configuration) and gives what it would have given cut like that from the start. Throws OutOfMemoryError
+  // with a table of what takes the memory when nothing helps; has_whole_weights() then says whether the
+  // weights are those of the last step.
+  // `replay`: cuts as recorded, instead of those that the configuration gives.
+  StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
+
+  // Goes through a step as step() does, optimizer included, and changes nothing but the budget of the
+  // micro-batches that follow.
+  void rehearse(const EffectiveBatch& batch);
+
+  // Model, optimizer and what comes after go on on another device, where they are after the last step; with
+  // the configured size of micro-batches. Needs has_whole_weights(). When it throws for lack of memory there,
+  // each tensor is whole on one of the devices; moving back, or elsewhere, loses nothing.
+  void move_to(at::Device device);
 
   // Of the model as it is now.
-  EvaluationResult evaluate(const Dataset& dataset) const;
+  EvaluationResult evaluate(const Dataset& dataset);
+
+  // Hears of each lack of memory, after it was logged.
+  void on_recovery(RecoveryListener listener) { listener_ = std::move(listener); }
+  BatchBudgets& budgets() { return budgets_; }
+  // Another watch than that of the device's allocator.
+  void set_thrash_watch(ThrashWatch watch) { thrash_watch_ = std::move(watch); }
+  bool has_whole_weights() const { return !optimizer_.half_written(); }
 
   int64_t steps_taken() const { return optimizer_.steps_taken(); }
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
   int64_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
  private:
+  AttemptOptions attempt_options(const std::string& stage);
+  Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
+  void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
+  at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
+
   const Config& config_;
   Model& model_;
   at::Device device_;
@@ -49,6 +82,9 @@ class Trainer {
   AdamW optimizer_;
   Schedule schedule_;
   at::Tensor anchor_;
+  BatchBudgets budgets_;
+  ThrashWatch thrash_watch_;
+  RecoveryListener listener_;
 };
 
 }  // namespace trainer

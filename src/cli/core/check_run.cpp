@@ -58,7 +58,7 @@ class RunCheckup {
   template <class Check>
   void attempt(const std::string& name, const Check& check) {
     try {
-      with_clear_errors(check);
+      with_clear_errors("What helps: model.dtype: bf16, lora: {}, or a device with more memory.", check);
     } catch (const Error& error) {
       checkup_.failed(name, error);
     }

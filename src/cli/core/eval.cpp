@@ -12,6 +12,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/limit.h"
 #include "trainer/models/generate.h"
 #include "trainer/text/answer_text.h"
 #include "trainer/training/evaluate.h"
@@ -100,11 +101,13 @@ void run_evaluation(const EvalOptions& options) {
   const DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   if (device.is_cuda()) use_tf32(config.training.tf32);
+  MemoryLimit::parse(config.memory.limit).apply(device);
   const OpenModel opened = open_model(config.model, device);
   const Dataset data =
       Dataset::open(config.data.eval, config, *opened.tokenizer, opened.model->encoder_decoder());
   for (const std::string& line : data.report().lines()) log::info(line);
-  const EvaluationResult result = evaluate(*opened.model, data, config, device);
+  BatchBudget budget;
+  const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
   Fields fields{{"model", config.model.path}, {"data", join(config.data.eval)}};
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const MetricRow row = evaluation_row({}, result, seconds.count());
@@ -127,5 +130,8 @@ void run_evaluation(const EvalOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_eval(const trainer::EvalOptions& options) {
-  trainer::with_clear_errors([&] { trainer::run_evaluation(options); });
+  trainer::with_clear_errors(
+      "What helps: a smaller training.eval_batch_size (--generate answers so many samples at once); a larger "
+      "memory.limit, if the device has it; model.dtype: bf16.",
+      [&] { trainer::run_evaluation(options); });
 }

@@ -9,6 +9,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/limit.h"
 #include "trainer/text/answer_text.h"
 
 #include "cli/core/chat.h"
@@ -116,6 +117,7 @@ void run_generation(const GenerateOptions& options) {
 
   set_up_cpu(options.num_threads);
   const at::Device device = choose_device(options.device);
+  MemoryLimit::parse("").apply(device);
   const OpenModel opened = open_model(model_config(options), device);
   const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
   GenerationConfig config = opened.generation_config();
@@ -137,5 +139,7 @@ void run_generation(const GenerateOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
-  trainer::with_clear_errors([&] { trainer::run_generation(options); });
+  trainer::with_clear_errors(
+      "What helps: a smaller --batch-size, --num-beams or --max-new-tokens; --dtype bf16; --device cpu.",
+      [&] { trainer::run_generation(options); });
 }

@@ -27,5 +27,6 @@ void run_merge(const MergeOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_merge(const trainer::MergeOptions& options) {
-  trainer::with_clear_errors([&] { trainer::run_merge(options); });
+  trainer::with_clear_errors("What helps: a machine with more memory, or programs on this one that end.",
+                             [&] { trainer::run_merge(options); });
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <map>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -13,6 +14,8 @@
 #include "trainer/data/dataset.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/limit.h"
+#include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/lora.h"
@@ -21,6 +24,7 @@
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/artefacts.h"
 #include "trainer/training/progress.h"
+#include "trainer/training/replay_cuts.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 
@@ -33,6 +37,8 @@
 
 namespace trainer {
 namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -132,22 +138,44 @@ class Loop {
         device_(device),
         order_(train.size(), config.data.shuffle, config.seed) {
     check_.emplace(*prepared.model);
+    if (!config.training.replay_cuts.empty()) replay_ = read_step_cuts(config.training.replay_cuts);
+    trainer.on_recovery([this](const Recovery& recovery) { run_.write(recovery_row(position_, recovery)); });
   }
 
   void go() {
+    std::string lack;
+    try {
+      take_steps();
+      run_.console().finish();
+      save_final();
+      return;
+    } catch (const OutOfMemoryError& error) {
+      lack = error.what();
+    } catch (const std::exception& error) {
+      if (is_device_fault(error)) throw DeviceFault(concat(what_is_lost(), first_line(error.what())));
+      if (!is_oom(error)) throw;
+      lack = concat("out of memory between steps: ", first_line(error.what()));
+    }
+    throw OutOfMemoryError(concat(lack, "\n", save_after_lack()));
+  }
+
+ private:
+  void take_steps() {
     std::future<EffectiveBatch> next = load(0);
     while (position_.step < length_.total_steps) {
       const auto begin = std::chrono::steady_clock::now();
       const EffectiveBatch batch = next.get();
       const int64_t samples = static_cast<int64_t>(batch.samples.size());
       if (position_.step + 1 < length_.total_steps) next = load(position_.samples_seen + samples);
-      const StepResult result = trainer_.step(batch);
+      const StepResult result = step(batch);
       position_.step++;
       position_.samples_seen += samples;
       position_.epoch = epoch_of(position_.samples_seen, train_.size());
       check_numbers(result);
       if (!moved_ && result.learning_rate > 0 && result.grad_norm > 0) {
-        log::info(check_->after_update(result.learning_rate));
+        RetryOptions retry;
+        retry.device = device_;
+        log::info(retry_on_oom([&] { return check_->after_update(result.learning_rate); }, retry));
         check_.reset();
         moved_ = true;
       }
@@ -161,11 +189,49 @@ class Loop {
       if (!last && is_due(config_.save.strategy, config_.save.steps, position_.step, length_))
         save_checkpoint();
     }
-    run_.console().finish();
-    save_final();
   }
 
- private:
+  // On another device where nothing helps on this one.
+  StepResult step(const EffectiveBatch& batch) {
+    const auto replayed = replay_.find(position_.step + 1);
+    for (;;) {
+      std::string lack;
+      try {
+        return trainer_.step(batch, replayed != replay_.end() ? &replayed->second : nullptr);
+      } catch (const OutOfMemoryError& error) {
+        lack = error.what();
+      }
+      if (!trainer_.has_whole_weights() || !find_other_device(lack)) throw OutOfMemoryError(lack);
+    }
+  }
+
+  bool find_other_device(const std::string& lack) {
+    if (!device_.is_cuda()) return false;
+    if (config_.recovery.try_other_gpus && !other_gpu_) {
+      other_gpu_ = acquire_other_gpu(device_, config_.gpu);
+      if (other_gpu_ && move_to(other_gpu_->device, lack)) return true;
+    }
+    return config_.recovery.cpu_fallback && move_to(at::kCPU, lack);
+  }
+
+  bool move_to(at::Device device, const std::string& lack) {
+    log::warning(lack);
+    if (const auto no_room = catch_oom([&] { trainer_.move_to(device); })) {
+      log::warning(concat(device.str(), " has no room for the run: ", no_room->numbers()));
+      trainer_.move_to(device_);
+      return false;
+    }
+    log::warning(concat("the run goes on on ", describe_device(device), " after step ", position_.step,
+                        "; weights, optimizer state and position are those of ", device_.str()));
+    Recovery recovery;
+    recovery.stage = "device";
+    recovery.lack.message = concat(device_.str(), " -> ", device.str());
+    run_.write(recovery_row(position_, recovery));
+    if (check_) check_.emplace(*prepared_.model);  // it compares on one device
+    device_ = device;
+    return true;
+  }
+
   // A run does not go on, nor save, with weights that NaN has reached.
   void check_numbers(const StepResult& result) const {
     if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
@@ -195,7 +261,39 @@ class Loop {
     int64_t bytes = 0;
     const auto path = prepared_.artefacts.save_checkpoint(*prepared_.model, run_.directory(), position_.step,
                                                           config_.save.total_limit, &bytes);
+    last_checkpoint_ = path;
+    last_saved_step_ = position_.step;
     run_.write(save_row(position_, path, bytes, seconds_since(begin)));
+  }
+
+  // Where the state of the last step is, when memory did not suffice for the next.
+  std::string save_after_lack() {
+    if (position_.step == 0) return "No step was finished, so there is nothing to save.";
+    if (!trainer_.has_whole_weights())
+      return concat("The update of step ", position_.step + 1, " was half done and is not saved. ",
+                    last_checkpoint());
+    if (last_saved_step_ < position_.step) {
+      try {
+        save_checkpoint();
+      } catch (const std::exception& error) {
+        return concat("The state of step ", position_.step, " could not be saved: ", first_line(error.what()),
+                      ". ", last_checkpoint());
+      }
+    }
+    return concat("The weights of step ", position_.step, ", the last one, are in ",
+                  last_checkpoint_.string());
+  }
+
+  std::string last_checkpoint() const {
+    return last_checkpoint_.empty() ? "There is no checkpoint of an earlier step."
+                                    : concat("The last checkpoint is ", last_checkpoint_.string(), ".");
+  }
+
+  std::string what_is_lost() const {
+    return concat("the GPU reported an error and cannot be used further, so the state of step ",
+                  position_.step, " is lost. ", last_checkpoint(),
+                  " Start again from there; if it happens again, CUDA_LAUNCH_BLOCKING=1 "
+                  "in the environment says where. The error: ");
   }
 
   void save_final() {
@@ -217,6 +315,10 @@ class Loop {
   bool moved_ = false;
   Position position_;
   MemoryWatch memory_watch_;
+  std::map<int64_t, StepCuts> replay_;
+  std::filesystem::path last_checkpoint_;
+  int64_t last_saved_step_ = 0;
+  std::optional<DeviceLease> other_gpu_;
 };
 
 void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
@@ -226,6 +328,7 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   const DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   if (device.is_cuda()) use_tf32(config.training.tf32);
+  MemoryLimit::parse(config.memory.limit).apply(device);
   const auto tokenizer = load_run_tokenizer(config);
   Prepared prepared = prepare_model(config, *tokenizer, device);
   check_vocabulary(*tokenizer, *prepared.model, config.model.path);
@@ -250,7 +353,11 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
 }  // namespace
 
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
-  with_clear_errors([&] { run_training(config, sinks); });
+  with_clear_errors(
+      "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {}; "
+      "model.dtype: bf16; "
+      "another device.",
+      [&] { run_training(config, sinks); });
 }
 
 }  // namespace trainer

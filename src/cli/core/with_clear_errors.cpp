@@ -6,23 +6,21 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/oom.h"
 
 namespace trainer {
 
-void with_clear_errors(const std::function<void()>& command) {
+void with_clear_errors(const std::string& memory_advice, const std::function<void()>& command) {
+  std::optional<OutOfMemory> lack;
   try {
-    command();
+    lack = catch_oom(command);
   } catch (const c10::Error& e) {
     const std::string what = e.what_without_backtrace();
-    const bool on_host = what.find("DefaultCPUAllocator") != std::string::npos;  // it has no type of its own
-    if (dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr || on_host) {
-      throw OutOfMemoryError(
-          concat("out of memory: ", what,
-                 "\nLower training.batch_size (the effective batch can stay: set "
-                 "training.effective_batch_size), or use memory.gradient_checkpointing=true"));
-    }
+    if (is_device_fault(e))
+      throw DeviceFault(concat("the GPU reported an error and cannot be used further: ", what));
     throw std::runtime_error(what);
   }
+  if (lack) throw OutOfMemoryError(concat(lack->message, "\n", memory_advice));
 }
 
 }  // namespace trainer

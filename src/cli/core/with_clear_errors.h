@@ -2,11 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace trainer {
 
-// Calls `command`. An out-of-memory error of LibTorch leaves as OutOfMemoryError with advice; other errors of
-// LibTorch without their C++ backtrace.
-void with_clear_errors(const std::function<void()>& command);
+// Calls `command`. A lack of memory leaves as OutOfMemoryError, ending with `memory_advice`; a lost GPU as
+// DeviceFault; other errors of LibTorch without their C++ backtrace.
+void with_clear_errors(const std::string& memory_advice, const std::function<void()>& command);
 
 }  // namespace trainer

@@ -1,0 +1,151 @@
+#include "trainer/memory/oom.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+#include <regex>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/memory/device.h"
+#include "trainer/memory/host_allocator.h"
+
+namespace trainer {
+namespace {
+
+// cudaError_t
+constexpr int32_t kCudaOutOfMemory = 2;
+// Uncorrectable ECC error, unavailable hardware, illegal address, launch timeout, device assert, hardware
+// stack error, illegal instruction, misaligned address, invalid address space, invalid pc, launch failure.
+constexpr std::array<int32_t, 11> kCudaFaults{214, 46, 700, 702, 710, 714, 715, 716, 717, 718, 719};
+
+// Libraries report a failed allocation in their own words.
+constexpr std::array kLibraryMessages{"CUBLAS_STATUS_ALLOC_FAILED",
+                                      "CUSPARSE_STATUS_ALLOC_FAILED",
+                                      "CUSOLVER_STATUS_ALLOC_FAILED",
+                                      "CUDNN_STATUS_ALLOC_FAILED",
+                                      "CUBLAS_STATUS_NOT_INITIALIZED",  // a handle that found no memory
+                                      "DefaultCPUAllocator: can't allocate memory",
+                                      "DefaultCPUAllocator: not enough memory",
+                                      "out of memory"};
+
+std::string message_of(const std::exception& error) {
+  const auto* torch = dynamic_cast<const c10::Error*>(&error);
+  return torch != nullptr ? torch->what_without_backtrace() : error.what();
+}
+
+// "Tried to allocate 20.00 MiB": the bytes that `pattern` finds in a message of the CUDA allocator, or -1.
+int64_t bytes_in(const std::string& message, const std::string& pattern) {
+  std::smatch match;
+  if (!std::regex_search(message, match, std::regex(pattern))) return -1;
+  const std::string unit = match[2];
+  const double factor = unit == "GiB" ? 1 << 30 : unit == "MiB" ? 1 << 20 : unit == "KiB" ? 1 << 10 : 1;
+  return std::llround(std::stod(match[1]) * factor);
+}
+
+OutOfMemory describe(const std::exception& error) {
+  const std::string message = message_of(error);
+  OutOfMemory lack;
+  lack.message = message.substr(0, message.find('\n'));
+  if (lack.message.starts_with("out of memory on the CPU")) {
+    const HostShortage shortage = last_host_shortage();
+    return {lack.message, shortage.asked, shortage.free, shortage.allocated};
+  }
+  static const std::string number = "([0-9.]+) (GiB|MiB|KiB|bytes)";
+  lack.asked = bytes_in(message, "Tried to allocate " + number);
+  lack.free = bytes_in(message, "of which " + number + " is free");
+  lack.allocated = bytes_in(message, number + " is allocated by PyTorch");
+  return lack;
+}
+
+// A backward pass of one element: the engine discards what a failed pass left in its queue before it runs
+// another.
+void drain_autograd(c10::Device device) {
+  at::AutoGradMode with_grad(true);
+  const at::Tensor leaf = at::zeros({1}, device).set_requires_grad(true);
+  torch::autograd::backward({leaf * 1}, {at::ones({1}, device)});
+}
+
+}  // namespace
+
+bool is_oom(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (const auto* device = dynamic_cast<const c10::AcceleratorError*>(&error))
+    return device->get_error_code() == kCudaOutOfMemory;
+  if (dynamic_cast<const c10::Error*>(&error) == nullptr) return false;
+  const std::string message = message_of(error);
+  return std::ranges::any_of(kLibraryMessages,
+                             [&](const char* part) { return message.find(part) != std::string::npos; });
+}
+
+bool is_device_fault(const std::exception& error) {
+  const auto* device = dynamic_cast<const c10::AcceleratorError*>(&error);
+  return device != nullptr && std::ranges::find(kCudaFaults, device->get_error_code()) != kCudaFaults.end();
+}
+
+std::string OutOfMemory::numbers() const {
+  std::vector<std::string> parts;
+  if (asked >= 0) parts.push_back(bytes_string(asked) + " asked for");
+  if (free >= 0) parts.push_back(bytes_string(free) + " free");
+  if (allocated >= 0) parts.push_back(bytes_string(allocated) + " allocated");
+  return parts.empty() ? message : join(parts);
+}
+
+std::optional<OutOfMemory> catch_oom(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    if (!is_oom(error)) throw;
+    return describe(error);
+  }
+  return std::nullopt;
+}
+
+void free_after_oom(c10::Device device) {
+  // Its few bytes may be what is lacking: the first try then makes room for the second.
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && catch_oom([&] { drain_autograd(device); }); i++) {
+  }
+  empty_cache(device);
+}
+
+void give_up(const OutOfMemory& lack, int64_t retries) {
+  throw OutOfMemoryError(concat("out of memory, also after ", retries, " retries: ", lack.numbers()));
+}
+
+int64_t adaptive_batch(const std::function<void(int64_t size)>& work, int64_t initial,
+                       const RetryOptions& options) {
+  OomHandler handler(initial, options);
+  handler.run(work);
+  return handler.size();
+}
+
+OomHandler::OomHandler(int64_t initial, RetryOptions options, int64_t minimum, int64_t grow_after)
+    : initial_(initial), minimum_(minimum), grow_after_(grow_after), options_(std::move(options)) {}
+
+int64_t OomHandler::size() const {
+  return std::max(minimum_, budget_.halvings < 62 ? initial_ >> budget_.halvings : 0);
+}
+
+void OomHandler::run(const std::function<void(int64_t size)>& work) {
+  for (int64_t retries = 0;; retries++) {
+    const std::optional<OutOfMemory> lack = catch_oom([&] { work(size()); });
+    if (!lack) {
+      if (retries == 0) budget_.succeeded(grow_after_);
+      return;
+    }
+    if (options_.clean_up) options_.clean_up();
+    free_after_oom(options_.device);
+    if (retries >= options_.max_retries || size() == minimum_) give_up(*lack, retries);
+    budget_.shrink();
+    if (options_.on_retry) options_.on_retry(*lack, size());
+  }
+}
+
+}  // namespace trainer
