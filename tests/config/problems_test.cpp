@@ -102,10 +102,19 @@ TEST_F(ConfigProblems, NamesOfOtherTrainersAreTranslated) {
   EXPECT_TRUE(contains(message("num_train_epochs: 1\n"), "did you mean training.num_train_epochs?"));
 }
 
+TEST_F(ConfigProblems, ALimitIsASizeOrAShare) {
+  for (const char* text : {"18GB", "16GiB", "1.5 GB", "900MB", "0.9", "1", "1.0", ""})
+    EXPECT_NO_THROW(load_config(std::nullopt, std::vector<std::string>{std::string("memory.limit=") + text}))
+        << text;
+  for (const char* text : {"18", "18gb", "1.5", "-1GB", "GB", "half"})
+    EXPECT_TRUE(contains(message(std::string("memory: {limit: ") + text + "}\n"), "a size such as 18GB"))
+        << text;
+}
+
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
-  for (const char* text : {"memory: {limit: 10GB}\n", "recovery: {max_retries: 3}\n", "resume: true\n",
-                           "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
-                           "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
+  for (const char* text :
+       {"resume: true\n", "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
+        "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
     EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;
   }
 }
