@@ -16,6 +16,28 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
   return out;
 }
 
+std::string one_line(std::string_view text, size_t characters) {
+  std::string out;
+  for (size_t at = 0; at < text.size(); characters--) {
+    if (characters == 0) return out + "…";
+    const auto first = static_cast<unsigned char>(text[at]);
+    const size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    const std::string_view character = text.substr(at, length);
+    const unsigned char last = static_cast<unsigned char>(character.back());
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\x%02x", last);
+    if (character == "\n" || character == "\t" || character == "\r") {
+      out += character == "\n" ? "\\n" : character == "\t" ? "\\t" : "\\r";
+    } else if (first < 0x20 || first == 0x7f || (first == 0xc2 && last < 0xa0)) {
+      out += escape;
+    } else {
+      out += character;
+    }
+    at += length;
+  }
+  return out;
+}
+
 std::string shape_string(const std::vector<int64_t>& shape) {
   std::vector<std::string> sizes;
   for (int64_t size : shape) sizes.push_back(std::to_string(size));

@@ -18,6 +18,8 @@ namespace {
 struct Words {
   std::vector<std::string> words;  // model, data, keys
   std::optional<std::string> config;
+  bool generate = false;
+  std::optional<int64_t> max_new_tokens;
 };
 
 // section.key=value, or key=value where that is no file.
@@ -46,6 +48,10 @@ EvalOptions resolve(EvalOptions options, const Words& words) {
   if (config.data.eval.empty())
     throw ConfigError(
         "eval: no data; give files of JSON lines after the model, or data.eval in the configuration");
+  if (words.generate) config.evaluation.generate = true;
+  if (words.max_new_tokens) config.evaluation.max_new_tokens = words.max_new_tokens;
+  if (!options.predictions_file.empty() && !config.evaluation.generate)
+    throw ConfigError("eval: --predictions FILE needs --generate");
   return options;
 }
 
@@ -54,7 +60,8 @@ EvalOptions resolve(EvalOptions options, const Words& words) {
 void add_eval_command(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   auto words = std::make_shared<Words>();
-  CLI::App* command = app.add_subcommand("eval", "Measure a model on data: loss, perplexity, token accuracy");
+  CLI::App* command = app.add_subcommand(
+      "eval", "Measure a model on data: loss, perplexity, token accuracy; scores of its answers");
   command
       ->add_option(
           "words", words->words,
@@ -67,11 +74,17 @@ void add_eval_command(CLI::App& app) {
                    "measured, before there is one model.path; without DATA on data.eval")
       ->type_name("FILE");
   command->add_flag("--json", options->json, "One JSON object, with the keys of metrics.jsonl");
-  command->add_flag("--generate", options->generate,
-                    "Also answer every input greedily and count the answers that equal their targets");
-  command->add_option("--max-new-tokens", options->max_new_tokens, "With --generate: longest answer")
+  command->add_flag("--generate", words->generate,
+                    "Also answer the inputs and score the answers; the same as evaluation.generate=true");
+  command
+      ->add_option("--max-new-tokens", words->max_new_tokens,
+                   "With --generate: longest answer; the same as evaluation.max_new_tokens=N")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--predictions", options->predictions_file,
+                   "With --generate: write rows with input, target and prediction to this file")
+      ->type_name("FILE");
   command->callback([options, words] {
     const EvalOptions resolved = resolve(*options, *words);
     open_core(resolved.config.training.num_threads, resolved.config.memory).eval(resolved);

@@ -145,6 +145,8 @@ Problems missing_for_training(const Config& config) {
   check_files(config.data.train, "data.train", check);
   check.require(config.training.eval_strategy == IntervalStrategy::no || !config.data.eval.empty(),
                 "training.eval_strategy", "needs data.eval, the files to evaluate on");
+  check.require(!config.evaluation.generate || config.training.eval_strategy != IntervalStrategy::no,
+                "evaluation.generate", "is for evaluations, and training.eval_strategy is no");
   check_files(config.data.eval, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
   check.require(!is_there(config.output_dir) || is_directory(config.output_dir), "output_dir",

@@ -13,6 +13,7 @@ namespace trainer::config {
 inline ModelConfig& part(Config& config, ModelConfig*) { return config.model; }
 inline DataConfig& part(Config& config, DataConfig*) { return config.data; }
 inline TrainingConfig& part(Config& config, TrainingConfig*) { return config.training; }
+inline EvaluationConfig& part(Config& config, EvaluationConfig*) { return config.evaluation; }
 inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
 inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }

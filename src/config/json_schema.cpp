@@ -43,7 +43,7 @@ Json type_schema(const Key& key) {
 Json default_as_json(const Key& key) {
   const std::string value = default_as_yaml(key);
   const YAML::Node node = YAML::Load(value);
-  if (node.IsSequence()) return Json::array();
+  if (node.IsSequence()) return node.as<std::vector<std::string>>();
   if (node.IsMap()) return Json::object();
   if (takes_text(key) || !key.choices.empty()) return node.Scalar();
   return Json::parse(value);

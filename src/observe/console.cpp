@@ -90,6 +90,24 @@ std::string peak_text(double peak, std::optional<double> limit) {
                 ")");
 }
 
+// What generated answers score.
+void show_scores(const Values& values) {
+  Line line("answers");
+  line.count(number(values, "eval_generated_samples"), "samples")
+      .add("exact match %.2f %%", number(values, "eval_exact_match"), 100)
+      .add("f1 %.2f %%", number(values, "eval_f1"), 100)
+      .add("rouge1 %.4f", number(values, "eval_rouge1"))
+      .add("rouge2 %.4f", number(values, "eval_rouge2"))
+      .add("rougeL %.4f", number(values, "eval_rougeL"))
+      .add("bleu %.2f", number(values, "eval_bleu"))
+      .add("chrf %.2f", number(values, "eval_chrf"))
+      .add("valid json %.2f %%", number(values, "eval_json_valid"), 100)
+      .add("equal json %.2f %%", number(values, "eval_json_match"), 100)
+      .add("%.1f tokens", number(values, "eval_gen_len"))
+      .duration("in ", number(values, "eval_generation_seconds"));
+  log::info(line.text());
+}
+
 void show_evaluation(const Values& values) {
   Line line(concat("evaluation at step ", values.value("step", int64_t{0})));
   line.add("eval_loss %.4f", number(values, "eval_loss"))
@@ -98,6 +116,7 @@ void show_evaluation(const Values& values) {
       .count(number(values, "eval_samples"), "samples")
       .duration("in ", number(values, "eval_seconds"));
   log::info(line.text());
+  if (values.contains("eval_generated_samples")) show_scores(values);
 }
 
 void show_save(const Values& values) {

@@ -49,6 +49,13 @@ bool has_training_step(const fs::path& metrics) {
   return false;
 }
 
+// "step-500.jsonl"
+bool is_predictions(const std::string& name) {
+  constexpr std::string_view begin = "step-", end = ".jsonl";
+  return name.starts_with(begin) && name.ends_with(end) && name.size() > begin.size() + end.size() &&
+         is_digits(std::string_view(name).substr(begin.size(), name.size() - begin.size() - end.size()));
+}
+
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -68,6 +75,16 @@ void remove_entry(const fs::path& path) {
   if (error) throw FormatError(concat(path.string(), ": cannot be removed: ", error.message()));
 }
 
+// The folder stays where something else is in it.
+void remove_predictions(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return;
+  for (const std::string& name : names_in(directory)) {
+    if (is_predictions(name)) remove_entry(directory / name);
+  }
+  fs::remove(directory, ignored);
+}
+
 }  // namespace
 
 std::optional<std::string> find_results(const fs::path& directory) {
@@ -83,6 +100,7 @@ void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
     if (is_weights(name) || is_record(name) || is_checkpoint(name)) remove_entry(directory / name);
   }
+  remove_predictions(directory / "predictions");
 }
 
 void remove_false_start(const fs::path& directory) {

@@ -66,16 +66,24 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
   return row;
 }
 
-MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds) {
-  return {"eval",
-          {{"step", position.step},
-           {"epoch", position.epoch},
-           {"eval_loss", result.loss},
-           {"eval_perplexity", std::exp(result.loss)},
-           {"eval_token_accuracy", result.token_accuracy},
-           {"eval_samples", result.samples},
-           {"eval_supervised_tokens", result.supervised_tokens},
-           {"eval_seconds", seconds}}};
+MetricRow evaluation_row(const Position& position, const EvaluationResult& result,
+                         const Predictions* predictions, double seconds) {
+  MetricRow row{"eval",
+                {{"step", position.step},
+                 {"epoch", position.epoch},
+                 {"eval_loss", result.loss},
+                 {"eval_perplexity", std::exp(result.loss)},
+                 {"eval_token_accuracy", result.token_accuracy},
+                 {"eval_samples", result.samples},
+                 {"eval_supervised_tokens", result.supervised_tokens},
+                 {"eval_seconds", seconds}}};
+  if (predictions != nullptr) {
+    for (const auto& [name, value] : predictions->scores) row.values["eval_" + name] = value;
+    row.values["eval_generated_samples"] = predictions->rows.size();
+    row.values["eval_gen_len"] = predictions->mean_tokens;
+    row.values["eval_generation_seconds"] = predictions->seconds;
+  }
+  return row;
 }
 
 MetricRow recovery_row(const Position& position, const Recovery& recovery) {

@@ -15,6 +15,14 @@ TEST(Strings, concat_and_join) {
   EXPECT_EQ(join({"a", "b"}, "; "), "a; b");
 }
 
+TEST(Strings, one_line_shows_what_a_terminal_would_obey) {
+  EXPECT_EQ(one_line("", 3), "");
+  EXPECT_EQ(one_line("a\nb\t\r", 10), "a\\nb\\t\\r");
+  EXPECT_EQ(one_line("\x1b[31mred\x7f \xc2\x9b", 20), "\\x1b[31mred\\x7f \\x9b");
+  EXPECT_EQ(one_line("naïve 日本 👍", 10), "naïve 日本 👍");
+  EXPECT_EQ(one_line("naïve 日本 👍", 9), "naïve 日本 …");
+}
+
 TEST(Strings, shapes) {
   EXPECT_EQ(shape_string({}), "[]");
   EXPECT_EQ(shape_string({32, 128}), "[32, 128]");

@@ -72,6 +72,13 @@ TEST_F(CheckForTraining, EvaluationNeedsFiles) {
   EXPECT_TRUE(contains(problem(), "training.eval_strategy: needs data.eval"));
   config_.data.eval = {"nope.jsonl"};
   EXPECT_TRUE(contains(problem(), "data.eval: 'nope.jsonl' does not exist"));
+  config_.data.eval.clear();
+  config_.training.eval_strategy = IntervalStrategy::no;
+  config_.evaluation.generate = true;
+  EXPECT_TRUE(contains(problem(), "evaluation.generate: is for evaluations"));
+  config_.evaluation.generate = false;
+  config_.evaluation.metrics = {"bleu", "meteor"};
+  EXPECT_TRUE(contains(problem(), "evaluation.metrics: expected exact_match, f1"));
 }
 
 TEST_F(CheckForTraining, OutputIsADirectory) {

@@ -1,9 +1,13 @@
-"""`trainer eval` gives what training's own evaluation gives, and counts right answers."""
+"""`trainer eval` gives what training's own evaluation gives, and both score answers."""
 import json
 import math
 import unittest
 
-from support import ROOT, EndToEnd, read_rows, trainer, write_rows
+from support import ROOT, EndToEnd, read_rows, tensors_of, trainer, write_rows
+
+
+SCORES = ("eval_exact_match", "eval_f1", "eval_rouge1", "eval_rouge2", "eval_rougeL", "eval_bleu", "eval_chrf", "eval_json_valid",
+          "eval_json_match", "eval_generated_samples", "eval_gen_len")
 
 
 class Eval(EndToEnd):
@@ -16,36 +20,84 @@ class Eval(EndToEnd):
         cls.rows = cls.data / "heldout.jsonl"
         cls.result = cls.train(cls, "tiny_t5.yaml", cls.output, "max_steps=30", "optimizer.learning_rate=3e-3",
                                "data.max_target_length=96", "training.eval_strategy=steps", "training.eval_steps=30",
-                               f"data.eval={cls.rows}")
+                               f"data.eval={cls.rows}", "evaluation.generate=true", "evaluation.max_new_tokens=20",
+                               "evaluation.generation_batch_size=5", "evaluation.show=2")
 
     def measure(self, *arguments):
         result = trainer("eval", *arguments, "--json", "device=cpu", "model.dtype=fp32")
         self.assert_done(result)
         return json.loads(result.stdout)
 
+    def answers(self, *options):
+        answers = trainer("generate", self.output, "--input-file", self.rows, "--device", "cpu", "--dtype", "fp32", *options)
+        self.assert_done(answers)
+        return [json.loads(line) for line in answers.stdout.splitlines()]
+
     def test_equals_the_evaluation_of_the_run(self):
         self.assert_done(self.result)
         (expected,) = [row for row in read_rows(self.output / "metrics.jsonl") if row["kind"] == "eval"]
-        by_hand = self.measure(self.output, self.rows, "data.max_target_length=96", "training.eval_batch_size=3")
+        by_hand = self.measure(self.output, self.rows, "data.max_target_length=96", "training.eval_batch_size=3", "--generate",
+                               "--max-new-tokens", 20)
         of_the_run = self.measure("--config", self.output / "config.yaml")
         for measured in (by_hand, of_the_run):
-            for key in ("eval_samples", "eval_supervised_tokens", "eval_token_accuracy"):
-                self.assertEqual(measured[key], expected[key])
+            for key in ("eval_samples", "eval_supervised_tokens", "eval_token_accuracy", *SCORES):
+                self.assertEqual(measured[key], expected[key], key)
             for key in ("eval_loss", "eval_perplexity"):
                 self.assertTrue(math.isclose(measured[key], expected[key], rel_tol=1e-5), (key, measured, expected))
         self.assertEqual(of_the_run["model"], str(self.output))
 
+    def test_predictions_stand_beside_their_targets(self):
+        predictions = read_rows(self.output / "predictions" / "step-30.jsonl")
+        rows = read_rows(self.rows)
+        self.assertEqual([(row["origin"], row["input"], row["target"]) for row in predictions],
+                         [(f"{self.rows}:{i}", row["input"], row["target"]) for i, row in enumerate(rows, 1)])
+        self.assertEqual([row["prediction"] for row in predictions],
+                         [row["prediction"] for row in self.answers("--max-new-tokens", 20)])
+        for line in ("answers  24 samples  exact match", *(f"target      {row['target']}" for row in rows[:2])):
+            self.assertIn(line, self.result.stderr)
+        self.assertNotIn(f"target      {rows[2]['target']}", self.result.stderr)
+
+    def test_answers_do_not_change_the_run(self):
+        without = self.scratch / "without"
+        self.assert_done(self.train("tiny_t5.yaml", without, "max_steps=30", "optimizer.learning_rate=3e-3",
+                                    "data.max_target_length=96"))
+        self.assertEqual(tensors_of(without / "model.safetensors"), tensors_of(self.output / "model.safetensors"))
+
     def test_counts_answers_that_equal_their_targets(self):
-        answers = trainer("generate", self.output, "--input-file", self.rows, "--device", "cpu", "--dtype", "fp32",
-                          "--max-new-tokens", 10)
-        self.assert_done(answers)
-        rows = [json.loads(line) for line in answers.stdout.splitlines()]
         known = self.scratch / "known.jsonl"
         write_rows(known, [{"input": row["input"], "target": row["prediction"] if i % 3 else "no"}
-                           for i, row in enumerate(rows)])
+                           for i, row in enumerate(self.answers("--max-new-tokens", 10))])
         measured = self.measure(self.output, known, "--generate", "--max-new-tokens", 10)
-        self.assertEqual(measured["eval_exact_matches"], 16)
         self.assertEqual(measured["eval_exact_match"], 16 / 24)
+        self.assertNotIn("eval_json_valid", measured)  # "no" is no JSON
+
+    def test_a_bound_is_spread_over_the_data(self):
+        file = self.scratch / "some.jsonl"
+        measured = self.measure(self.output, self.rows, "--generate", "evaluation.max_samples=5", "evaluation.metrics=[chrf]",
+                                "evaluation.num_beams=2", "--predictions", file)
+        self.assertEqual(measured["eval_samples"], 24)
+        self.assertEqual(measured["eval_generated_samples"], 5)
+        self.assertIn("eval_chrf", measured)
+        self.assertNotIn("eval_bleu", measured)
+        rows = read_rows(file)
+        self.assertEqual([row["origin"] for row in rows], [f"{self.rows}:{line}" for line in (1, 5, 10, 15, 20)])
+        beams = self.answers("--max-new-tokens", 108, "--num-beams", 2)
+        self.assertEqual([row["prediction"] for row in rows], [beams[line - 1]["prediction"] for line in (1, 5, 10, 15, 20)])
+
+    def test_little_memory_costs_time_alone(self):
+        arguments = ("eval", self.output, self.rows, "--generate", "--max-new-tokens", 20, "--json", "device=cpu", "model.dtype=fp32",
+                     "training.num_threads=1", "training.eval_batch_size=1", "evaluation.generation_batch_size=24")
+        ample = trainer(*arguments)
+        self.assert_done(ample)
+        expected, recovered, limit = json.loads(ample.stdout), 0, 30e6
+        while (result := trainer(*arguments, f"memory.limit={limit / 1e3:.0f}kB")).returncode == 0:
+            measured = json.loads(result.stdout)
+            self.assertEqual({key: measured[key] for key in SCORES}, {key: expected[key] for key in SCORES})
+            recovered += "memory does not suffice for so many answers at once" in result.stderr
+            self.assertGreater(limit, 1e5, "nothing is hopeless?")
+            limit *= 0.8
+        self.assert_refused(result, 5, "out of memory")
+        self.assertTrue(recovered)
 
     def test_text_has_the_same_numbers(self):
         result = trainer("eval", self.output, self.rows, "device=cpu", "model.dtype=fp32")
@@ -61,6 +113,9 @@ class Eval(EndToEnd):
         self.assert_refused(trainer("eval", self.output, "no/such.jsonl", "device=cpu"), 3, "no/such.jsonl")
         self.assert_refused(trainer("eval", "no/such/model", self.rows, "device=cpu"), 4, "no/such/model")
         self.assert_refused(trainer("eval", self.output, self.rows, "data.kidn=text"), 2, "data.kind")
+        self.assert_refused(trainer("eval", self.output, self.rows, "evaluation.metrics=[bleu, meteor]"), 2, "evaluation.metrics", "meteor")
+        self.assert_refused(trainer("eval", self.output, self.rows, "--predictions", "x.jsonl"), 2, "--generate")
+        self.assert_refused(self.train("tiny_t5.yaml", self.scratch / "never", "evaluation.generate=true"), 2, "training.eval_strategy")
 
 
 class EvalOfAnAdapter(EndToEnd):
@@ -71,13 +126,22 @@ class EvalOfAnAdapter(EndToEnd):
         rows = self.data / "heldout.jsonl"
         self.assert_done(self.train("tiny_qwen.yaml", output, "max_steps=20", "data.max_length=160",
                                     "optimizer.learning_rate=5e-3"))
-        losses = []
+        losses, predictions = [], self.scratch / "predictions.jsonl"
         for model in (self.model, output):
             result = trainer("eval", model, rows, "--json", "device=cpu", "--config", ROOT / "configs" / "tiny_qwen.yaml",
-                             "data.max_length=160")
+                             "data.max_length=160", "model.dtype=fp32", "--generate", "--max-new-tokens", 12, "--predictions", predictions)
             self.assert_done(result)
             losses.append(json.loads(result.stdout)["eval_loss"])
         self.assertLess(losses[1], losses[0])
+        answers = trainer("generate", output, "--input-file", rows, "--device", "cpu", "--dtype", "fp32", "--max-new-tokens", 12)
+        self.assert_done(answers)
+        self.assertEqual([row["prediction"] for row in read_rows(predictions)],
+                         [json.loads(line)["prediction"] for line in answers.stdout.splitlines()])
+
+    def test_running_text_has_no_targets(self):
+        rows = self.scratch / "text.jsonl"
+        write_rows(rows, [{"text": "Fry onions."}])
+        self.assert_refused(trainer("eval", self.model, rows, "--generate", "device=cpu"), 2, "data.kind")
 
 
 if __name__ == "__main__":

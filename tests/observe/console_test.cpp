@@ -114,6 +114,16 @@ TEST(Console, evaluations_and_saves_have_a_line_other_kinds_none) {
                        "evaluation at step 500  eval_loss 1.2346  perplexity 3.437  "
                        "token accuracy 56.78 %  1,000 samples  in 12 s"))
       << evaluation;
+  const std::string answers = shown_by([&] {
+    console.write({"eval",
+                   {{"step", 500},
+                    {"eval_exact_match", 0.25},
+                    {"eval_rougeL", 0.61234},
+                    {"eval_bleu", 12.345},
+                    {"eval_generated_samples", 200}}});
+  });
+  EXPECT_TRUE(contains(answers, "answers  200 samples  exact match 25.00 %  rougeL 0.6123  bleu 12.3"))
+      << answers;
   const std::string save = shown_by([&] {
     console.write(
         {"save", {{"step", 5}, {"path", "out/checkpoint-5"}, {"seconds", 3.0}, {"bytes", 1'200'000'000}}});

@@ -191,14 +191,18 @@ TEST(Run, overwriting_removes_results_and_nothing_else) {
   TemporaryDirectory directory;
   for (const char* name :
        {"model.safetensors", "config.json", "checkpoint-5/model.safetensors", "checkpoint-6.tmp/x",
-        "metrics.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x", "my-model/model.safetensors"}) {
+        "metrics.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x", "my-model/model.safetensors",
+        "predictions/step-5.jsonl", "predictions/step-mine.jsonl"}) {
     touch(directory / name);
   }
   Config config = config_for(directory.path());
   config.overwrite_output_dir = true;
   auto run = open_run(config);
-  EXPECT_EQ(directory.names(), (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl",
-                                                      "data.jsonl", "checkpoint-notes", "my-model"}));
+  EXPECT_EQ(directory.names(),
+            (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl", "data.jsonl",
+                                   "checkpoint-notes", "my-model", "predictions"}));
+  EXPECT_FALSE(fs::exists(directory / "predictions/step-5.jsonl"));
+  EXPECT_TRUE(fs::exists(directory / "predictions/step-mine.jsonl"));
   EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
 }
 

@@ -9,6 +9,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/config/config.h"
 
 #include "support/error_message.h"
 
@@ -63,6 +64,10 @@ TEST(Metrics, OnlyWhatIsAskedForIsGivenInThatOrder) {
   metrics.add("a", "a");
   EXPECT_EQ(metrics.values(),
             (std::vector<std::pair<std::string, double>>{{"chrf", 100}, {"exact_match", 1}}));
+}
+
+TEST(Metrics, TheConfigurationAsksForAllThatThereAre) {
+  EXPECT_EQ(scores({{"{}", "{}"}}, EvaluationConfig().metrics).size(), 9u);
 }
 
 TEST(Metrics, AnUnknownNameIsRefused) {

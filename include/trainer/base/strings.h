@@ -20,6 +20,10 @@ std::string concat(const Args&... args) {
 // "a, b, c"
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ");
 
+// A text of UTF-8 in a line of at most so many characters: "first\\nsecond…". Control characters are shown as
+// escapes, so that a terminal does not obey them.
+std::string one_line(std::string_view text, size_t characters);
+
 // "[32, 128]"
 std::string shape_string(const std::vector<int64_t>& shape);
 

@@ -44,8 +44,7 @@ struct GenerateOptions {
 struct EvalOptions {
   Config config;  // model.path is a model or adapter directory, data.eval the data
   bool json = false;
-  bool generate = false;  // exact match of greedy answers, too
-  std::optional<int64_t> max_new_tokens;
+  std::string predictions_file;  // where answers go beside their targets; empty: nowhere
 };
 
 // What `trainer merge` was asked for.

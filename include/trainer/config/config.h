@@ -76,6 +76,16 @@ struct TrainingConfig {
   std::string replay_cuts;  // a metrics.jsonl
 };
 
+struct EvaluationConfig {
+  bool generate = false;
+  std::optional<int64_t> max_samples;            // default: 200 while training, all in `trainer eval`
+  std::optional<int64_t> generation_batch_size;  // default: eval_batch_size
+  std::optional<int64_t> max_new_tokens;         // default: half as many again as the longest target has
+  int64_t num_beams = 1;
+  std::vector<std::string> metrics{"exact_match", "f1", "rouge", "bleu", "chrf", "json"};
+  int64_t show = 3;
+};
+
 struct OptimizerConfig {
   std::string name = "adamw";
   double learning_rate = 5e-5;
@@ -128,6 +138,7 @@ struct Config {
   std::optional<LoraConfig> lora;  // absent: full fine-tuning
   DataConfig data;
   TrainingConfig training;
+  EvaluationConfig evaluation;
   OptimizerConfig optimizer;
   SaveConfig save;
   MemoryConfig memory;
@@ -148,6 +159,9 @@ struct Config {
                                                   training.gradient_accumulation_steps.value_or(1));
   }
   int64_t eval_batch_size() const { return training.eval_batch_size.value_or(training.batch_size); }
+  int64_t generation_batch_size() const {
+    return evaluation.generation_batch_size.value_or(eval_batch_size());
+  }
 };
 
 }  // namespace trainer

@@ -5,6 +5,7 @@
 
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
+#include "trainer/training/predictions.h"
 #include "trainer/training/trainer.h"
 
 namespace trainer {
@@ -29,7 +30,9 @@ struct Position {
 };
 MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
                     double seconds, at::Device device);
-MetricRow evaluation_row(const Position& position, const EvaluationResult& result, double seconds);
+// predictions: nullptr where none were generated.
+MetricRow evaluation_row(const Position& position, const EvaluationResult& result,
+                         const Predictions* predictions, double seconds);
 MetricRow recovery_row(const Position& position, const Recovery& recovery);
 MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds);
 

@@ -13,9 +13,9 @@
 
 namespace trainer {
 
-GenerationConfig OpenModel::generation_config() const {
-  GenerationConfig config = read_generation_config(base);
-  const auto eos = tokenizer->eos_id();
+GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer) {
+  GenerationConfig config = read_generation_config(model_directory);
+  const auto eos = tokenizer.eos_id();
   std::vector<int32_t>& ends = config.eos_token_ids;
   if (eos && std::ranges::find(ends, *eos) == ends.end()) ends.push_back(*eos);
   return config;

@@ -12,14 +12,16 @@
 
 namespace trainer {
 
+// generation_config.json; the tokenizer's end token, which training puts behind every answer, ends an answer
+// too.
+GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer);
+
 struct OpenModel {
   std::filesystem::path base;  // the model directory, also where an adapter was opened
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
 
-  // generation_config.json; the tokenizer's end token, which training puts behind every answer, ends an
-  // answer too.
-  GenerationConfig generation_config() const;
+  GenerationConfig generation_config() const { return trainer::generation_config(base, *tokenizer); }
 };
 
 // config.path: a model or adapter directory. The weights are frozen.

@@ -23,12 +23,14 @@
 #include "trainer/observe/run.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/artefacts.h"
+#include "trainer/training/predictions.h"
 #include "trainer/training/progress.h"
 #include "trainer/training/replay_cuts.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 
 #include "cli/core/choose_dtype.h"
+#include "cli/core/keep_predictions.h"
 #include "cli/core/memory_watch.h"
 #include "cli/core/open_model.h"
 #include "cli/core/prepare_model.h"
@@ -37,6 +39,8 @@
 
 namespace trainer {
 namespace {
+
+constexpr int64_t kAnswersWhileTraining = 200;  // where evaluation.max_samples is not set
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -127,13 +131,14 @@ namespace {
 class Loop {
  public:
   Loop(const Config& config, Run& run, Prepared& prepared, Trainer& trainer, const Dataset& train,
-       const Dataset* eval, const RunLength& length, at::Device device)
+       const Dataset* eval, Predictor* predictor, const RunLength& length, at::Device device)
       : config_(config),
         run_(run),
         prepared_(prepared),
         trainer_(trainer),
         train_(train),
         eval_(eval),
+        predictor_(predictor),
         length_(length),
         device_(device),
         order_(train.size(), config.data.shuffle, config.seed) {
@@ -253,7 +258,16 @@ class Loop {
   void evaluate() {
     const auto begin = std::chrono::steady_clock::now();
     const EvaluationResult result = trainer_.evaluate(*eval_);
-    run_.write(evaluation_row(position_, result, seconds_since(begin)));
+    std::optional<Predictions> predictions;
+    if (predictor_ != nullptr) {
+      predictions = predictor_->predict(*prepared_.model, device_, [this](int64_t done, int64_t total) {
+        run_.console().progress("answers", done, total);
+      });
+    }
+    run_.write(
+        evaluation_row(position_, result, predictions ? &*predictions : nullptr, seconds_since(begin)));
+    if (predictions)
+      keep_predictions(*predictions, run_.directory(), position_.step, config_.evaluation.show);
   }
 
   void save_checkpoint() {
@@ -308,6 +322,7 @@ class Loop {
   Trainer& trainer_;
   const Dataset& train_;
   const Dataset* eval_;
+  Predictor* predictor_;
   RunLength length_;
   at::Device device_;
   SampleOrder order_;
@@ -337,6 +352,11 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   const Dataset train = Dataset::open(config.data.train, config, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;
   if (!config.data.eval.empty()) eval = Dataset::open(config.data.eval, config, *tokenizer, encoder_decoder);
+  std::optional<Predictor> predictor;
+  if (config.evaluation.generate) {
+    predictor.emplace(*eval, *tokenizer, config, generation_config(config.model.path, *tokenizer),
+                      kAnswersWhileTraining);
+  }
   const RunLength length = run_length(config, train.size());
 
   Trainer trainer(config, *prepared.model, device, length.total_steps);
@@ -345,7 +365,9 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   reset_peak_memory(device);
   show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
              length, device);
-  Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, length, device).go();
+  Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, predictor ? &*predictor : nullptr,
+       length, device)
+      .go();
   log::info(concat("memory: ", memory_summary(device).text()));
   log::info(concat("done: ", run.directory().string()));
 }

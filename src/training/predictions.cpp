@@ -1,0 +1,142 @@
+#include "trainer/training/predictions.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/memory/device.h"
+#include "trainer/memory/oom.h"
+#include "trainer/models/generate.h"
+#include "trainer/text/answer_text.h"
+#include "trainer/text/metrics.h"
+
+namespace trainer {
+namespace {
+
+// So many samples, spread evenly: data are often sorted.
+std::vector<int64_t> spread(int64_t size, int64_t limit) {
+  const int64_t count = limit == 0 ? size : std::min(limit, size);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; i++) indices.push_back(i * size / count);
+  return indices;
+}
+
+// What stands before the target. Where data.max_length left none of it, all that is left of the input.
+Tokens prompt_of(Sample sample, bool encoder_decoder) {
+  if (!encoder_decoder) {
+    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
+    sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
+  }
+  return std::move(sample.input_ids);
+}
+
+GenerationConfig resolved(GenerationConfig generation, const EvaluationConfig& config, const Dataset& data) {
+  const double longest = static_cast<double>(data.report().longest_target);
+  generation.max_new_tokens =
+      config.max_new_tokens.value_or(std::max<int64_t>(1, std::llround(std::ceil(1.5 * longest))));
+  generation.num_beams = config.num_beams;
+  generation.num_return_sequences = 1;
+  generation.do_sample = false;
+  return generation;
+}
+
+RetryOptions retry_options(const RecoveryConfig& config, c10::Device device) {
+  RetryOptions options;
+  options.device = device;
+  options.max_retries = config.max_retries;
+  options.on_retry = [](const OutOfMemory& lack, int64_t size) {
+    log::warning(concat("memory does not suffice for so many answers at once (", lack.numbers(),
+                        "); from here on ", size, " at once"));
+  };
+  return options;
+}
+
+}  // namespace
+
+Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Config& config,
+                     GenerationConfig generation, int64_t max_samples)
+    : data_(data),
+      tokenizer_(tokenizer),
+      metrics_(config.evaluation.metrics),
+      generation_(resolved(std::move(generation), config.evaluation, data)),
+      recovery_(config.recovery),
+      samples_(spread(data.size(), config.evaluation.max_samples.value_or(max_samples))),
+      batch_size_(std::min(config.generation_batch_size(), std::ssize(samples_))) {
+  if (data.report().kind == DataKind::text) {
+    throw ConfigError(
+        "evaluation.generate: running text (data.kind: text) has no targets to compare answers with");
+  }
+  for (size_t place = 0; place < samples_.size(); place++) {
+    prompts_.push_back({place, prompt_of(data.sample(samples_[place]), data.encoder_decoder())});
+    if (prompts_.back().tokens.empty())
+      throw DataError(concat(data.origin(samples_[place]), ": an empty input has no answer"));
+  }
+  std::ranges::stable_sort(prompts_, std::greater{}, [](const Prompt& p) { return p.tokens.size(); });
+}
+
+Predictions Predictor::predict(const Model& model, c10::Device device,
+                               const std::function<void(int64_t, int64_t)>& progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  const AnswerText text(tokenizer_, {});
+  Predictions out;
+  for (const int64_t sample : samples_) {
+    const Dataset::Texts texts = data_.texts(sample);
+    out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
+  }
+  OomHandler handler(batch_size_, retry_options(recovery_, device), /*minimum=*/1, recovery_.grow_after);
+  handler.set_budget(budget_);
+  int64_t tokens = 0;
+  for (size_t first = 0; first < prompts_.size();) {
+    std::vector<std::vector<Tokens>> answers;
+    handler.run([&](int64_t size) {
+      std::vector<Tokens> batch;
+      for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts_.size()); i++)
+        batch.push_back(prompts_[i].tokens);
+      answers = generate(model, batch, generation_, device);
+    });
+    for (const std::vector<Tokens>& answer : answers) {
+      out.rows[prompts_[first++].place].prediction = text.text(answer.front());
+      tokens += std::ssize(answer.front());
+    }
+    if (progress) progress(static_cast<int64_t>(first), std::ssize(prompts_));
+  }
+  budget_ = handler.budget();
+  empty_cache(device);  // of caches of keys and values that have another size next time
+  TextMetrics metrics(metrics_);
+  for (const Prediction& row : out.rows) metrics.add(row.prediction, row.target);
+  out.scores = metrics.values();
+  out.mean_tokens = static_cast<double>(tokens) / static_cast<double>(out.rows.size());
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return out;
+}
+
+std::vector<std::string> Predictions::lines(int64_t count) const {
+  constexpr size_t kWidth = 150;
+  std::vector<std::string> out;
+  for (size_t i = 0; i < std::min(rows.size(), static_cast<size_t>(count)); i++) {
+    out.push_back("  input       " + one_line(rows[i].input, kWidth));
+    out.push_back("  target      " + one_line(rows[i].target, kWidth));
+    out.push_back("  prediction  " + one_line(rows[i].prediction, kWidth));
+  }
+  return out;
+}
+
+void Predictions::write(const std::filesystem::path& file) const {
+  write_atomically(file, [&](std::ostream& out) {
+    for (const Prediction& row : rows) {
+      const nlohmann::ordered_json fields{{"origin", row.origin},
+                                          {"input", row.input},
+                                          {"target", row.target},
+                                          {"prediction", row.prediction}};
+      out << fields.dump() << '\n';
+    }
+  });
+}
+
+}  // namespace trainer
