@@ -22,8 +22,8 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "eval",     "config", "generate",
-                                         "merge", "tokenize", "doctor"};
+const std::vector<std::string> kCommands{"train", "eval", "config",   "generate",
+                                         "merge", "plan", "tokenize", "doctor"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -54,13 +54,15 @@ Arguments with_command(Arguments arguments) {
 // Keys typed as flags, as other trainers have them: --training.batch_size=4, --learning_rate 1e-4.
 void refuse_keys_as_flags(const Arguments& arguments) {
   const bool takes_keys =
-      is_one_of("train", arguments) || is_one_of("config", arguments) || is_one_of("doctor", arguments);
+      std::ranges::any_of(Arguments{"train", "config", "plan", "doctor"},
+                          [&](const auto& command) { return is_one_of(command, arguments); });
   if (!takes_keys) return;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!arguments[i].starts_with("--")) continue;
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json", ""}))
+    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json",
+                         "search", "gpus", ""}))
       continue;
     std::string value;
     if (equals != std::string::npos) {
@@ -99,6 +101,7 @@ void run(Arguments arguments) {
   add_config_command(app);
   add_generate_command(app);
   add_merge_command(app);
+  add_plan_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back

@@ -14,6 +14,7 @@ struct Core {
   decltype(&trainer_core_generate) generate;
   decltype(&trainer_core_eval) eval;
   decltype(&trainer_core_merge) merge;
+  decltype(&trainer_core_plan) plan;
   decltype(&trainer_core_doctor) doctor;
 };
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <regex>
 
+#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
 
 #include "config/schema.h"
@@ -50,6 +51,9 @@ void check_batches(const TrainingConfig& training, Checker& check) {
   check.require(!training.gradient_accumulation_steps || !training.effective_batch_size,
                 "training.effective_batch_size",
                 "training.gradient_accumulation_steps is set as well; keep one of the two");
+  check.require(!training.batch_size.is_automatic() || training.effective_batch_size, "training.batch_size",
+                "auto needs training.effective_batch_size, the samples of an update, which do not follow "
+                "from the memory that there is");
   check.require(training.max_steps != 0, "training.max_steps",
                 "0 trains nothing; -1 means as many steps as training.num_train_epochs makes");
 }
@@ -79,6 +83,12 @@ void check_model(const std::string& path, Checker& check) {
   const std::string key = "model.path";
   if (path.empty()) {
     check.require(false, key, "is required: the directory of a model as Hugging Face stores it");
+  } else if (!is_there(path) && find_installed("configs/models/" + path + ".json")) {
+    check.require(false, key,
+                  concat("'", path,
+                         "' is the shape of a model, enough for `trainer plan`; give the directory "
+                         "with its weights and tokenizer"),
+                  ExitCode::files);
   } else if (!is_directory(path)) {
     static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
     const bool from_hub = !is_there(path) && std::regex_match(path, hub_name);

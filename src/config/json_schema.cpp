@@ -35,6 +35,11 @@ Json type_schema(const Key& key) {
     const Json integer{{"type", "integer"}};
     return {{"anyOf", {integer, {{"type", "array"}, {"items", integer}}, {{"type", "null"}}}}};
   }
+  const Json automatic{{"const", "auto"}};
+  if (std::holds_alternative<CountOrAuto*>(field)) return {{"anyOf", {{{"type", "integer"}}, automatic}}};
+  if (std::holds_alternative<Recompute*>(field)) {
+    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
+  }
   if (std::holds_alternative<NumberMap<int64_t>*>(field)) return map_schema("integer");
   if (std::holds_alternative<NumberMap<double>*>(field)) return map_schema("number");
   return {{"anyOf", {text_schema(), list_schema(), {{"type", "null"}}}}};

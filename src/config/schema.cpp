@@ -114,7 +114,9 @@ Section training_section() {
       {key(&T::batch_size, "batch_size",
            "Micro-batch: how much goes through the model at once. Counted in samples of full length: at most "
            "batch_size x max_source_length tokens (and the same for targets), so that more short samples go "
-           "together. With effective_batch_size it decides memory and speed only, never the result.")
+           "together. With effective_batch_size it decides memory and speed only, never the result. auto: "
+           "what "
+           "the memory plan finds fastest, with effective_batch_size as it is.")
            .at_least(1)
            .in("samples"),
        key(&T::gradient_accumulation_steps, "gradient_accumulation_steps",

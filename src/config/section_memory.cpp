@@ -8,8 +8,14 @@ Section memory_section() {
   return section(
       "memory", "What to trade for memory.",
       {key(&M::gradient_checkpointing, "gradient_checkpointing",
-           "Compute the inside of each block again in the backward pass. About a third more time for a "
-           "small part of the memory of activations; the result is the same."),
+           "Compute the inside of blocks again in the backward pass. About a third more time for a "
+           "small part of the memory of activations; the result is the same. true: all blocks; a number: so "
+           "many, from the first; auto: as few as the memory plan allows (docs/memory.md).")
+           .at_least(0),
+       key(&M::rehearse, "rehearse",
+           "Before the first step, go through the largest micro-batches that the data and the configuration "
+           "allow, with an update that changes nothing. What would run out of memory does so in the first "
+           "minute."),
        key(&M::empty_cache_steps, "empty_cache_steps",
            "Updates after which cached GPU memory is given back; in evaluation micro-batches. 0: never.")
            .at_least(0)

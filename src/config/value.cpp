@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <regex>
 
 #include "trainer/base/strings.h"
@@ -58,6 +59,36 @@ std::optional<std::string> assign_bool(const Key& key, const YAML::Node& node, b
   const bool no = text == "false" || text == "False" || text == "FALSE";
   if (!yes && !no) return concat("expected ", expected_value(key), ", found ", describe(node));
   target = yes;
+  return std::nullopt;
+}
+
+bool is_word(const YAML::Node& node, const char* word) {
+  return node.IsScalar() && !is_quoted(node) && node.Scalar() == word;
+}
+
+std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, CountOrAuto& target) {
+  if (is_word(node, "auto")) {
+    target = CountOrAuto::automatic();
+    return std::nullopt;
+  }
+  int64_t count = 0;
+  auto problem = assign_number(key, node, count);
+  if (!problem) target = count;
+  return problem;
+}
+
+std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
+  int64_t blocks = 0;
+  bool all = false;
+  if (is_word(node, "auto")) {
+    target = Recompute::automatic();
+  } else if (!assign_bool(key, node, all)) {
+    target = all;
+  } else if (auto problem = assign_number(key, node, blocks)) {
+    return problem;
+  } else {
+    target = Recompute::blocks(blocks);
+  }
   return std::nullopt;
 }
 
@@ -150,6 +181,13 @@ std::optional<std::string> assign_map(const Key& key, const YAML::Node& node, Nu
 std::string number_text(int64_t value) { return std::to_string(value); }
 std::string number_text(double value) { return number_as_yaml(value); }
 
+std::string recompute_as_yaml(const Recompute& value) {
+  if (value.is_automatic()) return "auto";
+  if (value == Recompute(true)) return "true";
+  const int64_t blocks = value.of(std::numeric_limits<int64_t>::max());
+  return blocks == 0 ? "false" : number_text(blocks);
+}
+
 std::string integers_as_yaml(const std::vector<int64_t>& items) {
   std::vector<std::string> texts;
   for (const int64_t item : items) texts.push_back(number_text(item));
@@ -183,6 +221,8 @@ std::string expected_value(const Key& key) {
                                [](std::vector<std::string>*) { return "text or a list of text"; },
                                [](TextOrList*) { return "text or a list of text"; },
                                [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
+                               [](CountOrAuto*) { return "an integer or auto"; },
+                               [](Recompute*) { return "true, false, auto or an integer"; },
                                [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
                                [](NumberMap<double>*) { return "a mapping of names to numbers"; },
                                [](const Choice&) { return ""; }},
@@ -238,6 +278,8 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](std::vector<std::string>* value) { return assign_list(key, node, *value); },
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
+                 [&](CountOrAuto* value) { return assign_count(key, node, *value); },
+                 [&](Recompute* value) { return assign_recompute(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
                  [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
                  [&](const Choice& choice) { return assign_choice(key, node, choice.set); }},
@@ -274,6 +316,10 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                    return list != nullptr ? list_as_yaml(*list) : text_as_yaml(std::get<std::string>(*value));
                  },
                  [](std::vector<int64_t>* value) { return integers_as_yaml(*value); },
+                 [](CountOrAuto* value) {
+                   return value->is_automatic() ? std::string("auto") : std::to_string(int64_t{*value});
+                 },
+                 [](Recompute* value) { return recompute_as_yaml(*value); },
                  [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
                  [](NumberMap<double>* value) { return map_as_yaml(*value); },
                  [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},

@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 fs::path config_file(const fs::path& directory) {
+  if (directory.extension() == ".json" && fs::is_regular_file(directory)) return directory;
   if (!fs::is_directory(directory)) {
     throw FormatError(concat(directory.string(),
                              ": is not a directory; a model is a Hugging Face directory with "

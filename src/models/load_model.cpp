@@ -10,27 +10,14 @@
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/models/registry.h"
 #include "trainer/models/tensor_views.h"
+
+#include "models/build_model.h"
 
 namespace trainer {
 namespace {
 
 constexpr int64_t kPieceBytes = 16 << 20;
-
-bool same_bytes(const TensorView& a, const TensorView& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
-}
-
-// A head stored beside an embedding that it is tied to is only separate when it differs.
-bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
-                       const ModelWeights& weights) {
-  const auto head = weights.tensors.find("lm_head.weight");
-  if (head == weights.tensors.end()) return false;
-  const auto shared = weights.tensors.find(architecture.embedding);
-  const bool tied = architecture.ties_always || config_bool(config, "tie_word_embeddings", true);
-  return !(tied && shared != weights.tensors.end() && same_bytes(head->second, shared->second));
-}
 
 // T5 files may hold the embedding under the names of its copies only.
 std::string stored_name(const std::string& name, const Model& model, const ModelWeights& weights) {
@@ -101,43 +88,6 @@ at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device devi
   return out;
 }
 
-const Architecture& architecture_of(const nlohmann::json& config, const std::filesystem::path& directory) {
-  try {
-    return find_architecture(config.at("model_type"));
-  } catch (const FormatError& error) {
-    throw FormatError(concat((directory / "").string(), error.what()));
-  }
-}
-
-// What no architecture here can do. Transformers keeps the head of a classifier under other names.
-void refuse_other_kinds(const nlohmann::json& config) {
-  if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
-    throw FormatError(concat("config.json: quantization_config is not supported (quant_method ",
-                             config_string(config["quantization_config"], "quant_method", "?"),
-                             "); use the model that was not quantised"));
-  }
-  if (!config.contains("architectures") || !config["architectures"].is_array()) return;
-  for (const nlohmann::json& entry : config["architectures"]) {
-    const std::string name = entry.is_string() ? entry.get<std::string>() : entry.dump();
-    const bool generates = name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration");
-    if (name.ends_with("EncoderModel") || (name.find("For") != std::string::npos && !generates)) {
-      throw FormatError(concat("config.json: architectures: '", name,
-                               "' is not supported; only models that generate text are"));
-    }
-  }
-}
-
-// The tree of shapes; what config.json asks that is not supported is an error with its path.
-std::unique_ptr<Model> build(const Architecture& architecture, const nlohmann::json& config,
-                             const ModelWeights& weights, const std::filesystem::path& directory) {
-  try {
-    refuse_other_kinds(config);
-    return architecture.make(config, has_separate_head(architecture, config, weights));
-  } catch (const FormatError& error) {
-    throw FormatError(concat((directory / "").string(), error.what()));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const LoadOptions& options,
@@ -148,7 +98,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   const nlohmann::json config = read_model_config(directory);
   const Architecture& architecture = architecture_of(config, directory);
   const ModelWeights weights = read_model_weights(directory);
-  std::unique_ptr<Model> model = build(architecture, config, weights, directory);
+  std::unique_ptr<Model> model =
+      build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
   model->set_dtype(options.dtype);
   check_tensors(*model, weights, architecture, directory, seen.ignored);
 

@@ -40,8 +40,15 @@ AdapterConfig settings(const LoraConfig& config, const Model& model) {
   return out;
 }
 
+// Where values are drawn: on the CPU, so that every device gets the same; of a memory plan nowhere.
+at::TensorOptions drawn(at::Device device) {
+  return at::TensorOptions().dtype(at::kFloat).device(device.is_meta() ? device : at::Device(at::kCPU));
+}
+
 // Kaiming-uniform with a = sqrt(5): uniform within 1 / sqrt(in_features).
-at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name, uint64_t seed) {
+at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name, uint64_t seed,
+                     at::Device device) {
+  if (device.is_meta()) return at::empty(shape, drawn(device));
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(derive(seed, name));
   const double bound = 1.0 / std::sqrt(static_cast<double>(shape[1]));
   return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
@@ -111,16 +118,17 @@ void add_adapter(const Target& target, const LoraOptions& options, uint64_t seed
   if (target.linear != nullptr) {
     target.linear->add_lora(options);
     Linear::Lora& lora = *target.linear->lora;
-    train(lora.a.weight, initial_a(lora.a.weight.shape, target.name, seed), device);
-    train(lora.b.weight, at::zeros(lora.b.weight.shape), device);
-    if (lora.b.bias) train(*lora.b.bias, at::zeros(lora.b.bias->shape), device);
+    train(lora.a.weight, initial_a(lora.a.weight.shape, target.name, seed, device), device);
+    train(lora.b.weight, at::zeros(lora.b.weight.shape, drawn(device)), device);
+    if (lora.b.bias) train(*lora.b.bias, at::zeros(lora.b.bias->shape, drawn(device)), device);
     if (lora.magnitude) train(*lora.magnitude, target.linear->dora_norm(), device);
   } else {
     target.embedding->add_lora(options);
     Embedding::Lora& lora = *target.embedding->lora;
+    train(lora.a, at::zeros(lora.a.shape, drawn(device)), device);
+    const at::Tensor b = at::empty(lora.b.shape, drawn(device));
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(derive(seed, target.name));
-    train(lora.a, at::zeros(lora.a.shape), device);
-    train(lora.b, at::empty(lora.b.shape, at::kFloat).normal_(0, 1, generator), device);
+    train(lora.b, device.is_meta() ? b : b.normal_(0, 1, generator), device);
     if (lora.magnitude) train(*lora.magnitude, target.embedding->dora_norm(), device);
   }
 }

@@ -234,8 +234,9 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("attention_weights_backward", weights_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("attention_weights", weights_host);
-  library.impl("attention_weights_backward", weights_backward_host);
+  library.impl("attention_weights", ByTarget<weights_host, attention_weights_composite>::call);
+  library.impl("attention_weights_backward",
+               ByTarget<weights_backward_host, attention_weights_backward_composite>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
   library.impl("attention_weights", attention_weights_composite);

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/memory/memory_phase.h"
+
 namespace trainer {
 namespace {
 
@@ -30,6 +32,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     std::optional<at::Tensor> other;
     if (saved[1].defined()) other = saved[1].detach().set_requires_grad(saved[1].requires_grad());
     {
+      const InPhase phase(MemoryPhase::recompute);
       at::AutoGradMode with_grad(true);  // the engine runs backward without
       const at::Tensor out = capsule->block(hidden, other);
       torch::autograd::backward({out}, {grads[0]});

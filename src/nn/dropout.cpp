@@ -70,12 +70,11 @@ struct Dropout : torch::autograd::Function<Dropout> {
   }
 };
 
-}  // namespace
-
-at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
+// x [rows, cols], row_keys [rows]
+at::Tensor drop_rows(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
   constexpr int64_t low32 = 0xffffffff;
   const int64_t cols = x.size(-1);
-  const at::Tensor k = mix64_tensor(row_keys.reshape({-1, 1}).bitwise_xor(at::Scalar(key)));
+  const at::Tensor k = mix64_tensor(row_keys.unsqueeze(1).bitwise_xor(at::Scalar(key)));
   at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kMaskStride)) +
                  k.bitwise_and(at::Scalar(low32));
   h.bitwise_and_(at::Scalar(low32));
@@ -85,9 +84,26 @@ at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, in
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
   h.mul_(static_cast<int64_t>(kMaskRound2)).bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  const at::Tensor keep = h.ge(static_cast<int64_t>(mask_threshold(p))).view(x.sizes());
+  const at::Tensor keep = h.ge(static_cast<int64_t>(mask_threshold(p)));
   const at::Tensor scaled = (x.to(at::kFloat) * static_cast<float>(1.0 / (1.0 - p))).to(x.scalar_type());
   return scaled.masked_fill_(keep.logical_not(), 0.0);
+}
+
+}  // namespace
+
+// In pieces of rows: the hashes of an element take 16 bytes, many times what it has itself.
+at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
+  constexpr int64_t kPiece = 1 << 22;
+  const at::Tensor rows = x.reshape({-1, x.size(-1)}), keys = row_keys.reshape({-1});
+  const int64_t step = std::max<int64_t>(1, kPiece / std::max<int64_t>(rows.size(1), 1));
+  if (step >= rows.size(0)) return drop_rows(rows, keys, key, p).view(x.sizes());
+  at::Tensor out = at::empty(rows.sizes(), x.options());
+  for (int64_t row = 0; row < rows.size(0); row += step) {
+    const int64_t count = std::min(step, rows.size(0) - row);
+    out.narrow(0, row, count)
+        .copy_(drop_rows(rows.narrow(0, row, count), keys.narrow(0, row, count), key, p));
+  }
+  return out.view(x.sizes());
 }
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
@@ -95,7 +111,9 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dropout", dropout_host); }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dropout", dropout_composite); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("dropout", dropout_host); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("dropout", ByTarget<dropout_host, dropout_composite>::call);
+}
 
 at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {
   static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t, double)> op(

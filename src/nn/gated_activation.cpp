@@ -188,8 +188,8 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("gated_activation_backward", gated_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("gated_activation", gated_host);
-  library.impl("gated_activation_backward", gated_backward_host);
+  library.impl("gated_activation", ByTarget<gated_host, gated_composite>::call);
+  library.impl("gated_activation_backward", ByTarget<gated_backward_host, gated_backward_composite>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
   library.impl("gated_activation", gated_composite);

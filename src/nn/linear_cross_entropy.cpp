@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/memory/memory_phase.h"
 #include "trainer/nn/matmul.h"
 
 namespace trainer {
@@ -43,6 +44,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                bool with_grad) {
     const bool hidden_grad = with_grad && hidden.requires_grad(),
                weight_grad = with_grad && weight.requires_grad();
+    const InPhase phase(MemoryPhase::loss);
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
     at::Tensor correct = at::zeros({}, labels.options());
     at::Tensor g_hidden = hidden_grad ? at::empty_like(hidden) : at::Tensor();

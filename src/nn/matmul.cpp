@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/memory/target_device.h"
+
 namespace trainer {
 namespace {
 
@@ -23,7 +25,7 @@ bool cpu_multiplies_wide() {
 // Whether bf16 products on this device go through fp32.
 bool multiplies_wide(c10::Device device) {
   static const bool cpu_wide = cpu_multiplies_wide();
-  return device.is_cpu() && cpu_wide;
+  return target_of(device) == c10::kCPU && cpu_wide;
 }
 
 int64_t panel_rows(const at::Tensor& w) {

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "trainer/memory/target_device.h"
+
 namespace trainer {
 
 // A handle to an operator without overloads; calling it goes below autograd, to the kernel of the tensors'
@@ -27,6 +29,17 @@ class Operator<Return(Arguments...)> {
 
  private:
   c10::TypedOperatorHandle<Return(Arguments...)> handle_;
+};
+
+// The kernel on meta of an operator whose kernels allocate different things: `call` is that of the target.
+template <auto cpu, auto cuda>
+struct ByTarget;
+template <class Return, class... Rest, Return (*cpu)(const at::Tensor&, Rest...),
+          Return (*cuda)(const at::Tensor&, Rest...)>
+struct ByTarget<cpu, cuda> {
+  static Return call(const at::Tensor& x, Rest... rest) {
+    return (target_of(x.device()) == c10::kCPU ? cpu : cuda)(x, rest...);
+  }
 };
 
 // body.operator()<T>() with the type of x's elements, fp32 or bf16.

@@ -164,8 +164,8 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("rms_norm_backward", norm_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rms_norm", norm_host);
-  library.impl("rms_norm_backward", norm_backward_host);
+  library.impl("rms_norm", ByTarget<norm_host, rms_norm_composite>::call);
+  library.impl("rms_norm_backward", ByTarget<norm_backward_host, rms_norm_backward_composite>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
   library.impl("rms_norm", rms_norm_composite);

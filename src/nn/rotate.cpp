@@ -84,7 +84,9 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("rotate", rotate_host); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("rotate", ByTarget<rotate_host, rotate_composite>::call);
+}
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "trainer/base/random.h"
+#include "trainer/memory/target_device.h"
 #include "trainer/optim/adamw.h"
 
 namespace trainer {
@@ -183,8 +184,8 @@ void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradi
 
 void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
                   AdamwProgress& progress) {
-  if (tensors.weight.is_cpu()) {
-    update_cpu(tensors, gradient_scale, update, progress.rehearsal);
+  if (target_of(tensors.weight.device()) == c10::kCPU) {
+    update_cpu(tensors, gradient_scale, update, progress.rehearsal || tensors.weight.is_meta());
   } else {
     adamw_update_composite(tensors, gradient_scale, update, progress);
   }

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "trainer/memory/target_device.h"
+
 namespace trainer {
 
 struct Gradients::Sums {
@@ -24,7 +26,7 @@ bool is_norm_or_bias(const std::string& name) {
 // over 66 million elements the result is 0.5 % too small. A GPU adds in a tree.
 std::vector<at::Tensor> pieces_for_norm(const at::Tensor& gradient) {
   constexpr int64_t kElements = 32768;
-  if (!gradient.is_cpu() || gradient.numel() <= kElements) return {gradient};
+  if (target_of(gradient.device()) != c10::kCPU || gradient.numel() <= kElements) return {gradient};
   const int64_t row = gradient.numel() / gradient.size(0);
   return gradient.split(std::max<int64_t>(1, kElements / row));
 }

@@ -30,7 +30,8 @@ std::string advice(const Config& config, const Model& model) {
   std::vector<std::string> lines;
   if (!config.memory.limit.empty()) lines.push_back("a larger memory.limit, if the device has it");
   if (config.recovery.min_batch_size > 1) lines.push_back("recovery.min_batch_size: 1");
-  if (!config.memory.gradient_checkpointing) lines.push_back("memory.gradient_checkpointing: true");
+  if (config.memory.gradient_checkpointing.of(model.num_blocks()) < model.num_blocks())
+    lines.push_back("memory.gradient_checkpointing: true");
   if (model.encoder_decoder()) {
     lines.push_back(concat("shorter samples: data.max_source_length below ", config.data.max_source_length,
                            ", data.max_target_length below ", config.data.max_target_length));

@@ -9,6 +9,7 @@
 #include "trainer/base/random.h"
 #include "trainer/data/batching.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/memory_phase.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
@@ -35,6 +36,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
 
   at::Tensor norm;
   attempts.repeat("optimizer", [&] {
+    const InPhase phase(MemoryPhase::update);
     if (!norm.defined()) norm = gradients_.norm();
     optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
   });
@@ -101,8 +103,10 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     loss_sum = at::zeros({}, options.dtype(at::kDouble));
     for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
       place.stage = "forward";
-      const MicroBatch micro =
-          collate(batch, division.slots[place.micro_batch], model_.collate_options(), device_);
+      const MicroBatch micro = [&] {
+        const InPhase phase(MemoryPhase::input);
+        return collate(batch, division.slots[place.micro_batch], model_.collate_options(), device_);
+      }();
       if (micro.supervised_labels.numel() == 0) continue;
       const LossSum out = model_.loss(micro, context);
       place.stage = "backward";
@@ -124,7 +128,7 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
     division.recomputed_blocks = replay->recomputed_blocks;
   } else {
     division.slots = cut(batch, division.limits, division.encoder_decoder);
-    division.recomputed_blocks = config_.memory.gradient_checkpointing ? model_.num_blocks() : 0;
+    division.recomputed_blocks = config_.memory.gradient_checkpointing.of(model_.num_blocks());
   }
   return division;
 }

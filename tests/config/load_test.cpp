@@ -71,7 +71,7 @@ device: cuda:1
   EXPECT_EQ(config.optimizer.learning_rate, 5e-5);
   EXPECT_EQ(config.optimizer.adam_epsilon, 1e-6);
   EXPECT_EQ(config.optimizer.lr_scheduler_type, SchedulerType::inverse_sqrt);
-  EXPECT_TRUE(config.memory.gradient_checkpointing);
+  EXPECT_EQ(config.memory.gradient_checkpointing, Recompute(true));
   EXPECT_EQ(config.device, "cuda:1");
 }
 

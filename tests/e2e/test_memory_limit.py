@@ -13,7 +13,7 @@ class MemoryLimit(EndToEnd):
     def run_with(self, name, *overrides):
         output = self.scratch / name
         result = self.train("tiny_t5.yaml", output, f"max_steps={STEPS}", "data.max_target_length=96", "training.num_threads=1",
-                            "training.batch_size=8", "training.effective_batch_size=16", *overrides)
+                            "training.batch_size=8", "training.effective_batch_size=16", "memory.rehearse=false", *overrides)
         return result, output
 
     @staticmethod
@@ -86,6 +86,37 @@ class MemoryLimit(EndToEnd):
         checkpoint = output / f"checkpoint-{steps}"
         self.assertIn(f"The weights of step {steps}, the last one, are in {checkpoint}", result.stderr)
         self.assert_done(trainer("generate", checkpoint, "Fry onions.", "--device", "cpu", "--max-new-tokens", 5))
+
+    def test_a_rehearsal_finds_it_first(self):
+        """What the steps would run out of, they do not: the rehearsal did, and nothing else changes."""
+        ample, unlimited = self.run_with("ample-rehearsed", "memory.rehearse=true")
+        self.assert_done(ample)
+        self.assertIn("rehearsal:", ample.stderr)
+        memory = self.rows(unlimited, "memory")
+        self.assertEqual(len(memory), 1)
+        self.assertLess(abs(memory[0]["planned_peak"] / memory[0]["peak"] - 1), 0.05)
+        plain, without = self.run_with("ample-not-rehearsed")
+        self.assert_done(plain)
+        self.assertEqual(self.losses(unlimited), self.losses(without))
+        self.assertEqual(tensors_of(unlimited / "model.safetensors"), tensors_of(without / "model.safetensors"))
+        limit = int(0.8 * memory[0]["peak"])
+        result, output = self.run_with("rehearsed", "memory.rehearse=true", f"memory.limit={limit / 1e3:.0f}kB")
+        self.assert_done(result)
+        rows = self.rows(output, "recovery")
+        self.assertTrue(rows)
+        self.assertEqual({row["stage"] for row in rows}, {"rehearsal"})
+        self.assert_equal_losses(output, self.losses(unlimited))
+
+    def test_auto_fits_into_the_limit(self):
+        ample, unlimited = self.run_with("ample-auto")
+        self.assert_done(ample)
+        limit = int(0.8 * self.rows(unlimited, "memory")[0]["peak"])
+        result, output = self.run_with("auto", "training.batch_size=auto", "memory.gradient_checkpointing=auto",
+                                       "memory.rehearse=true", f"memory.limit={limit / 1e3:.0f}kB")
+        self.assert_done(result)
+        self.assertEqual(self.rows(output, "recovery"), [])
+        self.assertIn("chosen by the plan", result.stderr)
+        self.assert_equal_losses(output, self.losses(unlimited))
 
     def test_a_limit_that_the_model_does_not_fit_in(self):
         result, _ = self.run_with("none", "memory.limit=20kB")

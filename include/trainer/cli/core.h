@@ -63,6 +63,15 @@ struct DoctorOptions {
   bool json = false;
 };
 
+// What `trainer plan` was asked for.
+struct PlanOptions {
+  Config config;  // model.path: a directory with a config.json, a file like it, or the name of one that comes
+                  // with the program
+  bool json = false;
+  bool search = false;        // the table of choices
+  std::vector<int64_t> gpus;  // bytes of memory: what fits where
+};
+
 }  // namespace trainer
 
 // Trains as configured. The configuration has passed check_for_training.
@@ -76,3 +85,6 @@ extern "C" void trainer_core_merge(const trainer::MergeOptions& options);
 
 // Prints its report. Throws Error with the code of the first failure.
 extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);
+
+// Throws OutOfMemoryError where the plan exceeds the limit.
+extern "C" void trainer_core_plan(const trainer::PlanOptions& options);

@@ -2,7 +2,10 @@
 // section in src/config/schema.cpp; its type and default are the ones here.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +21,39 @@ enum class MicroBatching { tokens, samples };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class StateDtype { automatic, fp32, bf16 };
+
+// A number of at least 1, or what the program chooses by the memory plan before it is used (`auto`).
+class CountOrAuto {
+ public:
+  constexpr CountOrAuto(int64_t count) : count_(count) {}
+  static constexpr CountOrAuto automatic() { return {0}; }
+  constexpr bool is_automatic() const { return count_ == 0; }
+  constexpr operator int64_t() const { return count_; }
+
+ private:
+  int64_t count_;
+};
+
+// How many of a model's blocks run again in the backward pass, from the first: none (false), all (true), a
+// number, or as many as the memory plan finds necessary (`auto`).
+class Recompute {
+ public:
+  template <std::same_as<bool> Bool>
+  constexpr Recompute(Bool all) : blocks_(all ? kAll : 0) {}
+  static constexpr Recompute blocks(int64_t count) { return Recompute(count); }
+  static constexpr Recompute automatic() { return Recompute(kAutomatic); }
+  constexpr bool is_automatic() const { return blocks_ == kAutomatic; }
+  // Of a model with `num_blocks`; all of them where it is left to the program.
+  constexpr int64_t of(int64_t num_blocks) const {
+    return is_automatic() ? num_blocks : std::min(blocks_, num_blocks);
+  }
+  constexpr bool operator==(const Recompute&) const = default;
+
+ private:
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kAutomatic = -1;
+  explicit constexpr Recompute(int64_t blocks) : blocks_(blocks) {}
+  int64_t blocks_;
+};
 
 struct ModelConfig {
   std::string path;
@@ -57,7 +93,7 @@ struct DataConfig {
 };
 
 struct TrainingConfig {
-  int64_t batch_size = 8;
+  CountOrAuto batch_size = 8;
   std::optional<int64_t> gradient_accumulation_steps;
   std::optional<int64_t> effective_batch_size;
   double num_train_epochs = 3;
@@ -108,7 +144,8 @@ struct SaveConfig {
 };
 
 struct MemoryConfig {
-  bool gradient_checkpointing = false;
+  Recompute gradient_checkpointing = false;
+  bool rehearse = true;
   int64_t empty_cache_steps = 10;
   // LibTorch's caching allocator on the GPU
   bool expandable_segments = true;
@@ -158,7 +195,10 @@ struct Config {
     return training.effective_batch_size.value_or(training.batch_size *
                                                   training.gradient_accumulation_steps.value_or(1));
   }
-  int64_t eval_batch_size() const { return training.eval_batch_size.value_or(training.batch_size); }
+  int64_t eval_batch_size() const {
+    if (training.eval_batch_size) return *training.eval_batch_size;
+    return training.batch_size.is_automatic() ? TrainingConfig{}.batch_size : training.batch_size;
+  }
   int64_t generation_batch_size() const {
     return evaluation.generation_batch_size.value_or(eval_batch_size());
   }

@@ -21,6 +21,9 @@ class MemoryLimit {
   // ConfigError, naming memory.limit.
   static MemoryLimit parse(const std::string& text);
 
+  // As it was given, where it was given as a size.
+  std::optional<int64_t> bytes() const { return bytes_; }
+
   // Bytes that this allows there now; nullopt: no limit.
   std::optional<int64_t> bytes_on(c10::Device device) const;
 

@@ -33,6 +33,11 @@ struct LoadReport {
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const LoadOptions& options,
                                   LoadReport* report = nullptr);
 
+// The same model on `meta`: shapes without values, for a memory plan. `path`: a model directory, of which
+// only config.json is needed, or a file like it (configs/models). Without weights the head is separate where
+// config.json does not say that it is tied.
+std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all);
+
 // "auto" for this device: bf16 where the processor or GPU computes in it, else fp32.
 at::ScalarType automatic_dtype(at::Device device);
 

@@ -47,7 +47,7 @@ std::string method(const Artefacts& artefacts) {
 std::string batch_text(const Config& config, const Model& model) {
   const TrainingConfig& training = config.training;
   std::string text = concat(config.effective_batch_size(), " samples a step, in micro-batches of ");
-  if (training.micro_batching == MicroBatching::samples) return concat(text, training.batch_size);
+  if (training.micro_batching == MicroBatching::samples) return concat(text, int64_t{training.batch_size});
   const DataConfig& data = config.data;
   text += concat("up to ", training.batch_size, " x ",
                  model.encoder_decoder() ? data.max_source_length : data.max_length);
@@ -57,9 +57,8 @@ std::string batch_text(const Config& config, const Model& model) {
 
 }  // namespace
 
-void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model,
-                const Trainer& trainer, const Dataset& train, const Dataset* eval, const RunLength& length,
-                at::Device device) {
+void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
+                const Dataset& train, const Dataset* eval, const RunLength& length, at::Device device) {
   const Count count = count_parameters(model);
   const DataReport& report = train.report();
   StartBlock block;
@@ -73,9 +72,7 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
   line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
   line("type", type_text(model, artefacts));
   line("device", describe_device(device));
-  line("memory", concat(bytes_string(memory_use(device).current), " in use, of it optimizer state ",
-                        bytes_string(trainer.optimizer_state_bytes()), "; gradient checkpointing ",
-                        config.memory.gradient_checkpointing ? "on" : "off"));
+  for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(report.input_tokens + report.target_tokens), " an epoch, ",

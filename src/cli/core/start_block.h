@@ -5,12 +5,12 @@
 #include "trainer/observe/run.h"
 #include "trainer/training/artefacts.h"
 #include "trainer/training/progress.h"
-#include "trainer/training/trainer.h"
+
+#include "cli/core/run_plan.h"
 
 namespace trainer {
 
-void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model,
-                const Trainer& trainer, const Dataset& train, const Dataset* eval, const RunLength& length,
-                at::Device device);
+void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
+                const Dataset& train, const Dataset* eval, const RunLength& length, at::Device device);
 
 }  // namespace trainer

@@ -17,9 +17,6 @@
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
-#include "trainer/models/load_model.h"
-#include "trainer/models/lora.h"
-#include "trainer/models/vocabulary.h"
 #include "trainer/observe/run.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/artefacts.h"
@@ -28,12 +25,13 @@
 #include "trainer/training/replay_cuts.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
+#include "trainer/training/worst_batch.h"
 
-#include "cli/core/choose_dtype.h"
 #include "cli/core/keep_predictions.h"
 #include "cli/core/memory_watch.h"
 #include "cli/core/open_model.h"
 #include "cli/core/prepare_model.h"
+#include "cli/core/run_plan.h"
 #include "cli/core/start_block.h"
 #include "cli/core/with_clear_errors.h"
 
@@ -48,90 +46,19 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// An adapter that is continued has its own shape.
-void warn_of_unused_keys(const Config& config) {
-  if (config.lora->adapter.empty()) return;
-  for (const char* key :
-       {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules", "lora.exclude_modules",
-        "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern", "lora.alpha_pattern",
-        "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
-    if (config.origins.contains(key)) {
-      log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
-                          "/adapter_config.json"));
-    }
-  }
+// In its data, as they are cut.
+LongestSample longest_sample(const Dataset& train) {
+  const DataReport& report = train.report();
+  return train.encoder_decoder() ? LongestSample{report.longest_input, report.longest_target}
+                                 : LongestSample{report.longest_sample, 0};
 }
-
-// A continued adapter may bring a tokenizer with more tokens than its base's.
-std::filesystem::path tokenizer_directory(const Config& config) {
-  if (config.lora && !config.lora->adapter.empty()) {
-    const std::filesystem::path adapter = config.lora->adapter;
-    for (const char* file : {"tokenizer.json", "spiece.model"}) {
-      if (std::filesystem::exists(adapter / file)) return adapter;
-    }
-  }
-  return config.model.path;
-}
-
-// Rows for the tokens that were added.
-void grow_vocabulary(Model& model, const Tokenizer& tokenizer) {
-  const int64_t rows = tokenizer.vocab_size();
-  if (rows <= model.vocab_size()) return;
-  log::info(concat("vocabulary: ", model.vocab_size(), " -> ", rows,
-                   " rows; the new ones are the mean of the others"));
-  resize_vocabulary(model, rows);
-}
-
-}  // namespace
-
-std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
-  auto tokenizer = load_tokenizer(tokenizer_directory(config));
-  if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
-  return tokenizer;
-}
-
-Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device) {
-  if (is_adapter_directory(config.model.path)) {
-    throw ConfigError(concat("model.path: ", config.model.path,
-                             " is an adapter; give its base model there and the adapter as "
-                             "lora.adapter"));
-  }
-  Prepared out;
-  LoadReport report;
-  const at::ScalarType dtype = choose_dtype(config.model, device);
-  out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
-  log::info(report.line());
-  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
-  log::info("no KV cache is made in training, whatever use_cache in config.json says");
-  if (config.training.dropout.value_or(0.0) > 0 && !out.model->has_dropout()) {
-    throw ConfigError(concat("training.dropout: models of type ", out.model->model_type(),
-                             " have no dropout of their own; use lora.lora_dropout, or leave it out"));
-  }
-  if (config.training.dropout) out.model->set_dropout(*config.training.dropout);
-  out.artefacts.base = config.model.path;
-  out.artefacts.tokenizer = tokenizer_directory(config);
-  out.artefacts.added_tokens = config.model.add_tokens;
-  const bool added = !config.model.add_tokens.empty();
-  const bool continues = config.lora && !config.lora->adapter.empty();  // with rows of its own
-  if (added && !continues) grow_vocabulary(*out.model, tokenizer);
-  if (config.lora) {
-    warn_of_unused_keys(config);
-    out.artefacts.adapter =
-        apply_lora(*out.model, *config.lora, static_cast<uint64_t>(config.seed), device, added);
-    if (added && continues) grow_vocabulary(*out.model, tokenizer);
-    out.artefacts.adapter->base_model_name_or_path =
-        std::filesystem::absolute(config.model.path).lexically_normal();
-  }
-  return out;
-}
-
-namespace {
 
 // The steps of a run, with what happens between them.
 class Loop {
  public:
   Loop(const Config& config, Run& run, Prepared& prepared, Trainer& trainer, const Dataset& train,
-       const Dataset* eval, Predictor* predictor, const RunLength& length, at::Device device)
+       const Dataset* eval, Predictor* predictor, const RunLength& length, const RunPlan& plan,
+       at::Device device)
       : config_(config),
         run_(run),
         prepared_(prepared),
@@ -140,6 +67,7 @@ class Loop {
         eval_(eval),
         predictor_(predictor),
         length_(length),
+        plan_(plan),
         device_(device),
         order_(train.size(), config.data.shuffle, config.seed) {
     check_.emplace(*prepared.model);
@@ -150,6 +78,7 @@ class Loop {
   void go() {
     std::string lack;
     try {
+      if (config_.memory.rehearse) rehearse();
       take_steps();
       run_.console().finish();
       save_final();
@@ -165,6 +94,18 @@ class Loop {
   }
 
  private:
+  // What would run out of memory late does so now.
+  void rehearse() {
+    const auto begin = std::chrono::steady_clock::now();
+    const bool encoder_decoder = prepared_.model->encoder_decoder();
+    const EffectiveBatch batch = worst_batch(config_, encoder_decoder, longest_sample(train_));
+    trainer_.rehearse(batch);
+    log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
+                     " samples of ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
+                     duration_string(seconds_since(begin)), "; peak ",
+                     bytes_string(memory_summary(device_).peak)));
+  }
+
   void take_steps() {
     std::future<EffectiveBatch> next = load(0);
     while (position_.step < length_.total_steps) {
@@ -186,6 +127,7 @@ class Loop {
       }
       run_.write(train_row(position_, batch, result, seconds_since(begin), device_));
       memory_watch_.add(position_, memory_summary(device_), run_);
+      if (position_.step == 1 && plan_.known()) compare_with_plan();
       const bool last = position_.step == length_.total_steps;
       const bool evaluated =
           is_due(config_.training.eval_strategy, config_.training.eval_steps, position_.step, length_);
@@ -235,6 +177,12 @@ class Loop {
     if (check_) check_.emplace(*prepared_.model);  // it compares on one device
     device_ = device;
     return true;
+  }
+
+  void compare_with_plan() {
+    const int64_t peak = memory_summary(device_).peak;
+    log::info(plan_.compared(peak));
+    run_.write(plan_.row(position_.step, peak));
   }
 
   // A run does not go on, nor save, with weights that NaN has reached.
@@ -324,6 +272,7 @@ class Loop {
   const Dataset* eval_;
   Predictor* predictor_;
   RunLength length_;
+  const RunPlan& plan_;
   at::Device device_;
   SampleOrder order_;
   std::optional<UpdateCheck> check_;
@@ -336,22 +285,27 @@ class Loop {
   std::optional<DeviceLease> other_gpu_;
 };
 
-void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
-  Run run = Run::open(config);
+void run_training(const Config& given, const std::vector<MetricSink*>& sinks) {
+  Run run = Run::open(given);
   for (MetricSink* sink : sinks) run.add_sink(*sink);
-  set_up_cpu(config.training.num_threads);
-  const DeviceLease lease = acquire_device(config.device, config.gpu);
+  set_up_cpu(given.training.num_threads);
+  const DeviceLease lease = acquire_device(given.device, given.gpu);
   const at::Device device = lease.device;
-  if (device.is_cuda()) use_tf32(config.training.tf32);
-  MemoryLimit::parse(config.memory.limit).apply(device);
-  const auto tokenizer = load_run_tokenizer(config);
-  Prepared prepared = prepare_model(config, *tokenizer, device);
-  check_vocabulary(*tokenizer, *prepared.model, config.model.path);
+  if (device.is_cuda()) use_tf32(given.training.tf32);
+  MemoryLimit::parse(given.memory.limit).apply(device);
+  const auto tokenizer = load_run_tokenizer(given);
+  Prepared prepared = prepare_model(given, *tokenizer, device);
+  check_vocabulary(*tokenizer, *prepared.model, given.model.path);
 
   const bool encoder_decoder = prepared.model->encoder_decoder();
-  const Dataset train = Dataset::open(config.data.train, config, *tokenizer, encoder_decoder);
+  const Dataset train = Dataset::open(given.data.train, given, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;
-  if (!config.data.eval.empty()) eval = Dataset::open(config.data.eval, config, *tokenizer, encoder_decoder);
+  if (!given.data.eval.empty()) eval = Dataset::open(given.data.eval, given, *tokenizer, encoder_decoder);
+
+  const PlanTarget target{device.type(), prepared.model->dtype(), tokenizer->vocab_size(),
+                          longest_sample(train)};
+  const RunPlan plan = plan_run(given, target, device);
+  const Config& config = plan.config;
   std::optional<Predictor> predictor;
   if (config.evaluation.generate) {
     predictor.emplace(*eval, *tokenizer, config, generation_config(config.model.path, *tokenizer),
@@ -363,10 +317,10 @@ void run_training(const Config& config, const std::vector<MetricSink*>& sinks) {
   run.begin();
   empty_cache(device);  // of what loading needed
   reset_peak_memory(device);
-  show_start(run, config, prepared.artefacts, *prepared.model, trainer, train, eval ? &*eval : nullptr,
-             length, device);
+  show_start(run, config, prepared.artefacts, *prepared.model, plan, train, eval ? &*eval : nullptr, length,
+             device);
   Loop(config, run, prepared, trainer, train, eval ? &*eval : nullptr, predictor ? &*predictor : nullptr,
-       length, device)
+       length, plan, device)
       .go();
   log::info(concat("memory: ", memory_summary(device).text()));
   log::info(concat("done: ", run.directory().string()));

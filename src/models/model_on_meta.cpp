@@ -1,0 +1,35 @@
+#include <ATen/ATen.h>
+
+#include "trainer/models/load_model.h"
+
+#include "models/build_model.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where there are weights they say whether the head is separate, else config.json does.
+bool separate_head(const Architecture& architecture, const nlohmann::json& config, const fs::path& path) {
+  if (fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json")) {
+    return has_separate_head(architecture, config, read_model_weights(path));
+  }
+  return !config_bool(config, "tie_word_embeddings", true);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all) {
+  const nlohmann::json config = read_model_config(path);
+  const Architecture& architecture = architecture_of(config, path);
+  std::unique_ptr<Model> model =
+      build_model(architecture, config, separate_head(architecture, config, path), path);
+  model->set_dtype(dtype);
+  model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+    parameter.value = at::empty(parameter.shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
+    parameter.value.set_requires_grad(train_all);
+  });
+  return model;
+}
+
+}  // namespace trainer

@@ -1,0 +1,130 @@
+#include "trainer/training/plan.h"
+
+#include <vector>
+
+#include "trainer/data/batching.h"
+#include "trainer/memory/limit.h"
+#include "trainer/memory/meta_memory.h"
+#include "trainer/memory/target_device.h"
+#include "trainer/models/load_model.h"
+#include "trainer/training/prepare_model.h"
+#include "trainer/training/trainer.h"
+#include "trainer/training/update_check.h"
+#include "trainer/training/worst_batch.h"
+
+namespace trainer {
+namespace {
+
+// Where the sum of all events is largest: so many of the first.
+size_t events_to_peak(const std::vector<MetaEvent>& events) {
+  int64_t live = 0, most = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < events.size(); i++) {
+    live += events[i].bytes;
+    if (live <= most) continue;
+    most = live;
+    at = i + 1;
+  }
+  return at;
+}
+
+// Gradients are what backward has made and the update still sees.
+std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
+  std::vector<bool> gradients;
+  bool updating = false;
+  for (const MetaEvent& event : events) {
+    const auto block = static_cast<size_t>(event.block);
+    updating = updating || (event.phase == MemoryPhase::update && event.bytes > 0);
+    if (event.bytes > 0) {
+      gradients.push_back(event.in_backward);
+    } else if (!updating) {
+      gradients[block] = false;
+    }
+  }
+  return gradients;
+}
+
+int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
+  if (gradient) return plan.gradients;
+  switch (event.phase) {
+    case MemoryPhase::weights:
+      return plan.weights;
+    case MemoryPhase::adapters:
+      return plan.adapters;
+    case MemoryPhase::optimizer_state:
+      return plan.optimizer_state;
+    case MemoryPhase::input:
+      return plan.input;
+    case MemoryPhase::loss:
+      return plan.loss;
+    case MemoryPhase::update:
+      return plan.update;
+    case MemoryPhase::forward:
+    case MemoryPhase::recompute:
+      break;
+  }
+  return event.in_backward ? plan.recompute : plan.activations;
+}
+
+MemoryPlan at_peak(const std::vector<MetaEvent>& events) {
+  const std::vector<bool> gradients = gradient_blocks(events);
+  MemoryPlan plan;
+  std::vector<MetaEvent> born(gradients.size());
+  const size_t last = events_to_peak(events);
+  for (size_t i = 0; i < last; i++) {
+    const auto block = static_cast<size_t>(events[i].block);
+    if (events[i].bytes > 0) born[block] = events[i];
+    part_of(plan, born[block], gradients[block]) += events[i].bytes;
+  }
+  return plan;
+}
+
+// LibTorch's allocators hand out multiples of so much.
+int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 512; }
+
+// Known sizes, not measured here: a CUDA context with the kernels that a run loads, cuBLAS's workspace as
+// CUBLAS_WORKSPACE_CONFIG=:4096:8 sets it, the unused ends of the caching allocator's segments (20 MB each
+// for large and small tensors), and a twentieth of what comes and goes for gaps between blocks. What is
+// allocated once, before the first step, leaves none.
+int64_t reserve_of(const MemoryPlan& plan, c10::DeviceType device) {
+  if (device == c10::kCPU) return 0;
+  constexpr int64_t workspace = 8 * 4096 * 1024, segments = 2 * 20 << 20;
+  const int64_t passing = plan.activations + plan.recompute + plan.loss + plan.input + plan.update;
+  return kCudaContextBytes + workspace + segments + passing / 20;
+}
+
+void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
+              MemoryPlan& plan) {
+  std::optional<InPhase> phase(MemoryPhase::weights);
+  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora);
+  const auto added = static_cast<int64_t>(config.model.add_tokens.size());
+  const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
+  phase.emplace(MemoryPhase::adapters);
+  prepare_for_training(*model, config, rows, at::kMeta);
+  phase.emplace(MemoryPhase::optimizer_state);
+  Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
+  phase.reset();
+  const UpdateCheck check(*model);
+  const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest);
+  trainer.step(batch);
+  plan.num_blocks = model->num_blocks();
+  plan.sample_tokens = token_count(batch.samples[0], model->encoder_decoder());
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target) {
+  const PlanningFor planning(target.device);
+  const MetaRecorder recorder(granularity(target.device));
+  MemoryPlan facts;
+  run_step(config, model, target, facts);
+  MemoryPlan plan = at_peak(recorder.events());
+  plan.reserve = reserve_of(plan, target.device);
+  plan.batch_size = config.training.batch_size;
+  plan.num_blocks = facts.num_blocks;
+  plan.sample_tokens = facts.sample_tokens;
+  plan.recompute_blocks = config.memory.gradient_checkpointing.of(plan.num_blocks);
+  return plan;
+}
+
+}  // namespace trainer

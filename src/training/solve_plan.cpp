@@ -1,0 +1,108 @@
+#include "trainer/training/solve_plan.h"
+
+#include <algorithm>
+
+#include "trainer/data/batching.h"
+#include "trainer/models/load_model.h"
+
+namespace trainer {
+
+Planner::Planner(Config config, std::filesystem::path model, PlanTarget target)
+    : config_(std::move(config)), model_(std::move(model)), target_(target) {
+  // From here on other sizes of micro-batches do not change the step.
+  config_.training.effective_batch_size = config_.effective_batch_size();
+  config_.training.gradient_accumulation_steps.reset();
+}
+
+const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks) {
+  const auto [at, is_new] = made_.try_emplace({batch_size, recompute_blocks});
+  if (is_new) {
+    PlanChoice wanted;
+    wanted.plan.batch_size = batch_size;
+    wanted.plan.recompute_blocks = recompute_blocks;
+    at->second.plan = plan_memory(with(wanted), model_, target_);
+    at->second.cost = cost(at->second.plan);
+  }
+  return at->second;
+}
+
+const PlanChoice& Planner::as_configured() {
+  const Recompute& recompute = config_.memory.gradient_checkpointing;
+  const int64_t batch_size =
+      config_.training.batch_size.is_automatic() ? 1 : int64_t{config_.training.batch_size};
+  if (recompute.is_automatic()) return choice(batch_size, num_blocks());
+  return choice(batch_size, recompute.of(num_blocks()));
+}
+
+int64_t Planner::num_blocks() {
+  if (num_blocks_ == 0) num_blocks_ = model_on_meta(model_, target_.dtype, /*train_all=*/false)->num_blocks();
+  return num_blocks_;
+}
+
+std::vector<int64_t> Planner::batch_sizes() const {
+  const int64_t all = config_.effective_batch_size();
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size < all; size *= 2) sizes.push_back(size);
+  sizes.push_back(all);
+  return sizes;
+}
+
+std::vector<int64_t> Planner::block_counts() {
+  const int64_t all = num_blocks();
+  std::vector<int64_t> counts{0, all / 4, all / 2, 3 * all / 4, all};
+  counts.erase(std::ranges::unique(counts).begin(), counts.end());
+  return counts;
+}
+
+// A block's forward pass is a third of its work. A micro-batch costs what cut() reckons with, besides its
+// tokens.
+double Planner::cost(const MemoryPlan& plan) const {
+  const auto overhead = [&](int64_t batch_size) {
+    return 1.0 + static_cast<double>(CutLimits{}.overhead_tokens) /
+                     static_cast<double>(batch_size * plan.sample_tokens);
+  };
+  const double recomputed = static_cast<double>(plan.recompute_blocks) / static_cast<double>(plan.num_blocks);
+  return (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
+}
+
+// More blocks need less memory: by halving.
+std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t limit) {
+  const auto fits = [&](int64_t blocks) { return choice(batch_size, blocks).plan.total() <= limit; };
+  int64_t too_few = -1, enough = num_blocks();
+  if (!fits(enough)) return std::nullopt;
+  if (fits(0)) return choice(batch_size, 0);
+  too_few = 0;
+  while (enough - too_few > 1) {
+    const int64_t middle = (too_few + enough) / 2;
+    (fits(middle) ? enough : too_few) = middle;
+  }
+  return choice(batch_size, enough);
+}
+
+std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
+  const Recompute& recompute = config_.memory.gradient_checkpointing;
+  std::vector<int64_t> sizes{int64_t{config_.training.batch_size}};
+  if (whatever || config_.training.batch_size.is_automatic()) sizes = batch_sizes();
+  std::optional<PlanChoice> best;
+  for (const int64_t size : sizes) {
+    std::optional<PlanChoice> found;
+    if (whatever || recompute.is_automatic()) {
+      found = fewest_blocks(size, limit);
+    } else if (const PlanChoice& fixed = choice(size, recompute.of(num_blocks()));
+               fixed.plan.total() <= limit) {
+      found = fixed;
+    }
+    if (!found) break;  // larger ones need more
+    if (!best || found->cost < best->cost) best = found;
+  }
+  return best;
+}
+
+Config Planner::with(const PlanChoice& choice) const {
+  Config config = config_;
+  config.training.batch_size = choice.plan.batch_size;
+  config.memory.gradient_checkpointing = Recompute::blocks(choice.plan.recompute_blocks);
+  return config;
+}
+
+}  // namespace trainer

@@ -1,0 +1,36 @@
+#include "trainer/training/worst_batch.h"
+
+#include <algorithm>
+
+#include "trainer/data/batching.h"
+
+namespace trainer {
+namespace {
+
+int64_t longest_of(int64_t seen, int64_t allowed) { return seen > 0 ? std::min(seen, allowed) : allowed; }
+
+}  // namespace
+
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest) {
+  const DataConfig& data = config.data;
+  const int64_t source_allowed = encoder_decoder ? data.max_source_length : data.max_length;
+  const int64_t target_allowed = encoder_decoder ? data.max_target_length : data.max_length;
+  const int64_t source = longest_of(longest.source, source_allowed);
+  const int64_t target = encoder_decoder ? longest_of(longest.target, target_allowed) : source;
+
+  int64_t rows = config.training.batch_size;
+  if (config.training.micro_batching == MicroBatching::tokens) {
+    rows = std::min(rows * source_allowed / source, rows * target_allowed / target);
+  }
+  const int64_t effective = config.effective_batch_size(), samples = effective > rows ? 2 * rows : effective;
+
+  const Sample sample{std::vector<int32_t>(static_cast<size_t>(source), 0),
+                      std::vector<int32_t>(static_cast<size_t>(target), 0)};
+  EffectiveBatch batch;
+  batch.samples.assign(static_cast<size_t>(samples), sample);
+  batch.supervised_tokens = samples * supervised_tokens(sample, encoder_decoder);
+  batch.tokens = samples * token_count(sample, encoder_decoder);
+  return batch;
+}
+
+}  // namespace trainer

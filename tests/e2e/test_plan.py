@@ -1,0 +1,68 @@
+"""The memory plan from outside: presets and cards, JSON, choices, exit codes."""
+import json
+import resource
+import unittest
+
+from support import ROOT, EndToEnd, trainer
+
+
+class Plan(EndToEnd):
+    @classmethod
+    def setUpClass(cls):
+        pass  # no model and no data
+
+    def plan(self, preset, *arguments):
+        result = trainer("plan", "--config", ROOT / "configs" / preset, "--json", *arguments)
+        self.assert_done(result)
+        return json.loads(result.stdout)
+
+    def test_presets_plan_without_weights(self):
+        for preset in ("flan_t5_xl.yaml", "flan_t5_xl_lora_16gb.yaml", "qwen2_5_7b_lora_24gb.yaml",
+                       "qwen3_0_6b_lora_8gb.yaml"):
+            plan = self.plan(preset)
+            self.assertEqual(sum(plan["bytes"].values()), plan["total"], preset)
+            self.assertEqual(plan["device"], "cuda")
+
+    def test_published_parameter_counts(self):
+        for card, parameters in (("flan-t5-small", 76_961_152), ("flan-t5-base", 247_577_856), ("flan-t5-large", 783_150_080),
+                                 ("flan-t5-xl", 2_849_757_184), ("qwen2.5-0.5b", 494_032_768),
+                                 ("qwen2.5-7b", 7_615_616_512), ("qwen3-8b", 8_190_735_360),
+                                 ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248)):
+            plan = self.plan("robust.yaml", f"model.path={card}", "model.dtype=bf16", "lora={}", "data.max_length=8",
+                             "data.max_source_length=8", "data.max_target_length=8")
+            # Tensors are rounded up to blocks of 512 bytes on a GPU.
+            self.assertLess(abs(plan["bytes"]["weights"] / 2 / parameters - 1), 1e-4, card)
+
+    def test_figures_of_the_presets(self):
+        self.assertLessEqual(self.plan("flan_t5_xl.yaml")["total"], 25e9)
+        self.assertLessEqual(self.plan("qwen2_5_7b_lora_24gb.yaml", "lora.target_modules=all-linear")["total"], 22e9)
+
+    def test_a_plan_of_7_billion_takes_little_memory(self):
+        self.plan("qwen2_5_7b_lora_24gb.yaml")
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 1_000_000)  # kB
+
+    def test_search_and_gpus(self):
+        plan = self.plan("qwen3_0_6b_lora_8gb.yaml", "--search", "--gpus", "1GB,24GB")
+        totals = {(row["batch_size"], row["recompute_blocks"]): row["total"] for row in plan["search"]}
+        self.assertLess(totals[1, 28], totals[1, 0])
+        self.assertLess(totals[1, 28], totals[32, 28])
+        small, large = plan["gpus"]
+        self.assertIsNone(small["fastest"])
+        self.assertTrue(large["fits"])
+        self.assertLessEqual(large["fastest"]["total"], 0.95 * 24e9)
+        table = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "--search", "--gpus", "24GB")
+        self.assert_done(table)
+        self.assertIn("optimizer state", table.stdout)
+
+    def test_mistakes(self):
+        self.assert_refused(trainer("plan", "model.path=no-such-model"), 4, "no-such-model", "configs/models")
+        self.assert_refused(trainer("plan"), 2, "model.path")
+        self.assert_refused(trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "lora={target_modules: [x]}"), 2,
+                            "lora.target_modules")
+        self.assert_refused(trainer("--config", ROOT / "configs/flan_t5_xl.yaml", "data.train=README.md"), 4,
+                            "flan-t5-xl", "trainer plan")
+        self.assert_refused(trainer("plan", "model.path=flan-t5-small", "batch_size=auto"), 2, "effective_batch_size")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,310 @@
+// The memory plan against what the same steps take.
+#include "trainer/training/plan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/models/load_model.h"
+#include "trainer/training/prepare_model.h"
+#include "trainer/training/solve_plan.h"
+#include "trainer/training/trainer.h"
+#include "trainer/training/update_check.h"
+#include "trainer/training/worst_batch.h"
+
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+// Counts what LibTorch allocates on the CPU, in whole cache lines.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  static CountingAllocator& installed() {
+    static auto* allocator = [] {
+      auto* made = new CountingAllocator;
+      c10::SetCPUAllocator(made, /*priority=*/2);
+      return made;
+    }();
+    return *allocator;
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    const int64_t charged = (static_cast<int64_t>(bytes) + 63) / 64 * 64;
+    void* base = aligned_alloc(64, static_cast<size_t>(charged) + 64);
+    *static_cast<int64_t*>(base) = charged;
+    const int64_t now = in_use_ += charged;
+    peak_ = std::max(peak_.load(), now);
+    void* data = static_cast<char*>(base) + 64;
+    return {data, data, &CountingAllocator::free_data, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &CountingAllocator::free_data; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  int64_t in_use() const { return in_use_; }
+  int64_t peak() const { return peak_; }
+  void reset_peak() { peak_ = in_use_.load(); }
+
+ private:
+  static void free_data(void* data) {
+    void* base = static_cast<char*>(data) - 64;
+    installed().in_use_ -= *static_cast<int64_t*>(base);
+    free(base);
+  }
+  std::atomic<int64_t> in_use_ = 0, peak_ = 0;
+};
+
+// The peak of building a model with random weights and making the plan's step for real.
+int64_t measured_peak(const Config& config, const std::filesystem::path& path, at::ScalarType dtype) {
+  CountingAllocator& allocator = CountingAllocator::installed();
+  allocator.reset_peak();
+  const int64_t before = allocator.in_use();
+  {
+    const std::unique_ptr<Model> model = model_on_meta(path, dtype, !config.lora);
+    model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+      parameter.value = at::full(parameter.shape, 0.01, at::TensorOptions().dtype(dtype));
+      parameter.value.set_requires_grad(!config.lora);
+    });
+    prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
+    Trainer trainer(config, *model, at::kCPU, 1);
+    const UpdateCheck check(*model);
+    trainer.step(worst_batch(config, model->encoder_decoder()));
+  }
+  return allocator.peak() - before;
+}
+
+Json t5(Json changes) {
+  Json config{{"model_type", "t5"},
+              {"vocab_size", 2000},
+              {"d_model", 256},
+              {"d_kv", 32},
+              {"d_ff", 512},
+              {"num_layers", 3},
+              {"num_decoder_layers", 3},
+              {"num_heads", 8},
+              {"feed_forward_proj", "gated-gelu"},
+              {"tie_word_embeddings", false}};
+  config.update(changes);
+  return config;
+}
+
+Json decoder(Json changes) {
+  Json config{{"model_type", "qwen2"},    {"vocab_size", 3000},     {"hidden_size", 256},
+              {"intermediate_size", 640}, {"num_hidden_layers", 4}, {"num_attention_heads", 8},
+              {"num_key_value_heads", 2}, {"hidden_act", "silu"},   {"max_position_embeddings", 512},
+              {"rms_norm_eps", 1e-6},     {"rope_theta", 10000.0},  {"tie_word_embeddings", true}};
+  config.update(changes);
+  return config;
+}
+
+struct Family {
+  std::string name;
+  Json config;
+};
+
+std::vector<Family> families() {
+  return {{"t5_v1_0", t5({{"feed_forward_proj", "relu"}, {"tie_word_embeddings", true}})},
+          {"t5_v1_1", t5(Json::object())},
+          {"mt5", t5({{"model_type", "mt5"}})},
+          {"umt5", t5({{"model_type", "umt5"}})},
+          {"llama", decoder({{"model_type", "llama"}, {"tie_word_embeddings", false}})},
+          {"mistral", decoder({{"model_type", "mistral"}, {"sliding_window", 64}})},
+          {"qwen2", decoder(Json::object())},
+          {"qwen3", decoder({{"model_type", "qwen3"}, {"head_dim", 64}})},
+          {"smollm3", decoder({{"model_type", "smollm3"}, {"num_key_value_heads", 4}, {"pad_token_id", 0}})}};
+}
+
+// Five of each family: full and LoRA, with and without recompute, fp32 and bf16, lengths and rows.
+struct Variant {
+  std::string name;
+  at::ScalarType dtype;
+  std::function<void(Config&)> change;
+};
+
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> list{
+      {"full_fp32", at::kFloat, [](Config&) {}},
+      {"full_bf16_recompute", at::kBFloat16,
+       [](Config& c) {
+         c.memory.gradient_checkpointing = true;
+         c.training.batch_size = 2;
+         c.data.max_source_length = c.data.max_length = 256;
+       }},
+      {"full_bf16_fp32_gradients", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.grad_dtype = StateDtype::fp32;
+         c.optimizer.master_weights = true;
+         c.training.batch_size = 6;
+       }},
+      {"lora_fp32", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->lora_dropout = 0.1;
+         c.training.batch_size = 3;
+       }},
+      {"lora_bf16_recompute", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->target_modules = "all-linear";
+         c.memory.gradient_checkpointing = true;
+         c.data.max_length = 200;
+       }},
+      {"lora_bf16_one_micro_batch", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->r = 32;
+         c.training.dropout = std::nullopt;
+         c.training.effective_batch_size = c.training.batch_size;
+       }},
+  };
+  return list;
+}
+
+class PlanGrid : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
+
+TEST_P(PlanGrid, PredictsThePeak) {
+  const Family family = families()[std::get<0>(GetParam())];
+  const Variant& variant = variants()[std::get<1>(GetParam())];
+  const testing::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json") << family.config.dump();
+  Config config;
+  config.data.max_source_length = 96;
+  config.data.max_target_length = 64;
+  config.data.max_length = 128;
+  config.training.batch_size = 4;
+  config.training.effective_batch_size = 16;
+  variant.change(config);
+  PlanTarget target;
+  target.dtype = variant.dtype;
+  const double planned = static_cast<double>(plan_memory(config, directory.path(), target).peak());
+  const double measured = static_cast<double>(measured_peak(config, directory.path(), variant.dtype));
+  EXPECT_LE(planned, measured * 1.05);
+  EXPECT_GE(planned, measured * 0.98);
+  std::printf("  %-10s %-28s planned %9.3f MB measured %9.3f MB  %+.2f %%\n", family.name.c_str(),
+              variant.name.c_str(), planned / 1e6, measured / 1e6, 100 * (planned / measured - 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlanGrid,
+                         ::testing::Combine(::testing::Range<size_t>(0, families().size()),
+                                            ::testing::Range<size_t>(0, variants().size())),
+                         [](const auto& param) {
+                           return families()[std::get<0>(param.param)].name + "_" +
+                                  variants()[std::get<1>(param.param)].name;
+                         });
+
+MemoryPlan plan_of(const Json& model, const Config& config = {}) {
+  const testing::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json") << model.dump();
+  return plan_memory(config, directory.path(), {});
+}
+
+TEST(Plan, FollowsTheModel) {
+  const MemoryPlan plan = plan_of(decoder(Json::object()));
+  const MemoryPlan deeper = plan_of(decoder({{"num_hidden_layers", 8}}));
+  const MemoryPlan wider = plan_of(decoder({{"intermediate_size", 1280}}));
+  // A layer: q and o 256 x 256, k and v 256 x 64, three of 256 x 640, biases of q, k and v, two norms.
+  const int64_t layer = 4 * (2 * 256 * 256 + 2 * 256 * 64 + 3 * 256 * 640 + 256 + 2 * 64 + 2 * 256);
+  EXPECT_EQ(deeper.weights - plan.weights, 4 * layer);
+  EXPECT_EQ(deeper.optimizer_state - plan.optimizer_state, 2 * 4 * layer);
+  EXPECT_EQ(wider.weights - plan.weights, 4 * int64_t{4} * 3 * 256 * 640);
+  EXPECT_GT(deeper.activations, 1.9 * static_cast<double>(plan.activations));
+  EXPECT_GT(wider.activations, plan.activations);
+}
+
+TEST(Plan, FollowsTheConfiguration) {
+  const Json model = t5(Json::object());
+  Config config;
+  config.training.effective_batch_size = 64;
+  const MemoryPlan plan = plan_of(model, config);
+  Config changed = config;
+  changed.memory.gradient_checkpointing = Recompute::blocks(3);
+  const MemoryPlan half = plan_of(model, changed);
+  changed.memory.gradient_checkpointing = true;
+  const MemoryPlan all = plan_of(model, changed);
+  EXPECT_LT(half.peak(), plan.peak());
+  EXPECT_LT(all.peak(), half.peak());
+  changed.training.batch_size = 2;
+  EXPECT_LT(plan_of(model, changed).peak(), all.peak());
+  EXPECT_EQ(plan_of(model, changed).gradients, all.gradients);
+  changed.optimizer.master_weights = true;
+  changed.lora.emplace();
+  const MemoryPlan lora = plan_of(model, changed);
+  EXPECT_EQ(lora.weights, plan.weights);
+  EXPECT_GT(lora.adapters, 0);
+  EXPECT_LT(lora.optimizer_state, plan.optimizer_state / 10);
+}
+
+// A plan made here for a GPU is the GPU's: it has no panels of widened weights, but blocks of 512 bytes.
+TEST(Plan, IsMadeForTheTarget) {
+  const testing::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json") << decoder(Json::object()).dump();
+  PlanTarget target;
+  target.device = c10::kCUDA;
+  target.dtype = at::kBFloat16;
+  const MemoryPlan plan = plan_memory(Config{}, directory.path(), target);
+  EXPECT_EQ(plan.weights % 512, 0);
+  EXPECT_GT(plan.reserve, 0);
+  target.device = c10::kCPU;
+  EXPECT_NE(plan_memory(Config{}, directory.path(), target).peak(), plan.peak());
+}
+
+TEST(Planner, ChoosesTheFastestThatFits) {
+  const testing::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json") << t5(Json::object()).dump();
+  Config config;
+  config.training.batch_size = CountOrAuto::automatic();
+  config.training.effective_batch_size = 16;
+  config.memory.gradient_checkpointing = Recompute::automatic();
+  Planner planner(config, directory.path(), {});
+  const MemoryPlan largest = planner.choice(16, 0).plan, smallest = planner.choice(1, 6).plan;
+
+  const auto ample = planner.cheapest(largest.total(), false);
+  ASSERT_TRUE(ample);
+  EXPECT_EQ(ample->plan.batch_size, 16);
+  EXPECT_EQ(ample->plan.recompute_blocks, 0);
+
+  const int64_t limit = (largest.total() + smallest.total()) / 2;
+  const auto between = planner.cheapest(limit, false);
+  ASSERT_TRUE(between);
+  EXPECT_LE(between->plan.total(), limit);
+  EXPECT_GT(between->cost, ample->cost);
+  for (const int64_t size : planner.batch_sizes()) {
+    for (int64_t blocks = 0; blocks <= 6; blocks++) {
+      const PlanChoice& other = planner.choice(size, blocks);
+      EXPECT_TRUE(other.plan.total() > limit || other.cost >= between->cost) << size << " " << blocks;
+    }
+  }
+  const Config chosen = planner.with(*between);
+  EXPECT_EQ(chosen.effective_batch_size(), 16);
+  EXPECT_EQ(chosen.training.batch_size, between->plan.batch_size);
+
+  EXPECT_TRUE(planner.cheapest(smallest.total(), false));
+  EXPECT_FALSE(planner.cheapest(smallest.total() - 1, false));
+}
+
+TEST(WorstBatch, HasTheRowsThatTheBudgetsAllow) {
+  Config config;
+  config.training.batch_size = 4;
+  config.training.effective_batch_size = 100;
+  config.data.max_source_length = 100;
+  config.data.max_target_length = 50;
+  const EffectiveBatch full = worst_batch(config, true);
+  EXPECT_EQ(full.samples.size(), 8);
+  EXPECT_EQ(full.samples[0].input_ids.size(), 100);
+  EXPECT_EQ(full.samples[0].labels.size(), 50);
+  // Data with shorter samples: more of them go together, up to either budget.
+  EXPECT_EQ(worst_batch(config, true, {50, 10}).samples.size(), 16);
+  EXPECT_EQ(worst_batch(config, true, {10, 25}).samples.size(), 16);
+  config.training.micro_batching = MicroBatching::samples;
+  EXPECT_EQ(worst_batch(config, true, {50, 10}).samples.size(), 8);
+  config.training.effective_batch_size = 3;
+  EXPECT_EQ(worst_batch(config, true).samples.size(), 3);
+}
+
+}  // namespace
+}  // namespace trainer
