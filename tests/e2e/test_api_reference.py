@@ -25,7 +25,8 @@ class ApiReference(unittest.TestCase):
         self.assertEqual(missing, [])
         targets = set(re.findall(r'id="([^"]+)"', page))
         self.assertEqual([link for link in re.findall(r'href="#([^"]+)"', page) if link not in targets], [])
-        for shown in ("StepResult step(const EffectiveBatch& batch);", "log::warning", "constexpr const char* kVersion",
+        for shown in ("StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);",
+                      "log::warning", "constexpr const char* kVersion",
                       "// Sum of token losses / supervised tokens over the whole effective batch",
                       "int64_t effective_batch_size() const;"):
             self.assertTrue(shown in text, shown)

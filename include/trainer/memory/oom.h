@@ -34,7 +34,7 @@ struct OutOfMemory {
 };
 
 // Runs `work`; nullopt when it ended well, what was lacking when memory did not suffice. Other exceptions are
-// thrown on. On return the exception is gone and with it what it kept alive, which inside a catch block is
+// thrown on. Afterwards the exception is gone and with it what it kept alive, which inside a catch block is
 // not so (pytorch#18853): clean up after this, not there.
 std::optional<OutOfMemory> catch_oom(const std::function<void()>& work);
 
