@@ -81,8 +81,8 @@ Core open_core(int64_t num_threads, const MemoryConfig& memory) {
           find<decltype(Core::generate)>(library, "trainer_core_generate"),
           find<decltype(Core::eval)>(library, "trainer_core_eval"),
           find<decltype(Core::merge)>(library, "trainer_core_merge"),
-          find<decltype(Core::plan)>(library, "trainer_core_plan"),
-          find<decltype(Core::doctor)>(library, "trainer_core_doctor")};
+          find<decltype(Core::doctor)>(library, "trainer_core_doctor"),
+          find<decltype(Core::plan)>(library, "trainer_core_plan")};
 }
 
 bool core_is_open() { return is_open; }

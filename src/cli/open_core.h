@@ -14,8 +14,8 @@ struct Core {
   decltype(&trainer_core_generate) generate;
   decltype(&trainer_core_eval) eval;
   decltype(&trainer_core_merge) merge;
-  decltype(&trainer_core_plan) plan;
   decltype(&trainer_core_doctor) doctor;
+  decltype(&trainer_core_plan) plan;
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.

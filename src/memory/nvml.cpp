@@ -25,6 +25,7 @@ struct Process {  // nvmlProcessInfo_t of the functions that end in _v3
   unsigned long long used;
   unsigned int gpu_instance, compute_instance;
 };
+static_assert(sizeof(Memory) == 24 && sizeof(Process) == 24);
 
 const DynamicLibrary& library() {
   static const DynamicLibrary opened("libnvidia-ml.so.1");

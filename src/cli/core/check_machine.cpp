@@ -12,6 +12,7 @@
 #include "trainer/base/version.h"
 #include "trainer/config/allocator_settings.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/limit.h"
 
 namespace trainer {
 namespace {
@@ -35,15 +36,6 @@ std::vector<std::string> instruction_sets() {
     if (std::ranges::find(wanted, flag) != wanted.end()) found.push_back(flag);
   }
   return found;
-}
-
-// MemAvailable of /proc/meminfo: what can be taken without swapping.
-int64_t available_memory() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
-  }
-  return 0;
 }
 
 // What a container may use of the processors; 0: all. "200000 100000" is two.
@@ -105,7 +97,7 @@ void check_processor(Checkup& checkup, const Config& config) {
 }
 
 void check_host_memory(Checkup& checkup) {
-  const int64_t free = available_memory();
+  const int64_t free = free_memory(c10::kCPU);
   Finding& finding = checkup.ok("host memory", bytes_string(free) + " free");
   finding.values = {{"free", free}};
 }

@@ -7,17 +7,20 @@
 #include <optional>
 #include <unistd.h>
 
+#include "trainer/base/free_space.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 #include "trainer/data/dataset.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
+#include "trainer/memory/limit.h"
 #include "trainer/memory/summary.h"
 #include "trainer/observe/run.h"
 #include "trainer/text/tokenizer.h"
 
 #include "cli/core/open_model.h"
-#include "cli/core/prepare_model.h"
+#include "cli/core/run_model.h"
+#include "cli/core/run_plan.h"
 #include "cli/core/with_clear_errors.h"
 
 namespace trainer {
@@ -50,6 +53,7 @@ class RunCheckup {
     check_device();
     if (lease_ && stands("model")) attempt("model", [&] { load_model(); });
     if (stands("data")) attempt("data", [&] { check_data(); });
+    if (prepared_) attempt("memory", [&] { check_memory(); });
     attempt("disk", [&] { check_disk(); });
   }
 
@@ -58,7 +62,10 @@ class RunCheckup {
   template <class Check>
   void attempt(const std::string& name, const Check& check) {
     try {
-      with_clear_errors("What helps: model.dtype: bf16, lora: {}, or a device with more memory.", check);
+      with_clear_errors(
+          "A larger memory.limit helps, if the device has it, lora: {}, model.dtype: bf16, or another "
+          "device.",
+          check);
     } catch (const Error& error) {
       checkup_.failed(name, error);
     }
@@ -91,6 +98,7 @@ class RunCheckup {
     try {
       lease_ = acquire_device(config_.device, now);
       if (lease_->device.is_cuda()) use_tf32(config_.training.tf32);
+      MemoryLimit::parse(config_.memory.limit).apply(lease_->device);
       checkup_.ok("device", describe_device(lease_->device));
     } catch (const DeviceError& error) {
       if (config_.gpu.wait_for_gpu) {
@@ -142,6 +150,7 @@ class RunCheckup {
     for (const auto* files : {&config_.data.train, &config_.data.eval}) {
       if (files->empty()) continue;
       const Dataset data = Dataset::open(*files, config_, *tokenizer_, prepared_->model->encoder_decoder());
+      if (files == &config_.data.train) longest_ = longest_sample(data);
       const std::vector<std::string> lines = data.report().lines();
       const std::string text = concat(join(*files), ": ", join(lines, "\n"));
       const bool warns =
@@ -150,10 +159,37 @@ class RunCheckup {
     }
   }
 
+  // The plan against what there is. No smaller cut of a step saves a run whose weights, gradients and
+  // optimizer do not fit.
+  void check_memory() {
+    const at::Device device = lease_->device;
+    const PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
+    const RunPlan planned = plan_run(config_, target, device);
+    if (!planned.known()) return;
+    const MemoryPlan& plan = planned.plan;
+    const int64_t available =
+        planned.limit > 0 ? planned.limit : memory_summary(device).allocated + free_memory(device);
+    const int64_t stays = plan.weights + plan.adapters + plan.gradients + plan.optimizer_state;
+    const std::string text = concat(bytes_string(plan.total()), " planned at the peak, of ",
+                                    bytes_string(available), planned.limit > 0 ? " allowed" : " free");
+    Finding& finding =
+        stays > available
+            ? checkup_.failed("memory", concat(text, "; what stays in memory takes ", bytes_string(stays)),
+                              ExitCode::out_of_memory,
+                              "lora: {}, or another device; trainer plan shows the parts")
+        : plan.total() > available
+            ? checkup_.warning(
+                  "memory", text,
+                  "steps will be cut smaller when memory runs out; a smaller training.batch_size or "
+                  "memory.gradient_checkpointing: true spares the attempts")
+            : checkup_.ok("memory", text);
+    finding.values = {{"planned", plan.total()}, {"available", available}};
+  }
+
   void check_disk() {
     fs::path existing = fs::absolute(config_.output_dir);
-    while (!fs::exists(existing)) existing = existing.parent_path();
-    const auto free = static_cast<int64_t>(fs::space(existing).available);
+    while (!fs::is_directory(existing)) existing = existing.parent_path();
+    const int64_t free = free_space(existing);
     const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
     if (!checkpoint_bytes_) {
       checkup_.ok("disk", text);
@@ -184,6 +220,7 @@ class RunCheckup {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<Prepared> prepared_;
   std::optional<int64_t> checkpoint_bytes_;
+  LongestSample longest_;
 };
 
 }  // namespace

@@ -14,6 +14,12 @@
 
 namespace trainer {
 
+LongestSample longest_sample(const Dataset& train) {
+  const DataReport& report = train.report();
+  return train.encoder_decoder() ? LongestSample{report.longest_input, report.longest_target}
+                                 : LongestSample{report.longest_sample, 0};
+}
+
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device) {
   const int64_t limit = limit_in_force(device).value_or(0);
   const bool open =

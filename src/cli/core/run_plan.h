@@ -10,7 +10,9 @@
 
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
+#include "trainer/data/dataset.h"
 #include "trainer/training/plan.h"
+#include "trainer/training/worst_batch.h"
 
 namespace trainer {
 
@@ -28,6 +30,9 @@ struct RunPlan {
   std::string compared(int64_t measured) const;
   MetricRow row(int64_t step, int64_t measured) const;
 };
+
+// Of the data, as they are cut.
+LongestSample longest_sample(const Dataset& train);
 
 // Of a run on `device`, under the limit in force there. Throws OutOfMemoryError where nothing that the
 // configuration leaves open fits.

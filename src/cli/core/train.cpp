@@ -30,7 +30,7 @@
 #include "cli/core/keep_predictions.h"
 #include "cli/core/memory_watch.h"
 #include "cli/core/open_model.h"
-#include "cli/core/prepare_model.h"
+#include "cli/core/run_model.h"
 #include "cli/core/run_plan.h"
 #include "cli/core/start_block.h"
 #include "cli/core/with_clear_errors.h"
@@ -44,13 +44,6 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// In its data, as they are cut.
-LongestSample longest_sample(const Dataset& train) {
-  const DataReport& report = train.report();
-  return train.encoder_decoder() ? LongestSample{report.longest_input, report.longest_target}
-                                 : LongestSample{report.longest_sample, 0};
 }
 
 // The steps of a run, with what happens between them.

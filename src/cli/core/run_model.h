@@ -1,4 +1,4 @@
-// The model of a run from its configuration: loaded, and made ready to be trained.
+// The tokenizer and model of a run from its configuration: loaded, and made ready to be trained.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "cli/core/prepare_model.h"
+#include "cli/core/run_model.h"
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
