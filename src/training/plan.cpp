@@ -1,5 +1,6 @@
 #include "trainer/training/plan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "trainer/data/batching.h"
@@ -28,6 +29,20 @@ size_t events_to_peak(const std::vector<MetaEvent>& events) {
   return at;
 }
 
+// Where two gradients of one tensor meet, autograd adds one to the other if nobody else holds it; but never
+// on meta, where it makes a third one and then lets go of both. So the first of them goes before the sum
+// comes.
+std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
+  for (size_t i = 0; i + 2 < events.size(); i++) {
+    const int64_t freed = -events[i].bytes;
+    if (events[i].between_nodes && events[i + 1].bytes == freed && events[i + 2].bytes == freed) {
+      std::swap(events[i], events[i + 1]);
+      i += 2;
+    }
+  }
+  return events;
+}
+
 // Gradients are what backward has made and the update still sees.
 std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
   std::vector<bool> gradients;
@@ -36,7 +51,8 @@ std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
     const auto block = static_cast<size_t>(event.block);
     updating = updating || (event.phase == MemoryPhase::update && event.bytes > 0);
     if (event.bytes > 0) {
-      gradients.push_back(event.in_backward);
+      gradients.resize(std::max(gradients.size(), block + 1));
+      gradients[block] = event.in_backward;
     } else if (!updating) {
       gradients[block] = false;
     }
@@ -118,7 +134,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   const MetaRecorder recorder(granularity(target.device));
   MemoryPlan facts;
   run_step(config, model, target, facts);
-  MemoryPlan plan = at_peak(recorder.events());
+  MemoryPlan plan = at_peak(with_sums_in_place(recorder.events()));
   plan.reserve = reserve_of(plan, target.device);
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = facts.num_blocks;

@@ -116,10 +116,12 @@ std::vector<Family> families() {
           {"mistral", decoder({{"model_type", "mistral"}, {"sliding_window", 64}})},
           {"qwen2", decoder(Json::object())},
           {"qwen3", decoder({{"model_type", "qwen3"}, {"head_dim", 64}})},
+          {"qwen2_large_vocabulary", decoder({{"vocab_size", 40000}, {"num_hidden_layers", 1}})},
+          {"t5_large_vocabulary", t5({{"vocab_size", 40000}, {"num_layers", 1}, {"num_decoder_layers", 1}})},
           {"smollm3", decoder({{"model_type", "smollm3"}, {"num_key_value_heads", 4}, {"pad_token_id", 0}})}};
 }
 
-// Five of each family: full and LoRA, with and without recompute, fp32 and bf16, lengths and rows.
+// Of each family: full and LoRA, with and without recompute, fp32 and bf16, lengths and rows.
 struct Variant {
   std::string name;
   at::ScalarType dtype;
@@ -140,6 +142,11 @@ const std::vector<Variant>& variants() {
          c.optimizer.grad_dtype = StateDtype::fp32;
          c.optimizer.master_weights = true;
          c.training.batch_size = 6;
+       }},
+      {"full_fp32_one_micro_batch", at::kFloat,
+       [](Config& c) {
+         c.training.effective_batch_size = 2;
+         c.data.max_source_length = c.data.max_target_length = c.data.max_length = 24;
        }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "trainer/memory/memory_phase.h"
@@ -13,7 +14,8 @@ struct MetaEvent {
   int64_t block;  // counted from 0 in the order in which they came
   int64_t bytes;  // as the target's allocator charges them; negative: freed
   MemoryPhase phase;
-  bool in_backward;  // while autograd worked
+  bool in_backward;    // while autograd worked
+  bool between_nodes;  // of a backward pass: the sum of two gradients of one tensor
 };
 
 // Records, while it lives, the allocations of tensors on meta on this thread. One at a time.
@@ -29,8 +31,11 @@ class MetaRecorder {
 
  private:
   friend class MetaAllocator;
+  bool between_nodes();
+
   int64_t serial_, granularity_, blocks_ = 0;
   std::vector<MetaEvent> events_;
+  std::map<uint64_t, int> task_of_node_;  // by the node's number
 };
 
 }  // namespace trainer
