@@ -1,10 +1,9 @@
 #include "trainer/memory/meta_memory.h"
 
-#include <limits>
+#include <algorithm>
 
 #include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 namespace trainer {
 namespace {
@@ -35,9 +34,10 @@ class MetaAllocator final : public c10::Allocator {
     MemoryPhase phase;
   };
   static void note(const Block& block, int64_t bytes) {
-    const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
-    recorder->events_.push_back(
-        {block.number, bytes, block.phase, in_backward, bytes > 0 && recorder->between_nodes()});
+    const auto node = torch::autograd::get_current_node();
+    // Leaves all have the largest number, which becomes 1.
+    const uint64_t number = node ? std::max<uint64_t>(node->sequence_nr() + 1, 1) : 0;
+    recorder->events_.push_back({block.number, bytes, block.phase, number});
   }
   static void free_block(void* context) {
     auto* block = static_cast<Block*>(context);
@@ -45,18 +45,6 @@ class MetaAllocator final : public c10::Allocator {
     delete block;
   }
 };
-
-// A node runs in one pass; one that starts a pass of its own (a recomputed block) is still the current node
-// between that one's nodes. Leaves' nodes have no number, and no pass of their own.
-bool MetaRecorder::between_nodes() {
-  const int task = torch::autograd::get_current_graph_task_id();
-  const auto node = torch::autograd::get_current_node();
-  if (task == -1) return false;
-  if (node == nullptr) return true;
-  const uint64_t number = node->sequence_nr();
-  if (number == std::numeric_limits<uint64_t>::max()) return false;
-  return task_of_node_.try_emplace(number, task).first->second != task;
-}
 
 MetaRecorder::MetaRecorder(int64_t granularity) : serial_(recorders++), granularity_(granularity) {
   static MetaAllocator* allocator = [] {

@@ -30,15 +30,23 @@ size_t events_to_peak(const std::vector<MetaEvent>& events) {
 }
 
 // Where two gradients of one tensor meet, autograd adds one to the other if nobody else holds it; but never
-// on meta, where it makes a third one and then lets go of both. So the first of them goes before the sum
-// comes.
+// on meta, where it makes a third one and then lets go of both, the older one first, which another node made.
+// So that one goes before the sum comes.
 std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
-  for (size_t i = 0; i + 2 < events.size(); i++) {
-    const int64_t freed = -events[i].bytes;
-    if (events[i].between_nodes && events[i + 1].bytes == freed && events[i + 2].bytes == freed) {
-      std::swap(events[i], events[i + 1]);
-      i += 2;
-    }
+  std::vector<uint64_t> node_of;  // that a block was made by
+  for (size_t i = 0; i < events.size(); i++) {
+    const MetaEvent event = events[i];
+    if (event.bytes < 0) continue;
+    node_of.resize(static_cast<size_t>(event.block) + 1);
+    node_of.back() = event.node;
+    if (event.node == 0 || i + 2 >= events.size()) continue;
+    const MetaEvent older = events[i + 1], newer = events[i + 2];
+    if (older.bytes != -event.bytes || newer.bytes != -event.bytes) continue;
+    const uint64_t made_by = node_of[static_cast<size_t>(older.block)];
+    if (made_by == 0 || made_by == event.node) continue;
+    events[i] = older;
+    events[i + 1] = event;
+    i += 2;
   }
   return events;
 }
@@ -52,7 +60,7 @@ std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
     updating = updating || (event.phase == MemoryPhase::update && event.bytes > 0);
     if (event.bytes > 0) {
       gradients.resize(std::max(gradients.size(), block + 1));
-      gradients[block] = event.in_backward;
+      gradients[block] = event.node != 0;
     } else if (!updating) {
       gradients[block] = false;
     }
@@ -79,7 +87,7 @@ int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
     case MemoryPhase::recompute:
       break;
   }
-  return event.in_backward ? plan.recompute : plan.activations;
+  return event.node != 0 ? plan.recompute : plan.activations;
 }
 
 MemoryPlan at_peak(const std::vector<MetaEvent>& events) {

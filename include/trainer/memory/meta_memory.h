@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "trainer/memory/memory_phase.h"
@@ -14,8 +13,7 @@ struct MetaEvent {
   int64_t block;  // counted from 0 in the order in which they came
   int64_t bytes;  // as the target's allocator charges them; negative: freed
   MemoryPhase phase;
-  bool in_backward;    // while autograd worked
-  bool between_nodes;  // of a backward pass: the sum of two gradients of one tensor
+  uint64_t node;  // of the backward pass at work, by its number; 0: none
 };
 
 // Records, while it lives, the allocations of tensors on meta on this thread. One at a time.
@@ -31,11 +29,8 @@ class MetaRecorder {
 
  private:
   friend class MetaAllocator;
-  bool between_nodes();
-
   int64_t serial_, granularity_, blocks_ = 0;
   std::vector<MetaEvent> events_;
-  std::map<uint64_t, int> task_of_node_;  // by the node's number
 };
 
 }  // namespace trainer
