@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    trainer::set_up_cpu(/*threads=*/0);  // as many as there are cores
+    trainer::set_up_cpu(/*threads=*/0);  // OMP_NUM_THREADS, else as many as there are cores
     const at::Device device = trainer::choose_device("auto");
     const auto tokenizer = trainer::load_tokenizer(argv[1]);
     const auto model = trainer::load_model_or_adapter(

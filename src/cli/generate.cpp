@@ -99,7 +99,14 @@ void add_machine(CLI::App& command, GenerateOptions& options) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
-  command.add_option("--num-threads", options.num_threads, "Threads on the CPU (default: one per core)")
+  command
+      .add_option(
+          "--memory-limit", options.memory_limit,
+          "18GB, or a share of the device's free memory; fewer prompts are answered at once to keep it")
+      ->type_name("SIZE");
+  command
+      .add_option("--num-threads", options.num_threads,
+                  "Threads on the CPU (default: OMP_NUM_THREADS, else one per core)")
       ->type_name("N")
       ->check(CLI::Range(0, 4096));
 }

@@ -155,7 +155,8 @@ Section training_section() {
        key(&T::num_workers, "num_workers", "Threads that read and tokenise the data.")
            .at_least(1)
            .in("threads"),
-       key(&T::num_threads, "num_threads", "Threads that compute on the CPU. 0: one per core.")
+       key(&T::num_threads, "num_threads",
+           "Threads that compute on the CPU. 0: OMP_NUM_THREADS, else one per core.")
            .at_least(0)
            .in("threads"),
        key(&T::label_smoothing, "label_smoothing",

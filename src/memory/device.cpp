@@ -1,5 +1,6 @@
 #include "trainer/memory/device.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
@@ -102,8 +103,11 @@ void set_up_cpu(int64_t threads) {
   // Softmax and its gradients are full of numbers below 1e-38, and matrix products of these are up to five
   // times slower. Threads inherit the setting, so this comes before the first of them.
   at::globalContext().setFlushDenormal(true);
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(threads > 0 ? threads : cores));
+  // OpenMP has read OMP_NUM_THREADS; without it LibTorch counts cores, not the processors that they show.
+  const char* const asked = std::getenv("OMP_NUM_THREADS");
+  if (threads == 0 && asked != nullptr && *asked != '\0') return;
+  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
 }
 
 }  // namespace trainer

@@ -147,23 +147,28 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
 
 void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
-    size_t batch_size, const GenerationHooks& hooks,
+    OomHandler& batch_size, const GenerationHooks& hooks,
     const std::function<void(size_t input, const std::vector<Tokens>& answers)>& deliver) {
-  const size_t window = batch_size * 16;  // ordered by length within it, so that answers come on the way
+  // Ordered by length within it, so that answers come on the way.
+  const size_t window = static_cast<size_t>(batch_size.size()) * 16;
   for (size_t begin = 0; begin < inputs.size(); begin += window) {
     std::vector<uint64_t> order(std::min(window, inputs.size() - begin));
     std::iota(order.begin(), order.end(), begin);
     std::ranges::stable_sort(order, std::greater{}, [&](uint64_t i) { return inputs[i].size(); });
     std::map<uint64_t, std::vector<Tokens>> done;
     uint64_t next = begin;
-    for (size_t first = 0; first < order.size(); first += batch_size) {
+    for (size_t first = 0; first < order.size();) {
       GenerationHooks numbered = hooks;
-      const size_t last = std::min(first + batch_size, order.size());
-      numbered.numbers.assign(order.begin() + static_cast<int64_t>(first),
-                              order.begin() + static_cast<int64_t>(last));
-      std::vector<Tokens> batch;
-      for (const uint64_t i : numbered.numbers) batch.push_back(inputs[i]);
-      std::vector<std::vector<Tokens>> answers = generate(model, batch, config, device, numbered);
+      std::vector<std::vector<Tokens>> answers;
+      batch_size.run([&](int64_t size) {
+        const size_t last = std::min(first + static_cast<size_t>(size), order.size());
+        numbered.numbers.assign(order.begin() + static_cast<int64_t>(first),
+                                order.begin() + static_cast<int64_t>(last));
+        std::vector<Tokens> batch;
+        for (const uint64_t i : numbered.numbers) batch.push_back(inputs[i]);
+        answers = generate(model, batch, config, device, numbered);
+      });
+      first += answers.size();
       for (size_t i = 0; i < answers.size(); i++) done[numbered.numbers[i]] = std::move(answers[i]);
       for (; done.contains(next); next++) deliver(next, done.at(next));
     }

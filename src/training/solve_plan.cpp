@@ -1,6 +1,8 @@
 #include "trainer/training/solve_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "trainer/data/batching.h"
 #include "trainer/models/load_model.h"
@@ -65,35 +67,58 @@ double Planner::cost(const MemoryPlan& plan) const {
   return (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
 }
 
-// More blocks need less memory: by halving.
-std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t limit) {
-  const auto fits = [&](int64_t blocks) { return choice(batch_size, blocks).plan.total() <= limit; };
-  int64_t too_few = -1, enough = num_blocks();
-  if (!fits(enough)) return std::nullopt;
-  if (fits(0)) return choice(batch_size, 0);
-  too_few = 0;
-  while (enough - too_few > 1) {
-    const int64_t middle = (too_few + enough) / 2;
-    (fits(middle) ? enough : too_few) = middle;
+// More blocks need less memory, each about as much: along a straight line between two plans that are made,
+// and by halving where the line does not lead on.
+std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t most, int64_t limit) {
+  const auto total = [&](int64_t blocks) { return choice(batch_size, blocks).plan.total(); };
+  int64_t too_few = 0, enough = most;
+  if (total(enough) > limit) return std::nullopt;
+  if (total(too_few) <= limit) return choice(batch_size, too_few);
+  for (int round = 1; enough - too_few > 1; round++) {
+    int64_t next = (too_few + enough) / 2;
+    if (round % 3 != 0) {
+      const double saved = static_cast<double>(total(too_few) - total(enough));
+      const double share = static_cast<double>(total(too_few) - limit) / std::max(saved, 1.0);
+      next = too_few + std::llround(std::ceil(share * static_cast<double>(enough - too_few)));
+      next = std::clamp(next, too_few + 1, enough - 1);
+    }
+    (total(next) <= limit ? enough : too_few) = next;
   }
   return choice(batch_size, enough);
 }
 
+// The most recomputed blocks with which this batch size is cheaper than `best`; less than 0: none.
+int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best) {
+  if (!best) return num_blocks();
+  MemoryPlan plan = best->plan;
+  plan.batch_size = batch_size;
+  for (plan.recompute_blocks = num_blocks(); plan.recompute_blocks >= 0; plan.recompute_blocks--) {
+    if (cost(plan) < best->cost) break;
+  }
+  return plan.recompute_blocks;
+}
+
+// A larger micro-batch needs more memory and is cheaper with the same blocks. So, where blocks can be chosen,
+// the largest without recompute comes first, and then larger ones as far as they can still be cheaper.
 std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   std::vector<int64_t> sizes{int64_t{config_.training.batch_size}};
   if (whatever || config_.training.batch_size.is_automatic()) sizes = batch_sizes();
+  const auto fitting = [&](int64_t blocks) {
+    return std::ranges::partition_point(
+        sizes, [&](int64_t size) { return choice(size, blocks).plan.total() <= limit; });
+  };
+  const bool choose_blocks = whatever || recompute.is_automatic();
+  const int64_t fewest = choose_blocks ? 0 : recompute.of(num_blocks());
   std::optional<PlanChoice> best;
-  for (const int64_t size : sizes) {
-    std::optional<PlanChoice> found;
-    if (whatever || recompute.is_automatic()) {
-      found = fewest_blocks(size, limit);
-    } else if (const PlanChoice& fixed = choice(size, recompute.of(num_blocks()));
-               fixed.plan.total() <= limit) {
-      found = fixed;
-    }
-    if (!found) break;  // larger ones need more
-    if (!best || found->cost < best->cost) best = found;
+  const auto end = fitting(fewest);
+  if (end != sizes.begin()) best = choice(*std::prev(end), fewest);
+  if (!choose_blocks) return best;
+  for (auto size = std::max(end, fitting(num_blocks())); size != end;) {
+    const int64_t most = most_worthwhile(*--size, best);
+    if (most <= 0) continue;
+    const std::optional<PlanChoice> found = fewest_blocks(*size, most, limit);
+    if (found && (!best || found->cost < best->cost)) best = found;
   }
   return best;
 }

@@ -78,8 +78,11 @@ class Doctor(EndToEnd):
         self.assertEqual(found["allocator"]["verdict"], "warning")
         self.assertIn("max_split_size_mb:64", found["allocator"]["text"])
         self.assertIn("max_split_size_mb:128", found["allocator"]["text"])
-        found, _ = self.of_run(OMP_NUM_THREADS="3")
-        self.assertEqual(found["environment"]["advice"], "training.num_threads=3")
+        found, _ = self.of_run("training.num_threads=2", OMP_NUM_THREADS="3")
+        self.assertIn("training.num_threads is 2", found["environment"]["text"])
+        found, _ = self.of_run("training.num_threads=0", OMP_NUM_THREADS="1")
+        self.assertEqual(found["environment"]["verdict"], "ok")
+        self.assertEqual(found["threads"]["threads"], 1)
 
     @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
     def test_gpus_are_listed_with_who_uses_them(self):

@@ -40,6 +40,22 @@ class Generate(EndToEnd):
             with self.subTest(choice):
                 self.assertEqual(self.answers("--batch-size", 1, *choice), self.answers("--batch-size", 7, *choice))
 
+    def test_a_lack_of_memory_makes_batches_smaller_and_changes_nothing(self):
+        arguments = ["--num-beams", 4, "--batch-size", 64]
+        ample = self.answers(*arguments)
+        recovered = 0
+        for limit in range(100, 2000, 200):
+            result = self.generate(self.model, "--input-file", self.rows, *arguments, "--memory-limit", f"{limit}kB")
+            if result.returncode == 5:
+                self.assertIn("--memory-limit", result.stderr)
+                continue
+            self.assert_done(result)
+            self.assertEqual([json.loads(line)["prediction"] for line in result.stdout.splitlines()], ample)
+            recovered += "at once" in result.stderr
+            if "at once" not in result.stderr:
+                break
+        self.assertGreater(recovered, 0)
+
     def test_sampling_follows_the_seed(self):
         first, again, other = (self.answers("--temperature", 1.5, "--seed", seed) for seed in (1, 1, 2))
         self.assertEqual(first, again)

@@ -37,7 +37,8 @@ struct GenerateOptions {
   int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";  // auto, bf16, fp32
-  int64_t num_threads = 0;     // 0: one per core
+  std::string memory_limit;    // as the configuration's memory.limit
+  int64_t num_threads = 0;     // 0: OMP_NUM_THREADS, else one per core
 };
 
 // What `trainer eval` was asked for.

@@ -36,7 +36,7 @@ void reset_peak_memory(c10::Device device);
 void empty_cache(c10::Device device);
 
 // Once, before the first tensor: the allocator of CPU tensors (host_allocator.h), numbers below 1e-38 taken
-// for zero, and the threads of LibTorch's operators (0: one per core).
+// for zero, and the threads of LibTorch's operators (0: OMP_NUM_THREADS, else one per core).
 void set_up_cpu(int64_t threads);
 
 }  // namespace trainer

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/memory/oom.h"
 #include "trainer/models/generation_config.h"
 #include "trainer/models/model.h"
 
@@ -33,12 +34,13 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
                                           const GenerationConfig& config, at::Device device,
                                           const GenerationHooks& hooks = {});
 
-// The same for any number of inputs, batch_size of similar length at a time. `deliver` gets the answers of
-// each input, in the order of the inputs, as soon as those before it are there. hooks.numbers is not used:
-// an input's number is its index.
+// The same for any number of inputs, as many of similar length at a time as `batch_size` says, which makes it
+// fewer when memory does not suffice. `deliver` gets the answers of each input, in the order of the inputs,
+// as soon as those before it are there. hooks.numbers is not used: an input's number is its index. Throws
+// OutOfMemoryError where one input alone does not fit.
 void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
-    size_t batch_size, const GenerationHooks& hooks,
+    OomHandler& batch_size, const GenerationHooks& hooks,
     const std::function<void(size_t input, const std::vector<Tokens>& answers)>& deliver);
 
 }  // namespace trainer

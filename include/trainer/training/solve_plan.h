@@ -41,7 +41,8 @@ class Planner {
  private:
   int64_t num_blocks();
   double cost(const MemoryPlan& plan) const;
-  std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t limit);
+  std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, int64_t limit);
+  int64_t most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best);
 
   Config config_;
   std::filesystem::path model_;

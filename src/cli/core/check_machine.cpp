@@ -6,6 +6,7 @@
 #include <sstream>
 #include <thread>
 
+#include <ATen/Parallel.h>
 #include <torch/version.h>
 
 #include "trainer/base/strings.h"
@@ -84,7 +85,7 @@ void check_processor(Checkup& checkup, const Config& config) {
 
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t quota = cpu_quota(), usable = quota > 0 ? std::min(quota, cores) : cores;
-  const int64_t threads = config.training.num_threads > 0 ? config.training.num_threads : cores;
+  const int64_t threads = at::get_num_threads();  // as set_up_cpu() left it
   const std::string threads_text = concat(threads, " that compute, ", config.training.num_workers,
                                           " that read data, on ", usable, " processors");
   Finding& counted =
@@ -150,10 +151,10 @@ void check_environment(Checkup& checkup, const DoctorOptions& options) {
       checkup.warning("environment", concat(name, ": ", effect), concat("unset ", name));
   }
   const int64_t threads = options.config ? options.config->training.num_threads : 0;
-  if (const std::string value = value_of(options, "OMP_NUM_THREADS"); !value.empty() && threads == 0) {
+  if (const std::string value = value_of(options, "OMP_NUM_THREADS"); !value.empty() && threads > 0) {
     checkup.warning("environment",
-                    concat("OMP_NUM_THREADS=", value, " does not count: one thread a processor computes"),
-                    concat("training.num_threads=", value));
+                    concat("OMP_NUM_THREADS=", value, " does not count: training.num_threads is ", threads),
+                    "set one of them");
   }
   const std::string first = value_of(options, "PYTORCH_ALLOC_CONF");
   const std::string given = first.empty() ? value_of(options, "PYTORCH_CUDA_ALLOC_CONF") : first;

@@ -6,10 +6,12 @@
 #include <iostream>
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
 #include "trainer/memory/device.h"
 #include "trainer/memory/limit.h"
+#include "trainer/memory/oom.h"
 #include "trainer/text/answer_text.h"
 
 #include "cli/core/chat.h"
@@ -20,6 +22,10 @@
 
 namespace trainer {
 namespace {
+
+constexpr const char* kMemoryAdvice =
+    "What helps: a larger --memory-limit, a smaller --num-beams or --max-new-tokens; --dtype bf16; --device "
+    "cpu.";
 
 ModelConfig model_config(const GenerateOptions& options) {
   ModelConfig config;
@@ -59,12 +65,23 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   const AnswerText text(*opened.tokenizer, options.stop);
   GenerationHooks hooks;
   if (!options.stop.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
-  generate_in_batches(*opened.model, prompts, config, device, static_cast<size_t>(options.batch_size), hooks,
-                      [&](size_t index, const std::vector<Tokens>& answers) {
-                        std::vector<std::string> texts;
-                        for (const Tokens& ids : answers) texts.push_back(text.text(ids));
-                        deliver(index, texts);
-                      });
+  RetryOptions retry;
+  retry.device = device;
+  retry.on_retry = [](const OutOfMemory& lack, int64_t size) {
+    log::warning(concat("memory does not suffice for so many prompts at once (", lack.numbers(),
+                        "); from here on ", size, " at once"));
+  };
+  OomHandler batch_size(options.batch_size, retry);
+  const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
+    std::vector<std::string> texts;
+    for (const Tokens& ids : answers) texts.push_back(text.text(ids));
+    deliver(index, texts);
+  };
+  try {
+    generate_in_batches(*opened.model, prompts, config, device, batch_size, hooks, deliver_texts);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(concat(error.what(), "\n", kMemoryAdvice));
+  }
 }
 
 void answer_prompts(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
@@ -117,7 +134,7 @@ void run_generation(const GenerateOptions& options) {
 
   set_up_cpu(options.num_threads);
   const at::Device device = choose_device(options.device);
-  MemoryLimit::parse("").apply(device);
+  MemoryLimit::parse(options.memory_limit).apply(device);
   const OpenModel opened = open_model(model_config(options), device);
   const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
   GenerationConfig config = opened.generation_config();
@@ -139,7 +156,5 @@ void run_generation(const GenerateOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
-  trainer::with_clear_errors(
-      "What helps: a smaller --batch-size, --num-beams or --max-new-tokens; --dtype bf16; --device cpu.",
-      [&] { trainer::run_generation(options); });
+  trainer::with_clear_errors(trainer::kMemoryAdvice, [&] { trainer::run_generation(options); });
 }
