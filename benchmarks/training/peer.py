@@ -2,7 +2,7 @@
 """The Python side of benchmarks/training: transformers + peft in a plain loop, as its users write it.
 
 File order, micro-batches padded to their longest row, the model's default attention, AdamW. Prints one JSON object:
-seconds and supervised tokens of each optimizer step, and the peak of resident memory.
+seconds and supervised tokens of each optimizer step, and the peak of resident memory or of the GPU's.
 """
 import argparse
 import json
@@ -71,7 +71,7 @@ def load_model(case):
         model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.05, task_type=task,
                                                            target_modules=targets))
     model.train()
-    return model
+    return model.to(case["device"])
 
 
 def supervised(case, rows):
@@ -99,6 +99,7 @@ def main():
         begin = time.perf_counter()
         for i in range(0, effective, size):
             inputs = collate(batch[i:i + size], case["pad_id"])
+            inputs = {name: tensor.to(case["device"]) for name, tensor in inputs.items()}
             loss = forward(**inputs).loss
             (loss / (effective // size)).backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -108,6 +109,8 @@ def main():
         seconds.append(time.perf_counter() - begin)
         tokens.append(supervised(case, batch))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if case["device"] != "cpu":
+        peak = torch.cuda.max_memory_allocated()
     print(json.dumps({"start": loaded, "seconds": seconds, "tokens": tokens, "peak": peak}))
 
 

@@ -18,14 +18,9 @@ struct Uuid {
   unsigned char bytes[16];
 };
 
-const DynamicLibrary& library() {
-  static const DynamicLibrary opened("libcuda.so.1");
-  return opened;
-}
-
 template <class... Arguments>
 int call(const char* name, Arguments... arguments) {
-  return library().call(kMissing, name, arguments...);
+  return cuda_library().call(kMissing, name, arguments...);
 }
 
 // "6f2a1b3c-....-....-....-............"
@@ -72,7 +67,7 @@ std::string hidden_by_environment() {
 
 CudaDriver ask() {
   CudaDriver out;
-  if (!library().is_open()) {
+  if (!cuda_library().is_open()) {
     out.why_none = "no NVIDIA driver on this machine";
     return out;
   }
@@ -93,6 +88,11 @@ CudaDriver ask() {
 }
 
 }  // namespace
+
+const DynamicLibrary& cuda_library() {
+  static const DynamicLibrary opened("libcuda.so.1");
+  return opened;
+}
 
 const CudaDriver& cuda_driver() {
   static const CudaDriver driver = ask();

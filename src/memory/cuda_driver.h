@@ -8,6 +8,9 @@
 
 namespace trainer {
 
+class DynamicLibrary;
+const DynamicLibrary& cuda_library();
+
 struct CudaDevice {
   std::string name;
   std::string uuid;  // 36 characters, without GPU- or MIG-

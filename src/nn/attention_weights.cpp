@@ -174,51 +174,10 @@ TensorPair weights_backward_host(const at::Tensor& grad, const at::Tensor& weigh
   return {out, g_bias};
 }
 
-// Where in a bias of distances that of (row, key) is: int64 [R, K].
-at::Tensor distance_index(const at::Tensor& scores) {
-  const int64_t rows = scores.size(2), keys = scores.size(3);
-  const at::TensorOptions ints = scores.options().dtype(at::kLong);
-  return at::arange(keys, ints).unsqueeze(0) - at::arange(rows, ints).unsqueeze(1) + (rows - 1);
-}
-
 }  // namespace
 
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads) {
   return row_keys.unsqueeze(1) + at::arange(heads, row_keys.options()).mul_(kHeadStride).view({1, -1, 1});
-}
-
-at::Tensor attention_weights_composite(const at::Tensor& scores, const OptionalTensor& bias,
-                                       const OptionalTensor& lengths, const OptionalTensor& row_keys,
-                                       double scale, int64_t visible, int64_t key, double p) {
-  const int64_t rows = scores.size(2), keys = scores.size(3);
-  const at::TensorOptions ints = scores.options().dtype(at::kLong);
-  at::Tensor s = scores * scale;
-  if (bias) s.add_(bias->index_select(1, distance_index(scores).flatten()).view({1, -1, rows, keys}));
-  at::Tensor hidden = at::arange(keys, ints)
-                          .unsqueeze(0)
-                          .ge(at::arange(visible, visible + rows, ints).unsqueeze(1));  // [R, K]
-  if (lengths) hidden = hidden.logical_or(at::arange(keys, ints).ge(lengths->view({-1, 1, 1, 1})));
-  s.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
-  const at::Tensor weights = at::softmax(s, -1, at::kFloat).to(scores.scalar_type());
-  if (p == 0) return weights;
-  return dropout_apply(weights, keys_of_heads(*row_keys, scores.size(1)), static_cast<uint64_t>(key), p);
-}
-
-TensorPair attention_weights_backward_composite(const at::Tensor& grad, const at::Tensor& weights,
-                                                const OptionalTensor& row_keys, double scale, int64_t key,
-                                                double p, bool needs_bias) {
-  at::Tensor g = grad;
-  if (p > 0) {
-    g = dropout_apply(grad, keys_of_heads(*row_keys, weights.size(1)), static_cast<uint64_t>(key), p);
-  }
-  const at::Tensor w = weights.to(at::kFloat), product = g.to(at::kFloat) * w;
-  const at::Tensor g_scores = product - w * product.sum(-1, /*keepdim=*/true);
-  at::Tensor g_bias;
-  if (needs_bias) {
-    g_bias = at::zeros({1, weights.size(1), weights.size(2) + weights.size(3) - 1}, g_scores.options());
-    g_bias[0].index_add_(1, distance_index(weights).flatten(), g_scores.sum(0).flatten(1));
-  }
-  return {(g_scores * scale).to(weights.scalar_type()), g_bias};
 }
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
@@ -234,13 +193,13 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("attention_weights_backward", weights_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("attention_weights", ByTarget<weights_host, attention_weights_composite>::call);
+  library.impl("attention_weights", ByTarget<weights_host, attention_weights_gpu>::call);
   library.impl("attention_weights_backward",
-               ByTarget<weights_backward_host, attention_weights_backward_composite>::call);
+               ByTarget<weights_backward_host, attention_weights_backward_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("attention_weights", attention_weights_composite);
-  library.impl("attention_weights_backward", attention_weights_backward_composite);
+  library.impl("attention_weights", attention_weights_gpu);
+  library.impl("attention_weights_backward", attention_weights_backward_gpu);
 }
 
 at::Tensor attention_weights(const at::Tensor& scores, const OptionalTensor& bias,

@@ -34,7 +34,17 @@ std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& 
 // The dropout keys of all rows, int64 [B, H, R].
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
 
-// What CUDA uses until it has kernels of its own.
+// What CUDA uses: kernels/attention_weights.cu, and the composite of LibTorch's operators where that does not
+// work.
+at::Tensor attention_weights_gpu(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
+                                 const std::optional<at::Tensor>& lengths,
+                                 const std::optional<at::Tensor>& row_keys, double scale, int64_t visible,
+                                 int64_t key, double p);
+std::tuple<at::Tensor, at::Tensor> attention_weights_backward_gpu(const at::Tensor& grad,
+                                                                  const at::Tensor& weights,
+                                                                  const std::optional<at::Tensor>& row_keys,
+                                                                  double scale, int64_t key, double p,
+                                                                  bool needs_bias);
 at::Tensor attention_weights_composite(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
                                        const std::optional<at::Tensor>& lengths,
                                        const std::optional<at::Tensor>& row_keys, double scale,

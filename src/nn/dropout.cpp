@@ -40,19 +40,6 @@ at::Tensor dropout_host(const at::Tensor& input, const at::Tensor& row_keys, int
   return out;
 }
 
-// x >> n of 64-bit patterns as if unsigned.
-at::Tensor shift_right(const at::Tensor& x, int64_t n) {
-  return at::bitwise_right_shift(x, at::Scalar(n)).bitwise_and_(at::Scalar((int64_t{1} << (64 - n)) - 1));
-}
-
-// SplitMix64's finaliser (base/random.h, mix64) on a tensor; signed arithmetic wraps to the same bits.
-at::Tensor mix64_tensor(at::Tensor x) {
-  x = x + static_cast<int64_t>(0x9e3779b97f4a7c15ull);
-  x = (x.bitwise_xor(shift_right(x, 30))) * static_cast<int64_t>(0xbf58476d1ce4e5b9ull);
-  x = (x.bitwise_xor(shift_right(x, 27))) * static_cast<int64_t>(0x94d049bb133111ebull);
-  return x.bitwise_xor(shift_right(x, 31));
-}
-
 // One parameter beyond the tensors, so that backward can draw the same mask.
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
@@ -70,49 +57,15 @@ struct Dropout : torch::autograd::Function<Dropout> {
   }
 };
 
-// x [rows, cols], row_keys [rows]
-at::Tensor drop_rows(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
-  constexpr int64_t low32 = 0xffffffff;
-  const int64_t cols = x.size(-1);
-  const at::Tensor k = mix64_tensor(row_keys.unsqueeze(1).bitwise_xor(at::Scalar(key)));
-  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kMaskStride)) +
-                 k.bitwise_and(at::Scalar(low32));
-  h.bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  h.mul_(static_cast<int64_t>(kMaskRound1)).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(shift_right(k, 32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
-  h.mul_(static_cast<int64_t>(kMaskRound2)).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  const at::Tensor keep = h.ge(static_cast<int64_t>(mask_threshold(p)));
-  const at::Tensor scaled = (x.to(at::kFloat) * static_cast<float>(1.0 / (1.0 - p))).to(x.scalar_type());
-  return scaled.masked_fill_(keep.logical_not(), 0.0);
-}
-
 }  // namespace
-
-// In pieces of rows: the hashes of an element take 16 bytes, many times what it has itself.
-at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
-  constexpr int64_t kPiece = 1 << 22;
-  const at::Tensor rows = x.reshape({-1, x.size(-1)}), keys = row_keys.reshape({-1});
-  const int64_t step = std::max<int64_t>(1, kPiece / std::max<int64_t>(rows.size(1), 1));
-  if (step >= rows.size(0)) return drop_rows(rows, keys, key, p).view(x.sizes());
-  at::Tensor out = at::empty(rows.sizes(), x.options());
-  for (int64_t row = 0; row < rows.size(0); row += step) {
-    const int64_t count = std::min(step, rows.size(0) - row);
-    out.narrow(0, row, count)
-        .copy_(drop_rows(rows.narrow(0, row, count), keys.narrow(0, row, count), key, p));
-  }
-  return out.view(x.sizes());
-}
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("dropout(Tensor x, Tensor row_keys, int key, float p) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dropout", dropout_host); }
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dropout", dropout_composite); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dropout", dropout_gpu); }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("dropout", ByTarget<dropout_host, dropout_composite>::call);
+  library.impl("dropout", ByTarget<dropout_host, dropout_gpu>::call);
 }
 
 at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p) {

@@ -166,19 +166,6 @@ bool has_gated_kernel(Activation kind) {
          kind == Activation::relu;
 }
 
-at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
-  return activate(static_cast<Activation>(kind), gate).mul_(up);
-}
-
-TensorPair gated_backward_composite(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
-                                    int64_t kind) {
-  const Activation activation = static_cast<Activation>(kind);
-  const at::Tensor g = grad * up, g_up = activate(activation, gate).mul_(grad);
-  if (activation == Activation::silu) return {at::silu_backward(g, gate), g_up};
-  if (activation == Activation::relu) return {at::threshold_backward(g, gate, 0), g_up};
-  return {at::gelu_backward(g, gate, activation == Activation::gelu ? "none" : "tanh"), g_up};
-}
-
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("gated_activation(Tensor gate, Tensor up, int kind) -> Tensor");
   library.def("gated_activation_backward(Tensor grad, Tensor gate, Tensor up, int kind) -> (Tensor, Tensor)");
@@ -188,12 +175,12 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("gated_activation_backward", gated_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("gated_activation", ByTarget<gated_host, gated_composite>::call);
-  library.impl("gated_activation_backward", ByTarget<gated_backward_host, gated_backward_composite>::call);
+  library.impl("gated_activation", ByTarget<gated_host, gated_gpu>::call);
+  library.impl("gated_activation_backward", ByTarget<gated_backward_host, gated_backward_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("gated_activation", gated_composite);
-  library.impl("gated_activation_backward", gated_backward_composite);
+  library.impl("gated_activation", gated_gpu);
+  library.impl("gated_activation_backward", gated_backward_gpu);
 }
 
 at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {

@@ -18,7 +18,11 @@ at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kin
 std::tuple<at::Tensor, at::Tensor> gated_backward(const at::Tensor& grad, const at::Tensor& gate,
                                                   const at::Tensor& up, int64_t kind);
 
-// What CUDA uses until it has kernels of its own.
+// What CUDA uses: kernels/gated_activation.cu, and the composite of LibTorch's operators where that does not
+// work.
+at::Tensor gated_gpu(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
+std::tuple<at::Tensor, at::Tensor> gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate,
+                                                      const at::Tensor& up, int64_t kind);
 at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
 std::tuple<at::Tensor, at::Tensor> gated_backward_composite(const at::Tensor& grad, const at::Tensor& gate,
                                                             const at::Tensor& up, int64_t kind);

@@ -129,30 +129,6 @@ TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, c
 
 }  // namespace
 
-TensorPair rms_norm_composite(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor rstd = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();  // [..., 1]
-  return {(wide * rstd).to(x.scalar_type()).mul_(weight), rstd.view({-1})};
-}
-
-TensorPair rms_norm_backward_composite(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                       const at::Tensor& rstd, bool needs_x, bool needs_weight) {
-  std::vector<int64_t> one_a_row = x.sizes().vec();
-  one_a_row.back() = 1;
-  const at::Tensor r = rstd.view(one_a_row), normalised = x.to(at::kFloat) * r;
-  at::Tensor gx, gw;
-  if (needs_weight) {
-    const at::Tensor product = grad.to(at::kFloat) * normalised.to(x.scalar_type());
-    gw = product.reshape({-1, x.size(-1)}).sum(0).to(weight.scalar_type());
-  }
-  if (needs_x) {
-    const at::Tensor g = grad.to(at::kFloat) * weight;
-    const at::Tensor along = (g * normalised).mean(-1, /*keepdim=*/true);
-    gx = g.addcmul(normalised, along, -1).mul_(r).to(x.scalar_type());
-  }
-  return {gx, gw};
-}
-
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("rms_norm(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)");
   library.def(
@@ -164,12 +140,12 @@ TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("rms_norm_backward", norm_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rms_norm", ByTarget<norm_host, rms_norm_composite>::call);
-  library.impl("rms_norm_backward", ByTarget<norm_backward_host, rms_norm_backward_composite>::call);
+  library.impl("rms_norm", ByTarget<norm_host, rms_norm_gpu>::call);
+  library.impl("rms_norm_backward", ByTarget<norm_backward_host, rms_norm_backward_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("rms_norm", rms_norm_composite);
-  library.impl("rms_norm_backward", rms_norm_backward_composite);
+  library.impl("rms_norm", rms_norm_gpu);
+  library.impl("rms_norm_backward", rms_norm_backward_gpu);
 }
 
 TensorPair rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {

@@ -17,7 +17,12 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, con
                                                      const at::Tensor& weight, const at::Tensor& rstd,
                                                      bool needs_x, bool needs_weight);
 
-// What CUDA uses until it has kernels of its own.
+// What CUDA uses: kernels/rms_norm.cu, and the composite of LibTorch's operators where that does not work.
+std::tuple<at::Tensor, at::Tensor> rms_norm_gpu(const at::Tensor& x, const at::Tensor& weight,
+                                                double epsilon);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward_gpu(const at::Tensor& grad, const at::Tensor& x,
+                                                         const at::Tensor& weight, const at::Tensor& rstd,
+                                                         bool needs_x, bool needs_weight);
 std::tuple<at::Tensor, at::Tensor> rms_norm_composite(const at::Tensor& x, const at::Tensor& weight,
                                                       double epsilon);
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward_composite(const at::Tensor& grad, const at::Tensor& x,

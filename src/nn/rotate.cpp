@@ -39,11 +39,6 @@ TRAINER_VECTORISED void rotate_heads(const T* __restrict__ x, int64_t x_stride, 
   }
 }
 
-// [batch, heads, seq, head_dim], a position's heads side by side.
-at::Tensor empty_by_position(const at::Tensor& x) {
-  return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
-}
-
 at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
   const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), half = x.size(3) / 2;
@@ -69,25 +64,14 @@ at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at:
 
 }  // namespace
 
-at::Tensor rotate_composite(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
-  at::Tensor out = empty_by_position(x);
-  at::Tensor y1 = out.narrow(-1, 0, half), y2 = out.narrow(-1, half, half);
-  const int direction = back ? -1 : 1;
-  at::mul_out(y1, x1, cos).sub_(x2 * sin, direction);
-  at::mul_out(y2, x2, cos).add_(x1 * sin, direction);
-  return out;
-}
-
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rotate", ByTarget<rotate_host, rotate_composite>::call);
+  library.impl("rotate", ByTarget<rotate_host, rotate_gpu>::call);
 }
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_gpu); }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(

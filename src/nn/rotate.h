@@ -10,7 +10,11 @@ namespace trainer {
 // result lies in memory as [batch, seq, heads, head_dim]: as the projections give and take it.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
 
-// What CUDA uses until it has a kernel of its own.
+// Uninitialised, of x's shape, in memory as rotate()'s result.
+at::Tensor empty_by_position(const at::Tensor& x);
+
+// What CUDA uses: kernels/rotate.cu, and the composite of LibTorch's operators where that does not work.
+at::Tensor rotate_gpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
 at::Tensor rotate_composite(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// The update of one tensor: our own loop on the CPU, LibTorch's operators elsewhere.
+// The update of one tensor: our own loop on the CPU, and LibTorch's operators for GPUs without kernels.
 #include <bit>
 #include <cmath>
 
@@ -9,23 +9,10 @@
 #include "trainer/memory/target_device.h"
 #include "trainer/optim/adamw.h"
 
+#include "optim/adamw_coefficients.h"
+
 namespace trainer {
 namespace {
-
-// Coefficients in fp32, computed in double as torch.optim.AdamW does.
-struct Coefficients {
-  explicit Coefficients(const AdamwUpdate& u)
-      : keep(static_cast<float>(1.0 - u.learning_rate * u.weight_decay)),
-        beta1(static_cast<float>(u.beta1)),
-        one_minus_beta1(static_cast<float>(1.0 - u.beta1)),
-        beta2(static_cast<float>(u.beta2)),
-        one_minus_beta2(static_cast<float>(1.0 - u.beta2)),
-        step_size(
-            static_cast<float>(u.learning_rate / (1.0 - std::pow(u.beta1, static_cast<double>(u.step))))),
-        root_correction(static_cast<float>(std::sqrt(1.0 - std::pow(u.beta2, static_cast<double>(u.step))))),
-        epsilon(static_cast<float>(u.epsilon)) {}
-  float keep, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction, epsilon;
-};
 
 // 32 random bits of an element (Wellons' lowbias32 over the key's halves).
 inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
@@ -187,7 +174,7 @@ void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
   if (target_of(tensors.weight.device()) == c10::kCPU) {
     update_cpu(tensors, gradient_scale, update, progress.rehearsal || tensors.weight.is_meta());
   } else {
-    adamw_update_composite(tensors, gradient_scale, update, progress);
+    adamw_update_gpu(tensors, gradient_scale, update, progress);
   }
 }
 

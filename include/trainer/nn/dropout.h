@@ -19,7 +19,9 @@ at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64
 // Keys of the rows of [batch, seq, ...] states: of (slot, position). int64 [batch, seq].
 at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
 
-// What CUDA uses until it has a kernel of its own; equal to the CPU's kernel bit by bit (a test holds it so).
+// What CUDA uses: src/nn/kernels/dropout.cu, and the composite of LibTorch's operators where that does not
+// work. Both equal the CPU's kernel bit by bit (tests hold them so).
+at::Tensor dropout_gpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
 at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
 
 }  // namespace trainer

@@ -39,7 +39,10 @@ struct AdamwProgress {
 void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
                   AdamwProgress& progress);
 
-// What devices without a kernel of ours use: the same with LibTorch's operators and the same random bits.
+// What CUDA uses: src/optim/kernels/adamw.cu, and the composite where that does not work.
+void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
+                      const AdamwUpdate& update, AdamwProgress& progress);
+// The same with LibTorch's operators and the same random bits.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                             const AdamwUpdate& update, AdamwProgress& progress);
 

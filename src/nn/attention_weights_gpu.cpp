@@ -1,0 +1,131 @@
+// The pass between the products of T5's attention on a GPU: kernels/attention_weights.cu, or LibTorch's
+// operators.
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "trainer/nn/dropout.h"
+
+#include "nn/attention_weights.h"
+#include "nn/kernel_mask.h"
+#include "nn/kernels.h"
+
+namespace trainer {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+using TensorPair = std::tuple<at::Tensor, at::Tensor>;
+
+// As in kernels/attention_weights.cu.
+struct ScoreShape {
+  explicit ScoreShape(const at::Tensor& scores)
+      : heads(static_cast<int>(scores.size(1))),
+        rows(static_cast<int>(scores.size(2))),
+        keys(static_cast<int>(scores.size(3))) {}
+  int heads, rows, keys;
+};
+
+const Kernels* kernels_of(const at::Tensor& scores) {
+  constexpr int64_t kGridHeight = 65535;
+  const int64_t pairs = scores.size(0) * scores.size(1);
+  if (pairs > kGridHeight || !fits_int(pairs * scores.size(2))) return nullptr;
+  return kernels_for(scores, kernel_files::attention_weights, 1);
+}
+
+at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
+  return tensor ? tensor->contiguous() : at::Tensor();
+}
+
+// Where in a bias of distances that of (row, key) is: int64 [R, K].
+at::Tensor distance_index(const at::Tensor& scores) {
+  const int64_t rows = scores.size(2), keys = scores.size(3);
+  const at::TensorOptions ints = scores.options().dtype(at::kLong);
+  return at::arange(keys, ints).unsqueeze(0) - at::arange(rows, ints).unsqueeze(1) + (rows - 1);
+}
+
+}  // namespace
+
+at::Tensor attention_weights_composite(const at::Tensor& scores, const OptionalTensor& bias,
+                                       const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                       double scale, int64_t visible, int64_t key, double p) {
+  const int64_t rows = scores.size(2), keys = scores.size(3);
+  const at::TensorOptions ints = scores.options().dtype(at::kLong);
+  at::Tensor s = scores * scale;
+  if (bias) s.add_(bias->index_select(1, distance_index(scores).flatten()).view({1, -1, rows, keys}));
+  at::Tensor hidden = at::arange(keys, ints)
+                          .unsqueeze(0)
+                          .ge(at::arange(visible, visible + rows, ints).unsqueeze(1));  // [R, K]
+  if (lengths) hidden = hidden.logical_or(at::arange(keys, ints).ge(lengths->view({-1, 1, 1, 1})));
+  s.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+  const at::Tensor weights = at::softmax(s, -1, at::kFloat).to(scores.scalar_type());
+  if (p == 0) return weights;
+  return dropout_apply(weights, keys_of_heads(*row_keys, scores.size(1)), static_cast<uint64_t>(key), p);
+}
+
+TensorPair attention_weights_backward_composite(const at::Tensor& grad, const at::Tensor& weights,
+                                                const OptionalTensor& row_keys, double scale, int64_t key,
+                                                double p, bool needs_bias) {
+  at::Tensor g = grad;
+  if (p > 0) {
+    g = dropout_apply(grad, keys_of_heads(*row_keys, weights.size(1)), static_cast<uint64_t>(key), p);
+  }
+  const at::Tensor w = weights.to(at::kFloat), product = g.to(at::kFloat) * w;
+  const at::Tensor g_scores = product - w * product.sum(-1, /*keepdim=*/true);
+  at::Tensor g_bias;
+  if (needs_bias) {
+    g_bias = at::zeros({1, weights.size(1), weights.size(2) + weights.size(3) - 1}, g_scores.options());
+    g_bias[0].index_add_(1, distance_index(weights).flatten(), g_scores.sum(0).flatten(1));
+  }
+  return {(g_scores * scale).to(weights.scalar_type()), g_bias};
+}
+
+at::Tensor attention_weights_gpu(const at::Tensor& scores_, const OptionalTensor& bias_,
+                                 const OptionalTensor& lengths_, const OptionalTensor& row_keys_,
+                                 double scale, int64_t visible, int64_t key, double p) {
+  const Kernels* kernels = kernels_of(scores_);
+  if (kernels == nullptr) {
+    return attention_weights_composite(scores_, bias_, lengths_, row_keys_, scale, visible, key, p);
+  }
+  const at::Tensor scores = scores_.contiguous(), bias = contiguous_or_none(bias_),
+                   lengths = contiguous_or_none(lengths_),
+                   row_keys = p > 0 ? row_keys_->contiguous() : at::Tensor();
+  const ScoreShape shape(scores);
+  at::Tensor out = at::empty_like(scores);
+  kernels->start("weights_forward", grid_of_rows(scores.size(0) * shape.heads * shape.rows, shape.keys, 1),
+                 elements(scores, scores), elements(bias, scores), elements(lengths, scores, at::kLong),
+                 elements(row_keys, scores, at::kLong), out.mutable_data_ptr(), shape, visible,
+                 static_cast<float>(scale), KernelMask(key, p));
+  return out;
+}
+
+TensorPair attention_weights_backward_gpu(const at::Tensor& grad, const at::Tensor& weights_,
+                                          const OptionalTensor& row_keys_, double scale, int64_t key,
+                                          double p, bool needs_bias) {
+  const Kernels* kernels = kernels_of(weights_);
+  if (kernels == nullptr) {
+    return attention_weights_backward_composite(grad, weights_, row_keys_, scale, key, p, needs_bias);
+  }
+  const at::Tensor g = grad.contiguous(), weights = weights_.contiguous(),
+                   row_keys = p > 0 ? row_keys_->contiguous() : at::Tensor();
+  const ScoreShape shape(weights);
+  const int64_t batch = weights.size(0), heads = weights.size(1), rows = weights.size(2);
+  const KernelMask mask(key, p);
+  at::Tensor out = at::empty_like(weights), along, g_bias;
+  const at::TensorOptions fp32 = weights.options().dtype(at::kFloat);
+  if (needs_bias) along = at::empty({batch, heads, rows}, fp32);
+  kernels->start("weights_backward", grid_of_rows(batch * heads * rows, shape.keys, 1), elements(g, weights),
+                 elements(weights, weights), elements(row_keys, weights, at::kLong), out.mutable_data_ptr(),
+                 needs_bias ? along.mutable_data_ptr() : nullptr, shape, static_cast<float>(scale), mask);
+  if (needs_bias) {
+    const int64_t distances = rows + shape.keys - 1;
+    g_bias = at::empty({batch, heads, distances}, fp32);
+    KernelGrid grid = grid_of(distances);
+    grid.y = batch * heads;
+    kernels->start("weights_backward_bias", grid, elements(g, weights), elements(weights, weights),
+                   elements(row_keys, weights, at::kLong), elements(along, weights, at::kFloat),
+                   g_bias.mutable_data_ptr(), shape, mask);
+  }
+  return {out, g_bias};
+}
+
+}  // namespace trainer

@@ -1,0 +1,66 @@
+// RMSNorm (src/nn/rms_norm.h). Open: Element, kWidth.
+#include "memory/kernels/prelude.cuh"
+
+// A block a row, here and in norm_backward.
+KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols,
+                    float epsilon) {
+  const long long row = static_cast<long long>(blockIdx.x) * cols;
+  const int first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
+  float sum = 0.0f;
+  for (int c = first; c < cols; c += step) {
+    const auto from = load<kWidth>(x + row + c);
+    for (int k = 0; k < kWidth; k++) sum += wide(from.at[k]) * wide(from.at[k]);
+  }
+  const float r = 1.0f / sqrtf(over_block<Sum>(sum) / static_cast<float>(cols) + epsilon);
+  if (threadIdx.x == 0) rstd[blockIdx.x] = r;
+  for (int c = first; c < cols; c += step) {
+    const auto from = load<kWidth>(x + row + c), by = load<kWidth>(weight + c);
+    Pack<Element, kWidth> to;
+    for (int k = 0; k < kWidth; k++) {
+      to.at[k] = narrow<Element>(rounded<Element>(wide(from.at[k]) * r) * wide(by.at[k]));
+    }
+    store<kWidth>(y + row + c, to);
+  }
+}
+
+// n = x rstd: gx = rstd (g w - n mean(g w n)).
+KERNEL norm_backward(const Element* g, const Element* x, const Element* weight, const float* rstd,
+                     Element* gx, int cols) {
+  const long long row = static_cast<long long>(blockIdx.x) * cols;
+  const int first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
+  float sum = 0.0f;
+  for (int c = first; c < cols; c += step) {
+    const auto gradient = load<kWidth>(g + row + c), from = load<kWidth>(x + row + c),
+               by = load<kWidth>(weight + c);
+    for (int k = 0; k < kWidth; k++) sum += wide(gradient.at[k]) * wide(by.at[k]) * wide(from.at[k]);
+  }
+  const float r = rstd[blockIdx.x], along = over_block<Sum>(sum) * r * r / static_cast<float>(cols);
+  for (int c = first; c < cols; c += step) {
+    const auto gradient = load<kWidth>(g + row + c), from = load<kWidth>(x + row + c),
+               by = load<kWidth>(weight + c);
+    Pack<Element, kWidth> to;
+    for (int k = 0; k < kWidth; k++) {
+      to.at[k] = narrow<Element>((wide(gradient.at[k]) * wide(by.at[k]) - wide(from.at[k]) * along) * r);
+    }
+    store<kWidth>(gx + row + c, to);
+  }
+}
+
+// sums [blocks of rows, cols]: g n over the rows of block blockIdx.y; n rounded, as the weight met it. A
+// thread has its columns for itself, so that every sum is made in one order.
+KERNEL norm_backward_weight(const Element* g, const Element* x, const float* rstd, float* sums,
+                            long long rows, int cols, long long rows_per_block) {
+  const int c = (blockIdx.x * blockDim.x + threadIdx.x) * kWidth;
+  if (c >= cols) return;
+  const long long first = blockIdx.y * rows_per_block;
+  const long long last = first + rows_per_block < rows ? first + rows_per_block : rows;
+  Pack<float, kWidth> sum = {};
+  for (long long row = first; row < last; row++) {
+    const auto gradient = load<kWidth>(g + row * cols + c), from = load<kWidth>(x + row * cols + c);
+    const float r = rstd[row];
+    for (int k = 0; k < kWidth; k++) {
+      sum.at[k] += wide(gradient.at[k]) * rounded<Element>(wide(from.at[k]) * r);
+    }
+  }
+  store<kWidth>(sums + static_cast<long long>(blockIdx.y) * cols + c, sum);
+}

@@ -1,0 +1,99 @@
+// This layer's operators on a GPU against those on the CPU; skipped where there is none.
+#include "support/gpu.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trainer/nn/dropout.h"
+
+#include "nn/attention_weights.h"
+#include "nn/gated_activation.h"
+#include "nn/kernels.h"
+#include "nn/reference.h"
+#include "nn/rms_norm.h"
+#include "nn/rotate.h"
+
+namespace trainer {
+namespace {
+
+using testing::on_gpu;
+
+class OnAGpu : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
+ protected:
+  void SetUp() override {
+    const std::string why = testing::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+  bool bf16() const { return std::get<0>(GetParam()) == at::kBFloat16; }
+  int64_t cols() const { return std::get<1>(GetParam()); }
+  at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, std::get<0>(GetParam())); }
+  void near(const at::Tensor& gpu, const at::Tensor& cpu) const {
+    EXPECT_TRUE(gpu.is_cuda());
+    EXPECT_EQ(gpu.scalar_type(), cpu.scalar_type());
+    EXPECT_LE(relative_difference(gpu.cpu(), cpu), bf16() ? 2e-3 : 1e-6);
+  }
+
+  Random random_{23};
+};
+
+TEST_P(OnAGpu, RmsNormIsTheCpus) {
+  const at::Tensor x = normal({300, cols()}), weight = normal({cols()}), g = normal({300, cols()});
+  const auto [y, rstd] = rms_norm(x, weight, 1e-5);
+  const auto [y2, rstd2] = rms_norm(on_gpu(x), on_gpu(weight), 1e-5);
+  near(y2, y);
+  near(rstd2, rstd);
+  const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true);
+  const auto [gx2, gw2] = rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true);
+  near(gx2, gx);
+  near(gw2, gw);
+  EXPECT_TRUE(
+      gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
+}
+
+TEST_P(OnAGpu, GatedActivationsAreTheCpus) {
+  const at::Tensor gate = normal({130, cols()}), up = normal({130, cols()}), g = normal({130, cols()});
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    near(gated_apply(on_gpu(gate), on_gpu(up), kind), gated_apply(gate, up, kind));
+    const auto [a, b] = gated_backward(g, gate, up, kind);
+    const auto [c, d] = gated_backward(on_gpu(g), on_gpu(gate), on_gpu(up), kind);
+    near(c, a);
+    near(d, b);
+  }
+}
+
+TEST_P(OnAGpu, RotaryEmbeddingIsTheCpus) {
+  const at::Tensor x = normal({3, 4, 50, 2 * cols()}), cos = normal({1, 1, 50, cols()}),
+                   sin = normal({1, 1, 50, cols()});
+  for (const bool back : {false, true}) {
+    near(rotate(on_gpu(x), on_gpu(cos), on_gpu(sin), back), rotate(x, cos, sin, back));
+  }
+}
+
+TEST_P(OnAGpu, DropoutHasTheBitsOfTheCpus) {
+  const at::Tensor x = normal({4, 170, cols()});
+  const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 170);
+  EXPECT_TRUE(dropout_apply(on_gpu(x), on_gpu(keys), 77, 0.1).cpu().equal(dropout_apply(x, keys, 77, 0.1)));
+}
+
+TEST_P(OnAGpu, AttentionWeightsAreTheCpus) {
+  const int64_t rows = 40, keys = cols();
+  const at::Tensor scores = normal({3, 2, rows, keys}), bias = normal({2, rows + keys - 1});
+  const at::Tensor lengths = at::tensor(std::vector<int64_t>{keys, keys / 2, 1});
+  const at::Tensor row_keys = at::arange(3 * rows).view({3, rows}), g = normal({3, 2, rows, keys});
+  const WeightsOptions options{0.7, keys, 99, 0.1};
+  const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, options);
+  near(attention_weights(on_gpu(scores), on_gpu(bias), on_gpu(lengths), on_gpu(row_keys), options), cpu);
+  const auto [a, b] = attention_weights_backward(g, cpu, row_keys, options, true);
+  const auto [c, d] = attention_weights_backward(on_gpu(g), on_gpu(cpu), on_gpu(row_keys), options, true);
+  near(c, a);
+  near(d, b);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, OnAGpu,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(64, 67, 4096)));
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,23 @@
+// The kernels of src/nn/kernels in one specialisation: included in a namespace that defines Element and
+// kWidth, once for each.
+#include "nn/kernels/attention_weights.cu"
+#include "nn/kernels/dropout.cu"
+#include "nn/kernels/gated_activation.cu"
+#include "nn/kernels/rms_norm.cu"
+#include "nn/kernels/rotate.cu"
+
+inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
+  using trainer::emulated::Callable;
+  gpu.add("rms_norm.cu", definitions, "norm_forward", Callable<norm_forward>::call);
+  gpu.add("rms_norm.cu", definitions, "norm_backward", Callable<norm_backward>::call);
+  gpu.add("rms_norm.cu", definitions, "norm_backward_weight", Callable<norm_backward_weight>::call);
+  gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
+  gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
+  gpu.add("rotate.cu", definitions, "rotate_heads", Callable<rotate_heads>::call);
+  gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
+  if (kWidth > 1) return;
+  gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);
+  gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
+  gpu.add("attention_weights.cu", definitions, "weights_backward_bias",
+          Callable<weights_backward_bias>::call);
+}

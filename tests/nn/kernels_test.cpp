@@ -1,0 +1,282 @@
+// The kernels for GPUs, run by the CPU (support/emulated_gpu.h): against the CPU's own.
+#include "nn/kernels.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trainer/memory/meta_memory.h"
+#include "trainer/memory/target_device.h"
+#include "trainer/nn/dropout.h"
+
+#include "nn/attention_weights.h"
+#include "nn/gated_activation.h"
+#include "nn/reference.h"
+#include "nn/rms_norm.h"
+#include "nn/rotate.h"
+#include "support/compile_kernels.h"
+#include "support/emulated_gpu.h"
+
+// clang-format off
+#include "nn/kernels/mask.cuh"  // after what makes C++ of CUDA, and before the namespaces
+// clang-format on
+
+namespace float_1 {
+using Element = float;
+constexpr int kWidth = 1;
+#include "nn/kernels_of_nn.h"
+}  // namespace float_1
+namespace float_4 {
+using Element = float;
+constexpr int kWidth = 4;
+#include "nn/kernels_of_nn.h"
+}  // namespace float_4
+namespace bf16_1 {
+using Element = bf16;
+constexpr int kWidth = 1;
+#include "nn/kernels_of_nn.h"
+}  // namespace bf16_1
+namespace bf16_8 {
+using Element = bf16;
+constexpr int kWidth = 8;
+#include "nn/kernels_of_nn.h"
+}  // namespace bf16_8
+
+namespace trainer {
+namespace {
+
+class EmulatedGpu : public emulated::Gpu {
+ public:
+  EmulatedGpu() {
+    float_1::add_to(*this, "Element=float kWidth=1");
+    float_4::add_to(*this, "Element=float kWidth=4");
+    bf16_1::add_to(*this, "Element=bf16 kWidth=1");
+    bf16_8::add_to(*this, "Element=bf16 kWidth=8");
+  }
+  // Whether the last operator moved several elements at once.
+  bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }
+};
+
+class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::ScalarType type() const { return GetParam(); }
+  bool bf16() const { return type() == at::kBFloat16; }
+  at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type()); }
+  // fp32: the last bits of a sum; bf16: a few elements on the other side of a rounding.
+  double bound() const { return bf16() ? 3e-4 : 5e-7; }
+
+  Random random_{17};
+  EmulatedGpu gpu_;
+};
+
+TEST_P(OnAnEmulatedGpu, RmsNormIsTheCpus) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{3, 7}, {1, 33}, {2, 5, 64}, {40, 3, 129}, {1100, 16}, {5, 4104}}) {
+    const at::Tensor x = normal(shape), weight = normal({shape.back()}), g = normal(shape);
+    const auto [y, rstd] = rms_norm(x, weight, 1e-5);
+    const auto [y2, rstd2] = rms_norm_gpu(x, weight, 1e-5);
+    EXPECT_EQ(gpu_.was_wide(), shape.back() % 8 == 0);
+    EXPECT_LE(relative_difference(y2, y), bound()) << shape;
+    EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
+    const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true);
+    const auto [gx2, gw2] = rms_norm_backward_gpu(g, x, weight, rstd, true, true);
+    EXPECT_LE(relative_difference(gx2, gx), bound()) << shape;
+    EXPECT_LE(relative_difference(gw2, gw), bound()) << shape;
+    EXPECT_EQ(gw2.scalar_type(), type());
+    EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
+    EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, GatedActivationsAreTheCpus) {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    for (const int64_t cols : {33, 128}) {
+      const at::Tensor gate = normal({37, cols}) * 3, up = normal({37, cols}), g = normal({37, cols});
+      EXPECT_LE(relative_difference(gated_gpu(gate, up, kind), gated_apply(gate, up, kind)), bound());
+      EXPECT_EQ(gpu_.was_wide(), cols == 128);
+      const auto [a, b] = gated_backward(g, gate, up, kind);
+      const auto [c, d] = gated_backward_gpu(g, gate, up, kind);
+      EXPECT_LE(relative_difference(c, a), bound()) << kind;
+      EXPECT_LE(relative_difference(d, b), bound()) << kind;
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
+  const at::Tensor gate =
+      at::tensor({-1e30f, -200.0f, -100.0f, -14.0f, -0.0f, 0.0f, 14.0f, 100.0f, 200.0f, 1e30f}).to(type());
+  const at::Tensor one = at::ones_like(gate);
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    const auto near = [&](const at::Tensor& ours, const at::Tensor& cpu) {
+      const at::Tensor allowed = cpu.abs() * (bf16() ? 0.01 : 1e-6) + gate.abs() * 1e-37 + 1e-30;
+      return (ours - cpu).abs().le(allowed).all().item<bool>();
+    };
+    EXPECT_TRUE(near(gated_gpu(gate, one, kind), gated_apply(gate, one, kind))) << kind;
+    EXPECT_TRUE(near(std::get<0>(gated_backward_gpu(one, gate, one, kind)),
+                     std::get<0>(gated_backward(one, gate, one, kind))))
+        << kind;
+    EXPECT_TRUE(gated_gpu(at::full_like(gate, NAN), one, kind).isnan().all().item<bool>());
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, RotaryEmbeddingIsTheCpus) {
+  for (const int64_t half : {8, 5}) {
+    for (const int64_t table_rows : {1, 3}) {
+      for (const bool back : {false, true}) {
+        const at::Tensor cos = normal({table_rows, 1, 7, half}), sin = normal({table_rows, 1, 7, half});
+        const at::Tensor x = normal({3, 4, 7, 2 * half});
+        for (const at::Tensor& layout : {x, x.transpose(1, 2).contiguous().transpose(1, 2),
+                                         x.transpose(2, 3).contiguous().transpose(2, 3),
+                                         x.narrow(1, 0, 1).expand({3, 4, 7, 2 * half})}) {
+          const at::Tensor cpu = rotate(layout, cos, sin, back), ours = rotate_gpu(layout, cos, sin, back);
+          EXPECT_EQ(gpu_.was_wide(), half == 8);
+          EXPECT_EQ(ours.strides(), cpu.strides());
+          EXPECT_LE(relative_difference(ours, cpu), bf16() ? 0.0 : 1e-7);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, DropoutHasTheBitsOfTheCpus) {
+  const uint64_t key = 0xfedcba9876543210ull;
+  for (const int64_t cols : {65, 64}) {
+    const at::Tensor x = normal({4, 17, cols});
+    const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 17);
+    const at::Tensor ours = dropout_gpu(x, keys, static_cast<int64_t>(key), 0.15);
+    EXPECT_EQ(gpu_.was_wide(), cols == 64);
+    EXPECT_TRUE(ours.equal(dropout_apply(x, keys, key, 0.15)));
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, AttentionWeightsAreTheCpus) {
+  constexpr int64_t batch = 3, heads = 2;
+  for (const auto& [rows, keys] : {std::pair<int64_t, int64_t>{6, 37}, {70, 5}, {3, 600}}) {
+    for (const double p : {0.0, 0.25}) {
+      for (const bool causal : {false, true}) {
+        if (causal && rows > keys) continue;
+        const at::Tensor scores = normal({batch, heads, rows, keys}) * 3;
+        const at::Tensor bias = normal({heads, rows + keys - 1});
+        const at::Tensor lengths = at::tensor(std::vector<int64_t>{keys, keys / 2, 1});
+        const at::Tensor row_keys = at::arange(batch * rows).view({batch, rows}) * 977;
+        const WeightsOptions o{0.7, causal ? keys - rows + 1 : keys, 99, p};
+        const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
+        const at::Tensor ours =
+            attention_weights_gpu(scores, bias, lengths, row_keys, o.scale, o.visible, o.key, o.p);
+        EXPECT_LE(relative_difference(ours, cpu), bound());
+        EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
+        const at::Tensor plain = attention_weights(scores, {}, {}, {}, {0.7, keys, 0, 0.0});
+        EXPECT_LE(relative_difference(attention_weights_gpu(scores, {}, {}, {}, 0.7, keys, 0, 0.0), plain),
+                  bound());
+        const at::Tensor g = normal({batch, heads, rows, keys});
+        const auto [a, b] = attention_weights_backward(g, plain, row_keys, o, true);
+        const auto [c, d] = attention_weights_backward_gpu(g, plain, row_keys, o.scale, o.key, o.p, true);
+        EXPECT_LE(relative_difference(c, a), bf16() ? 2e-3 : 1e-6);
+        EXPECT_LE(relative_difference(d, b), 1e-6);
+        EXPECT_FALSE(
+            std::get<1>(attention_weights_backward_gpu(g, plain, row_keys, 0.7, 99, p, false)).defined());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OnAnEmulatedGpu, ::testing::Values(at::kFloat, at::kBFloat16));
+
+TEST(EmulatedGpu, SeesAMissingBarrier) {
+  emulated::Block block(64);
+  float shared = 0.0f;
+  std::vector<float> seen(64);
+  const auto run = [&](bool with_barrier, bool reversed) {
+    shared = 0.0f;
+    block.run(
+        [&] {
+          if (threadIdx.x == 40) shared = 7.0f;
+          if (with_barrier) __syncthreads();
+          seen[threadIdx.x] = shared;
+        },
+        reversed);
+    return std::count(seen.begin(), seen.end(), 7.0f);
+  };
+  EXPECT_EQ(run(true, false), 64);
+  EXPECT_EQ(run(true, true), 64);
+  EXPECT_LT(run(false, false), 64);
+  EXPECT_LT(run(false, true), 64);
+  EXPECT_THROW(block.run(
+                   [&] {
+                     if (threadIdx.x < 32) __syncthreads();
+                   },
+                   false),
+               std::logic_error);
+}
+
+TEST(Kernels, AreCompiledByNvrtcForThreeKindsOfGpu) {
+  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  const EmulatedGpu gpu;
+  for (const KernelFile* file :
+       {&kernel_files::rms_norm, &kernel_files::gated_activation, &kernel_files::rotate,
+        &kernel_files::dropout, &kernel_files::attention_weights}) {
+    testing::expect_compiles(*file, gpu);
+  }
+}
+
+TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
+  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  const KernelFile wrong{"wrong.cu", "#include \"memory/kernels/prelude.cuh\"\nKERNEL f() { nothing(); }\n"};
+  const CompiledKernels compiled = compile_kernels(wrong, "", {8, 0});
+  EXPECT_EQ(compiled.image, "");
+  EXPECT_NE(compiled.problem.find("wrong.cu(2): error: identifier \"nothing\""), std::string::npos)
+      << compiled.problem;
+}
+
+TEST(Kernels, AGpuNewerThanTheCompilerGetsCodeThatTheDriverTranslates) {
+  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  const CompiledKernels compiled = compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {99, 0});
+  EXPECT_NE(compiled.image.find(".entry drop("), std::string::npos) << compiled.problem;
+  EXPECT_NE(compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {3, 5}).problem, "");
+}
+
+// Bytes of the tensors that come while `work` runs on meta for a GPU.
+std::vector<int64_t> planned(const std::function<void()>& work) {
+  const PlanningFor planning(c10::kCUDA);
+  const MetaRecorder recorder(1);
+  work();
+  std::vector<int64_t> out;
+  for (const MetaEvent& event : recorder.events()) {
+    if (event.bytes > 0) out.push_back(event.bytes);
+  }
+  return out;
+}
+
+TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
+  const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor x = at::empty({64, 512}, options), weight = at::empty({512}, options);
+  const at::Tensor rstd = at::empty({64}, options.dtype(at::kFloat));
+  const at::Tensor keys = at::empty({64}, options.dtype(at::kLong));
+  const at::Tensor scores = at::empty({2, 4, 8, 512}, options), row_keys = keys.view({2, 32}).slice(1, 0, 8);
+  constexpr int64_t bytes = 64 * 512 * 2;
+  using Bytes = std::vector<int64_t>;
+  EXPECT_EQ(planned([&] { rms_norm(x, weight, 1e-5); }), (Bytes{bytes, 64 * 4}));
+  EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, true, false); }), Bytes{bytes});
+  // four partial sums of 16 rows each, their sum, its rounded value
+  EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, false, true); }),
+            (Bytes{4 * 512 * 4, 512 * 4, 512 * 2}));
+  EXPECT_EQ(planned([&] { gated_backward(x, x, x, 0); }), (Bytes{bytes, bytes}));
+  EXPECT_EQ(planned([&] { dropout_apply(x, keys, 1, 0.1); }), Bytes{bytes});
+  const WeightsOptions dropped{1.0, 512, 1, 0.1};
+  EXPECT_EQ(planned([&] { attention_weights_backward(scores, scores, row_keys, dropped, true); }),
+            (Bytes{2 * 8 * 8, bytes, 2 * 4 * 8 * 4, 2 * 4 * (8 + 512 - 1) * 4}));
+}
+
+TEST(Kernels, WithoutThemTheOperatorsAreLibTorchs) {
+  Random random(3);
+  const at::Tensor x = random.normal({4, 8}), weight = random.normal({8});
+  EXPECT_TRUE(
+      std::get<0>(rms_norm_gpu(x, weight, 1e-5)).equal(std::get<0>(rms_norm_composite(x, weight, 1e-5))));
+  EXPECT_TRUE(gated_gpu(x, x, 0).equal(gated_composite(x, x, 0)));
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,221 @@
+// Runs the kernels of src/*/kernels on the CPU: compiled as C++, each thread of a block a fiber, blocks one
+// after another. A thread runs until it waits, so what is read without a barrier before it is not there
+// yet; in every other block the threads run in reverse. A file that includes this includes the kernels too,
+// in a namespace that defines what they leave open.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+#include "trainer/memory/kernels.h"
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+inline Dim threadIdx, blockIdx, blockDim, gridDim;
+
+namespace trainer::emulated {
+
+// The threads of one block.
+class Block {
+ public:
+  explicit Block(unsigned threads) : threads_(threads) {
+    for (Thread& thread : threads_) thread.stack = std::make_unique<char[]>(kStack);
+  }
+
+  // Runs `body` as every thread of one block.
+  void run(const std::function<void()>& body, bool reversed) {
+    body_ = &body;
+    current_block() = this;
+    for (Thread& thread : threads_) prepare(thread, scheduler_);
+    while (!all_done()) {
+      bool moved = false;
+      for (size_t n = 0; n < threads_.size(); n++) {
+        running_ = reversed ? threads_.size() - 1 - n : n;
+        if (threads_[running_].state != State::ready) continue;
+        threadIdx.x = static_cast<unsigned>(running_);
+        moved = true;
+        swapcontext(&scheduler_, &threads_[running_].context);
+      }
+      moved = release() || moved;
+      if (!moved) throw std::logic_error("threads of a block wait at different barriers");
+    }
+  }
+
+  void wait_for_block() { wait(State::at_block_barrier); }
+
+  // What the thread of the same warp at `lane` gives to its call.
+  float exchange(float value, unsigned lane) {
+    threads_[running_].given = value;
+    wait(State::at_warp_barrier);
+    const float got = threads_[running_ / 32 * 32 + lane].given;
+    wait(State::at_warp_barrier);
+    return got;
+  }
+
+  static Block*& current_block() {
+    static Block* block = nullptr;
+    return block;
+  }
+
+ private:
+  static constexpr size_t kStack = 64 << 10;
+  enum class State { ready, at_warp_barrier, at_block_barrier, done };
+  struct Thread {
+    ucontext_t context{};
+    std::unique_ptr<char[]> stack;
+    State state = State::done;
+    float given = 0.0f;
+  };
+
+  // A function of its own, as getcontext() returns twice.
+  [[gnu::noinline]] static void prepare(Thread& thread, ucontext_t& then) {
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStack;
+    thread.context.uc_link = &then;
+    makecontext(&thread.context, &Block::enter, 0);
+    thread.state = State::ready;
+  }
+
+  static void enter() {
+    Block* block = current_block();
+    (*block->body_)();
+    block->threads_[block->running_].state = State::done;
+  }
+
+  void wait(State state) {
+    const size_t self = running_;
+    threads_[self].state = state;
+    swapcontext(&threads_[self].context, &scheduler_);
+  }
+
+  bool all_at(size_t first, size_t last, State state) const {
+    return std::all_of(threads_.begin() + static_cast<std::ptrdiff_t>(first),
+                       threads_.begin() + static_cast<std::ptrdiff_t>(last),
+                       [&](const Thread& thread) { return thread.state == state; });
+  }
+  bool all_done() const { return all_at(0, threads_.size(), State::done); }
+
+  // Lets go on who has waited for the others. A barrier that a thread of the block never reaches is none.
+  bool release() {
+    bool released = false;
+    const auto go_on = [&](size_t first, size_t last) {
+      for (size_t i = first; i < last; i++) threads_[i].state = State::ready;
+      released = true;
+    };
+    for (size_t first = 0; first < threads_.size(); first += 32) {
+      const size_t last = std::min(first + 32, threads_.size());
+      if (all_at(first, last, State::at_warp_barrier)) go_on(first, last);
+    }
+    if (all_at(0, threads_.size(), State::at_block_barrier)) go_on(0, threads_.size());
+    return released;
+  }
+
+  std::vector<Thread> threads_;
+  ucontext_t scheduler_{};
+  const std::function<void()>* body_ = nullptr;
+  size_t running_ = 0;
+};
+
+using Call = void (*)(std::span<const KernelArgument>);
+
+// A kernel as a Call: checks that what is passed is what the kernel takes.
+template <auto kernel>
+struct Callable;
+template <class... Parameters, void (*kernel)(Parameters...)>
+struct Callable<kernel> {
+  static void call(std::span<const KernelArgument> arguments) {
+    if (arguments.size() != sizeof...(Parameters)) throw std::logic_error("another number of arguments");
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      const bool fit =
+          ((arguments[i].size == sizeof(Parameters) && arguments[i].kind == Kernels::kind_of<Parameters>()) &&
+           ...);
+      if (!fit) throw std::logic_error("an argument of another type");
+      kernel(*static_cast<Parameters*>(arguments[i].value)...);
+    }
+    (std::index_sequence_for<Parameters...>());
+  }
+};
+
+// A file in one specialisation.
+class File : public Kernels {
+ public:
+  void add(const std::string& function, Call call) { functions_[function] = call; }
+
+  std::vector<std::string> functions() const {
+    std::vector<std::string> names;
+    for (const auto& [name, call] : functions_) names.push_back(name);
+    return names;
+  }
+
+ protected:
+  void launch(const char* function, const KernelGrid& grid,
+              std::span<const KernelArgument> arguments) const override {
+    const Call call = functions_.at(function);
+    if (grid.x >= (int64_t{1} << 31) || grid.y > 65535 || grid.threads > 1024)
+      throw std::logic_error("no GPU has such a grid");
+    blockDim.x = static_cast<unsigned>(grid.threads);
+    gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1};
+    Block block(blockDim.x);
+    const std::function<void()> body = [&] { call(arguments); };
+    for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++) {
+      for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) block.run(body, blockIdx.x % 2 == 1);
+    }
+  }
+
+ private:
+  std::map<std::string, Call> functions_;
+};
+
+// All files in all specialisations, by "rms_norm.cu Element=float kWidth=1". While it lives find_kernels()
+// gives them for CPU tensors.
+class Gpu {
+ public:
+  Gpu() {
+    set_kernels_for_cpu([this](const KernelFile& file, const std::string& definitions) {
+      used_.push_back(std::string(file.name) + " " + definitions);
+      return &files_.at(used_.back());
+    });
+  }
+  ~Gpu() { set_kernels_for_cpu({}); }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  void add(const std::string& file, const std::string& definitions, const std::string& function, Call call) {
+    files_[file + " " + definitions].add(function, call);
+  }
+  const std::map<std::string, File>& files() const { return files_; }
+  // What was asked for since the last call.
+  std::vector<std::string> take_used() { return std::exchange(used_, {}); }
+
+ private:
+  std::map<std::string, File> files_;
+  std::vector<std::string> used_;
+};
+
+}  // namespace trainer::emulated
+
+// CUDA's words.
+#define KERNEL inline void
+#define DEVICE inline
+#define __shared__ static
+inline void __syncthreads() { trainer::emulated::Block::current_block()->wait_for_block(); }
+inline float __shfl_xor_sync(unsigned /*mask*/, float value, int distance) {
+  const unsigned lane = threadIdx.x % 32;
+  return trainer::emulated::Block::current_block()->exchange(value, lane ^ static_cast<unsigned>(distance));
+}
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+
+#include "memory/kernels/prelude.cuh"

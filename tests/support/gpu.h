@@ -1,0 +1,24 @@
+// For tests that need a GPU: GTEST_SKIP where there is none.
+#pragma once
+
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include "trainer/memory/device.h"
+#include "trainer/memory/kernels.h"
+
+namespace trainer::testing {
+
+// "" where there is one with kernels of ours.
+inline std::string why_no_gpu(const KernelFile& file, const std::string& definitions) {
+  if (!open_cuda().empty()) return open_cuda();
+  return find_kernels(c10::Device(c10::kCUDA, 0), file, definitions) == nullptr ? "kernels do not compile"
+                                                                                : "";
+}
+
+inline at::Tensor on_gpu(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.to(c10::Device(c10::kCUDA, 0)) : tensor;
+}
+
+}  // namespace trainer::testing
