@@ -22,8 +22,8 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "eval", "config",   "generate",
-                                         "merge", "plan", "tokenize", "doctor"};
+const std::vector<std::string> kCommands{"train",  "eval", "config",   "generate", "merge",
+                                         "export", "plan", "tokenize", "doctor"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -101,6 +101,7 @@ void run(Arguments arguments) {
   add_config_command(app);
   add_generate_command(app);
   add_merge_command(app);
+  add_export_command(app);
   add_plan_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);

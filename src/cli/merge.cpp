@@ -1,4 +1,4 @@
-// trainer merge MODEL_OR_ADAPTER OUT
+// trainer merge MODEL_OR_ADAPTER OUT: `trainer export` with nothing but the type to choose
 #include <memory>
 #include <string>
 
@@ -8,21 +8,23 @@
 namespace trainer::cli {
 
 void add_merge_command(CLI::App& app) {
-  auto options = std::make_shared<MergeOptions>();
+  auto options = std::make_shared<ExportOptions>();
   CLI::App* command =
       app.add_subcommand("merge", "Merge an adapter into its base model, one tensor at a time");
   command->add_option("source", options->source, "Adapter directory (or a model's, to change its type)")
       ->type_name("DIR");
   command->add_option("out", options->out, "Model directory to write; it must not exist, or be empty")
       ->type_name("DIR");
-  command->add_option("--dtype", options->dtype, "Type of the weights: auto (that of the base), bf16 or fp32")
+  command
+      ->add_option("--dtype", options->dtype,
+                   "Type of the weights: auto (that of the base), bf16, fp16 or fp32")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
+      ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
   command->callback([options] {
     require_option(options->source, "merge", "the adapter's directory");
     require_option(options->out, "merge", "a directory to write to");
-    open_core(0).merge(*options);
+    open_core(0).export_model(*options);
   });
 }
 

@@ -80,7 +80,7 @@ Core open_core(int64_t num_threads, const MemoryConfig& memory) {
   return {find<decltype(Core::train)>(library, "trainer_core_train"),
           find<decltype(Core::generate)>(library, "trainer_core_generate"),
           find<decltype(Core::eval)>(library, "trainer_core_eval"),
-          find<decltype(Core::merge)>(library, "trainer_core_merge"),
+          find<decltype(Core::export_model)>(library, "trainer_core_export"),
           find<decltype(Core::doctor)>(library, "trainer_core_doctor"),
           find<decltype(Core::plan)>(library, "trainer_core_plan")};
 }

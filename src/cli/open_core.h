@@ -13,7 +13,7 @@ struct Core {
   decltype(&trainer_core_train) train;
   decltype(&trainer_core_generate) generate;
   decltype(&trainer_core_eval) eval;
-  decltype(&trainer_core_merge) merge;
+  decltype(&trainer_core_export) export_model;
   decltype(&trainer_core_doctor) doctor;
   decltype(&trainer_core_plan) plan;
 };

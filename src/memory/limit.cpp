@@ -9,6 +9,7 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "trainer/base/byte_size.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
@@ -21,11 +22,6 @@ namespace {
 constexpr double kDefaultShareOfGpu = 0.95;
 
 c10::DeviceAllocator* gpu_allocator() { return c10::getDeviceAllocator(c10::kCUDA); }
-
-double bytes_of_unit(const std::string& unit) {
-  const double base = unit.size() == 3 ? 1024.0 : 1000.0;
-  return std::pow(base, static_cast<double>(std::string("kMGT").find(unit[0]) + 1));
-}
 
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream in(path);
@@ -68,15 +64,11 @@ void limit_gpu(int64_t bytes, c10::Device device) {
 }  // namespace
 
 MemoryLimit MemoryLimit::parse(const std::string& text) {
-  static const std::regex size("([0-9]+(?:\\.[0-9]+)?) ?([kMGT]i?B)"), number("[0-9]*\\.?[0-9]+|[0-9]+\\.");
+  static const std::regex number("[0-9]*\\.?[0-9]+|[0-9]+\\.");
   MemoryLimit limit;
-  std::smatch match;
   if (text.empty()) return limit;
-  if (std::regex_match(text, match, size)) {
-    limit.bytes_ = std::llround(std::stod(match[1]) * bytes_of_unit(match[2]));
-  } else if (std::regex_match(text, number)) {
-    limit.share_ = std::stod(text);
-  }
+  limit.bytes_ = parse_byte_size(text);
+  if (!limit.bytes_ && std::regex_match(text, number)) limit.share_ = std::stod(text);
   const bool none = limit.bytes_.value_or(0) <= 0 && limit.share_.value_or(0) <= 0;
   if (none || limit.share_.value_or(0) > 1) {
     throw ConfigError(concat("memory.limit: '", text,

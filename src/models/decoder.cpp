@@ -119,6 +119,7 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
   DecoderPass pass = start(context, batch.slots, h, positions, batch.lengths);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
+    enter(layer);
     if (static_cast<int64_t>(i) < context.recompute_blocks) {
       h = checkpoint(h, std::nullopt, context.anchor,
                      [&layer, pass, context](const at::Tensor& x, const auto&) mutable {

@@ -13,6 +13,7 @@
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
 
+#include "models/block_hook.h"
 #include "models/decoder_config.h"
 #include "models/kv_cache.h"
 
@@ -80,7 +81,7 @@ struct DecoderBody : Module {
   RmsNorm norm;
 };
 
-class Decoder : public Model {
+class Decoder : public Model, public BlockHook {
  public:
   Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head);
 

@@ -100,14 +100,16 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   const ModelWeights weights = read_model_weights(directory);
   std::unique_ptr<Model> model =
       build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
-  model->set_dtype(options.dtype);
+  const bool as_stored = options.dtype == at::ScalarType::Undefined;
+  model->set_dtype(as_stored ? at::kFloat : options.dtype);
   check_tensors(*model, weights, architecture, directory, seen.ignored);
 
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
-    const bool same_type = scalar_type(view.dtype) == options.dtype;
+    const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
+    const bool same_type = scalar_type(view.dtype) == dtype;
     seen.bytes += bytes;
     // The format does not promise alignment; tensors at odd places are copied.
     const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
@@ -115,7 +117,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
       parameter.value = mapped_tensor(view, weights.mapping_of(stored));
       seen.mapped_bytes += bytes;
     } else {
-      parameter.value = copy_to(view, options.dtype, options.device);
+      parameter.value = copy_to(view, dtype, options.device);
       if (!same_type) seen.converted_bytes += bytes;
     }
     parameter.value.set_requires_grad(options.train_all);

@@ -21,12 +21,24 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
 }
 
+// The files of a T5 may hold copies of its one embedding, or nothing but a copy.
+void drop_copies(MergePlan& plan) {
+  for (const std::string copy : {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
+    auto entry = plan.tensors.extract(copy);
+    if (entry.empty() || plan.tensors.contains(kShared)) continue;
+    entry.key() = kShared;
+    plan.tensors.insert(std::move(entry));
+  }
+}
+
 class Planner {
  public:
   Planner(const ModelWeights& base, const AdapterConfig& config, const SafetensorsFile& adapter,
           std::string embedding, bool tie_word_embeddings)
-      : config_(config), adapter_(adapter), embedding_(std::move(embedding)), plan_(plan_copy(base)) {
-    if (embedding_ == kShared) drop_copies();
+      : config_(config),
+        adapter_(adapter),
+        embedding_(std::move(embedding)),
+        plan_(plan_copy(base, embedding_)) {
     const TensorView* head = find(base.tensors, kHead);
     const auto table = plan_.tensors.find(embedding_);
     tied_ = table != plan_.tensors.end() &&
@@ -62,16 +74,6 @@ class Planner {
   static std::optional<std::string> before(const std::string& name, const std::string& ending) {
     if (!name.ends_with(ending)) return std::nullopt;
     return name.substr(0, name.size() - ending.size());
-  }
-
-  // The files of a T5 may hold copies of its one embedding, or nothing but a copy.
-  void drop_copies() {
-    for (const std::string copy : {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
-      auto entry = plan_.tensors.extract(copy);
-      if (entry.empty() || plan_.tensors.contains(kShared)) continue;
-      entry.key() = kShared;
-      plan_.tensors.insert(std::move(entry));
-    }
   }
 
   void check_t5() {
@@ -214,12 +216,13 @@ class Planner {
 
 }  // namespace
 
-MergePlan plan_copy(const ModelWeights& base) {
+MergePlan plan_copy(const ModelWeights& base, const std::string& embedding) {
   MergePlan plan;
   for (const auto& [name, view] : base.tensors) {
     plan.tensors[name].base = view;
     plan.tensors[name].dtype = view.dtype;
   }
+  if (embedding == kShared) drop_copies(plan);
   return plan;
 }
 

@@ -17,12 +17,13 @@ struct MergePlan {
   bool untied = false;
 };
 
-// All tensors of the base as they are.
-MergePlan plan_copy(const ModelWeights& base);
+// All tensors of the base as they are; of a T5's embedding, which files may hold several times, one.
+// `embedding`: its name in the model.
+MergePlan plan_copy(const ModelWeights& base, const std::string& embedding);
 
-// With those of the adapter, by the names in its file. `embedding`: the name of the tensor that a head which
-// is not stored, or is stored as a copy of it where tie_word_embeddings says so, is tied to. Throws
-// FormatError naming all tensors that do not fit.
+// With those of the adapter, by the names in its file. `embedding` is what a head is tied to that is not
+// stored, or is stored as a copy of it where tie_word_embeddings says so. Throws FormatError naming all
+// tensors that do not fit.
 MergePlan plan_merge(const ModelWeights& base, const AdapterConfig& config, const SafetensorsFile& adapter,
                      const std::string& embedding, bool tie_word_embeddings,
                      const std::filesystem::path& directory);

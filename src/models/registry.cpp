@@ -3,18 +3,11 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "models/decoder_config.h"
+#include "models/decoder_families.h"
 
 namespace trainer {
 
 std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head);
-
-// The families on the decoders' skeleton, each in a file of its own.
-DecoderConfig llama_config(const nlohmann::json& config);
-DecoderConfig mistral_config(const nlohmann::json& config);
-DecoderConfig qwen2_config(const nlohmann::json& config);
-DecoderConfig qwen3_config(const nlohmann::json& config);
-DecoderConfig smollm3_config(const nlohmann::json& config);
 
 static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
   return [family](const nlohmann::json& config, bool separate_head) {

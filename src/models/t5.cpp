@@ -193,6 +193,7 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   at::Tensor h = drop(embedded, pass, "in");
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
+    pass.hook->enter(block);
     if (static_cast<int64_t>(i) < recompute) {
       h = checkpoint(h, source, pass.context->anchor,
                      [&block, pass, context = *pass.context](const at::Tensor& x, const auto& other) mutable {
@@ -279,6 +280,7 @@ at::Tensor T5::scaled(const at::Tensor& hidden) const {
 T5Pass T5::start(const ForwardContext& context, const at::Tensor& rows) const {
   T5Pass pass;
   pass.context = &context;
+  pass.hook = this;
   pass.dropout = context.training ? c_.dropout : 0.0;
   pass.rows = rows;
   return pass;

@@ -14,6 +14,7 @@
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
 
+#include "models/block_hook.h"
 #include "models/kv_cache.h"
 #include "models/t5_config.h"
 
@@ -22,6 +23,7 @@ namespace trainer {
 // What all blocks of a stack share in one forward pass.
 struct T5Pass {
   const ForwardContext* context = nullptr;
+  const BlockHook* hook = nullptr;
   double dropout = 0.0;          // 0 outside training
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal does it)
@@ -129,7 +131,7 @@ class T5Stack : public Module {
   bool decoder_, bias_in_every_block_;
 };
 
-class T5 : public Model {
+class T5 : public Model, public BlockHook {
  public:
   T5(const nlohmann::json& config, bool separate_head);
 

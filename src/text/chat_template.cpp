@@ -99,6 +99,11 @@ std::map<std::string, ChatTemplate::Source> configured_templates(const fs::path&
   return out;
 }
 
+std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& directory) {
+  auto sources = jinja_files(directory);
+  return sources.empty() ? configured_templates(directory) : sources;
+}
+
 }  // namespace
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
@@ -126,12 +131,19 @@ std::string ChatTemplate::render(const Json& messages, const Json& tools, const 
 }
 
 std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
-  auto sources = jinja_files(directory);
-  if (sources.empty()) sources = configured_templates(directory);
+  const auto sources = own_templates(directory);
   const fs::path base = base_directory(directory);
   if (sources.empty()) return base == directory ? std::nullopt : load_chat_template(base);
   const bool has_own_tokens = fs::exists(directory / "tokenizer_config.json");
   return ChatTemplate(sources, read_special_tokens(has_own_tokens ? directory : base).by_name);
+}
+
+std::map<std::string, std::string> chat_template_texts(const fs::path& directory) {
+  auto sources = own_templates(directory);
+  if (sources.empty()) sources = own_templates(base_directory(directory));
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, source] : sources) texts[name] = source.text;
+  return texts;
 }
 
 }  // namespace trainer

@@ -1,61 +1,30 @@
 """Adapters of every kind are trained, continued and merged; the merged model answers as the adapter does."""
 import json
-import os
-import struct
-import subprocess
 import unittest
 
-from support import EndToEnd, TRAINER, tensors_of, trainer
+from support import EndToEnd, tensors_of, trainer
+from zero_models import peak_memory, write_llama, write_zeros
 
 PATTERNS = ["lora.r=4", "lora.target_modules=[q_proj, v_proj, down_proj]", "lora.rank_pattern={q_proj: 2}",
             'lora.alpha_pattern={"layers.0.*v_proj": 3}', "lora.layers_to_transform=[0]", "lora.use_dora=true",
             "lora.lora_dropout=0.1"]
 
 
-def write_model(directory, hidden, layers):
-    """A Llama of zeros in bf16 that nothing has to compute with, and a rank-1 adapter on its down_proj."""
-    inner, vocabulary = 4 * hidden, 1000
-    directory.mkdir()
-    config = {"model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
-              "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": vocabulary, "torch_dtype": "bfloat16",
-              "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
-    (directory / "config.json").write_text(json.dumps(config))
-    shapes = {"model.embed_tokens.weight": [vocabulary, hidden], "lm_head.weight": [vocabulary, hidden]}
-    for layer in range(layers):
-        shapes[f"model.layers.{layer}.mlp.down_proj.weight"] = [hidden, inner]
-    write_zeros(directory / "model.safetensors", shapes, "BF16", 2)
-    adapter = directory / "adapter"
+def write_adapter(model):
+    """A rank-1 adapter of zeros on the down_proj of a model of zeros."""
+    config = json.loads((model / "config.json").read_text())
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    adapter = model / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps(
-        {"peft_type": "LORA", "base_model_name_or_path": str(directory), "r": 1, "lora_alpha": 1,
+        {"peft_type": "LORA", "base_model_name_or_path": str(model), "r": 1, "lora_alpha": 1,
          "target_modules": ["down_proj"]}))
     shapes = {}
-    for layer in range(layers):
+    for layer in range(config["num_hidden_layers"]):
         name = f"base_model.model.model.layers.{layer}.mlp.down_proj"
         shapes |= {f"{name}.lora_A.weight": [1, inner], f"{name}.lora_B.weight": [hidden, 1]}
     write_zeros(adapter / "adapter_model.safetensors", shapes, "F32", 4)
     return adapter
-
-
-def write_zeros(path, shapes, dtype, size):
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        begin, end = end, end + shape[0] * shape[1] * size
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
-
-
-def peak_memory(*arguments):
-    """MB of the one process, which must succeed."""
-    process = subprocess.Popen([TRAINER, *map(str, arguments)], stderr=subprocess.DEVNULL,
-                               env=dict(os.environ, OMP_NUM_THREADS="1"))
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss / 1024
 
 
 class Merge(EndToEnd):
@@ -118,8 +87,8 @@ class Merge(EndToEnd):
         self.answers(full)
 
     def test_memory_is_bounded(self):
-        small = peak_memory("merge", write_model(self.scratch / "small", 128, 1), self.scratch / "small_merged")
-        large = peak_memory("merge", write_model(self.scratch / "large", 2048, 10), self.scratch / "large_merged")
+        small = peak_memory("merge", write_adapter(write_llama(self.scratch / "small", 64, 1)), self.scratch / "small_merged")
+        large = peak_memory("merge", write_adapter(write_llama(self.scratch / "large", 1024, 12)), self.scratch / "large_merged")
         size = (self.scratch / "large_merged" / "model.safetensors").stat().st_size / 1e6
         self.assertGreater(size, 300)
         self.assertLess(large - small, 100)

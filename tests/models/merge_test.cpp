@@ -1,8 +1,7 @@
 // Merged models against the logits of PEFT with the adapter beside the model.
-#include "trainer/models/merge.h"
-
 #include "trainer/base/error.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/models/export_model.h"
 
 #include "golden.h"
 #include "support/error_message.h"
@@ -20,12 +19,16 @@ fs::path golden_directory(const std::string& name) {
   return fs::path(SOURCE_DIR) / "tests/goldens/models" / name;
 }
 
+ExportReport merge_model(const fs::path& source, const fs::path& out, std::optional<Dtype> dtype) {
+  return export_model({source, out, dtype});
+}
+
 class Merge : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Merge, TheMergedModelGivesTheLogitsOfTheAdapter) {
   const Golden golden(GetParam());
   const TemporaryDirectory directory;
-  const MergeReport report = merge_model(golden.directory / "adapter", directory / "merged", std::nullopt);
+  const ExportReport report = merge_model(golden.directory / "adapter", directory / "merged", std::nullopt);
   EXPECT_GT(report.merged, 0);
   const auto merged = load_model(directory / "merged", {});
   const at::NoGradGuard no_grad;

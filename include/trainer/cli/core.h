@@ -48,11 +48,14 @@ struct EvalOptions {
   std::string predictions_file;  // where answers go beside their targets; empty: nowhere
 };
 
-// What `trainer merge` was asked for.
-struct MergeOptions {
-  std::string source;          // an adapter or model directory
-  std::string out;             // a directory that does not exist, or is empty
-  std::string dtype = "auto";  // auto, bf16, fp32
+// What `trainer export` or `trainer merge` was asked for.
+struct ExportOptions {
+  std::string source;  // an adapter or model directory, a checkpoint, a run's output directory
+  std::string out;     // a directory that does not exist, or is empty; for GGUF a file that does not exist
+  bool gguf = false;
+  std::string dtype = "auto";  // auto, bf16, fp16, fp32; for GGUF also q8_0
+  int64_t max_shard_bytes = 5'000'000'000;
+  bool adapter = false;  // the adapter alone
 };
 
 // What `trainer doctor` was asked for.
@@ -82,7 +85,7 @@ extern "C" void trainer_core_generate(const trainer::GenerateOptions& options);
 
 extern "C" void trainer_core_eval(const trainer::EvalOptions& options);
 
-extern "C" void trainer_core_merge(const trainer::MergeOptions& options);
+extern "C" void trainer_core_export(const trainer::ExportOptions& options);
 
 // Prints its report. Throws Error with the code of the first failure.
 extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);

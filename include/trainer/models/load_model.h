@@ -16,7 +16,7 @@ namespace trainer {
 
 struct LoadOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;  // Undefined: each weight as it is stored; computed in fp32
   // Parameters that will be trained: never mapped, requires_grad set.
   bool train_all = false;
 };

@@ -51,5 +51,7 @@ class ChatTemplate {
 // (a text, or a list of {name, template}). None when there is no template. Throws FormatError that names file
 // and line.
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& directory);
+// The texts of the same templates by name ("default"); empty where there is none.
+std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -1,0 +1,40 @@
+// A tokenizer as GGUF's metadata describe one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trainer {
+
+// Kinds of tokens by their numbers in the file (as in SentencePiece).
+enum class GgufTokenType : int32_t {
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,
+  unused = 5,
+  byte = 6
+};
+
+struct GgufVocabulary {
+  std::string model;  // gpt2: BPE of bytes by merges; llama: SentencePiece's BPE by scores
+  std::string pre;    // how text is cut into words: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
+  std::vector<std::string> tokens;  // by id, one for each row of the embedding
+  std::vector<int32_t> types;       // GgufTokenType
+  std::vector<std::string> merges;  // gpt2: "a b"
+  std::vector<float> scores;        // llama
+  std::optional<int32_t> bos, eos, unk, pad;
+  bool add_bos = false, add_eos = false;
+  std::optional<bool> add_space_prefix;  // llama
+};
+
+// Of the tokenizer of a model or adapter directory, whose model has `rows` in its embedding (ids that the
+// tokenizer lacks become unused tokens). Throws FormatError by name: a tokenizer of another kind, a way to
+// cut words that GGUF has no name for, more ids than rows.
+GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& directory, int64_t rows);
+
+}  // namespace trainer

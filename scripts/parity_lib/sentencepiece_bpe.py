@@ -1,0 +1,67 @@
+"""SentencePiece's BPE, as Llama 2 has it: made small, and applied by scores as the readers of GGUF do."""
+
+import heapq
+import json
+
+import sentencepiece
+from transformers import LlamaTokenizer
+
+
+def make(directory, corpus, vocab_size):
+    """tokenizer.model, and the tokenizer.json that Transformers makes of it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for text in corpus if text.strip()]),
+        model_prefix=str(directory / "tokenizer"),
+        model_type="bpe",
+        vocab_size=vocab_size,
+        byte_fallback=True,
+        character_coverage=0.98,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+        split_digits=True,
+        num_threads=1,
+        minloglevel=2,
+    )
+    (directory / "tokenizer.vocab").unlink()
+    tokens = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    LlamaTokenizer.from_pretrained(directory, **tokens, legacy=True).save_pretrained(directory)
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings | tokens))
+
+
+def by_scores(text, tokens, types, scores):
+    """Ids: the adjacent pair whose token has the highest score is merged, leftmost first; what is left over, as bytes."""
+    if not text:
+        return []
+    ids = {token: id for id, token in enumerate(tokens) if types[id] in (1, 4)}
+    symbols = list("▁" + text.replace(" ", "▁"))
+    queue = []
+
+    def offer(left, right):
+        if left >= 0 and right < len(symbols) and (id := ids.get(symbols[left] + symbols[right])) is not None:
+            heapq.heappush(queue, (-scores[id], left, right, symbols[left], symbols[right]))
+
+    following = list(range(1, len(symbols) + 1))
+    before = list(range(-1, len(symbols) - 1))
+    for i in range(len(symbols) - 1):
+        offer(i, i + 1)
+    while queue:
+        _, left, right, a, b = heapq.heappop(queue)
+        if symbols[left] != a or symbols[right] != b or following[left] != right:
+            continue
+        symbols[left], symbols[right] = a + b, ""
+        following[left] = following[right]
+        if following[left] < len(symbols):
+            before[following[left]] = left
+        offer(before[left], left)
+        if following[left] < len(symbols):
+            offer(left, following[left])
+    result = []
+    for symbol in filter(None, symbols):
+        if symbol in ids:
+            result.append(ids[symbol])
+        else:
+            result += [tokens.index(f"<0x{byte:02X}>") for byte in symbol.encode()]
+    return result

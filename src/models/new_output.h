@@ -1,0 +1,32 @@
+// Something new under a name of the user's choice, which is there when it is complete, or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace trainer {
+
+class NewOutput {
+ public:
+  // Makes PATH.tmp, an empty folder (one that a killed process left is removed). Throws ConfigError where
+  // PATH is there and no empty folder; for a `file` where it is there at all.
+  NewOutput(const std::filesystem::path& path, bool file);
+  // Removes PATH.tmp with all that is in it.
+  ~NewOutput();
+  NewOutput(const NewOutput&) = delete;
+  NewOutput& operator=(const NewOutput&) = delete;
+
+  // The folder to fill; a file is written in it under the name that it will have.
+  const std::filesystem::path& directory() const { return temporary_; }
+  std::filesystem::path file() const { return temporary_ / path_.filename(); }
+  // The folder, or the file in it, takes its name. Throws FormatError; then nothing has it.
+  void complete();
+
+ private:
+  static void remove(const std::filesystem::path& path);
+
+  std::filesystem::path path_, temporary_;
+  bool is_file_;
+};
+
+}  // namespace trainer

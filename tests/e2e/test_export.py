@@ -1,0 +1,138 @@
+"""Exports as a user makes them: what is written, what is said, what is refused, and what a failure leaves."""
+import json
+import os
+import shutil
+import unittest
+
+from support import EndToEnd, tensors_of, trainer
+from zero_models import peak_memory, write_llama
+
+
+class Export(EndToEnd):
+    family = "qwen2"
+    model_arguments = ("--kv-heads", 2)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.run_directory = cls.scratch / "run"
+        cls.addClassCleanup(os.environ.pop, "TRAINER_FILE_FAULT", None)
+        result = trainer("--config", "configs/tiny_qwen.yaml", f"model.path={cls.model}",
+                         f"data.train={cls.data / 'train.jsonl'}", f"output_dir={cls.run_directory}", "device=cpu",
+                         "max_steps=2", "lora.r=4", "save.strategy=steps", "save.steps=1")
+        assert result.returncode == 0, result.stderr
+
+    def out(self, name):
+        path = self.scratch / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)
+        return path
+
+    def answers(self, model):
+        result = trainer("generate", "--model", model, "--input", self.data / "heldout.jsonl", "--device", "cpu",
+                         "--dtype", "fp32", "--max-new-tokens", 8)
+        self.assert_done(result)
+        return [json.loads(line)["prediction"] for line in result.stdout.splitlines()]
+
+    def test_a_run_becomes_a_model(self):
+        out = self.out("merged")
+        result = trainer("export", self.run_directory, out, "--dtype", "fp32", "--max-shard-size", "100kB")
+        self.assert_done(result)
+        self.assertIn("checked: reloaded from disk", result.stderr)
+        self.assertIn("done: ", result.stderr)
+        names = {path.name for path in out.iterdir()}
+        self.assertLessEqual({"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                              "model.safetensors.index.json"}, names)
+        self.assertNotIn("adapter_config.json", names)
+        self.assertEqual(self.answers(out), self.answers(self.run_directory))
+
+    def test_a_checkpoint_becomes_an_adapter(self):
+        out = self.out("adapter")
+        self.assert_done(trainer("export", self.run_directory / "checkpoint-1", out, "--adapter"))
+        self.assertEqual(tensors_of(out / "adapter_model.safetensors"),
+                         tensors_of(self.run_directory / "checkpoint-1" / "adapter_model.safetensors"))
+        self.answers(out)
+
+    def test_a_gguf_is_one_checked_file(self):
+        out = self.out("model.gguf")
+        result = trainer("export", self.run_directory, out, "--dtype", "q8_0")
+        self.assert_done(result)
+        self.assertEqual(out.read_bytes()[:4], b"GGUF")
+        self.assertIn("tensors have the model's values", result.stderr)
+        self.assert_refused(trainer("export", self.run_directory, out), 2, "is there already")
+
+    def test_what_is_there_is_not_touched(self):
+        out = self.out("taken")
+        out.mkdir()
+        self.assert_done(trainer("export", self.model, out))  # an empty folder is no loss
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        self.assert_refused(trainer("export", self.model, out), 2, "is there already")
+        self.assertEqual({path.name: path.read_bytes() for path in out.iterdir()}, before)
+
+    def test_mistakes_are_named(self):
+        out = self.out("wrong")
+        for arguments, words in {
+            ("--format", "gguf"): ".gguf",
+            ("--dtype", "q8_0"): "GGUF",
+            ("--adapter",): "no adapter",
+            ("--max-shard-size", "5"): "--max-shard-size 5",
+            ("--dtype", "int4"): "--dtype",
+        }.items():
+            self.assert_refused(trainer("export", self.model, out, *arguments), 2, words)
+        self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--max-shard-size", "5GB"), 2, "one file")
+        self.assert_refused(trainer("export", self.data, out), 4, "neither a model")
+        self.assert_refused(trainer("export", self.scratch / "nothing", out), 4, "nothing")
+        self.assertFalse(out.exists())
+
+    def test_t5_is_no_gguf(self):
+        model = self.scratch / "t5"
+        type(self).family = "t5"
+        self.make_model(model)
+        type(self).family = "qwen2"
+        self.assert_refused(trainer("export", model, self.out("t5.gguf")), 4, "model_type 't5'")
+        self.assert_done(trainer("export", model, self.out("t5_copy"), "--dtype", "bf16"))
+
+    def with_fault(self, fault, *arguments):
+        os.environ["TRAINER_FILE_FAULT"] = fault
+        try:
+            return trainer("export", *arguments)
+        finally:
+            os.environ.pop("TRAINER_FILE_FAULT")
+
+    def test_a_full_disk_leaves_nothing(self):
+        for name in ("full", "full.gguf"):
+            out = self.out(name)
+            for n in (1, 3, 5, 8, 12, 20):
+                result = self.with_fault(f"{n}+:ENOSPC", self.run_directory, out)
+                if result.returncode == 0:
+                    self.out(name)
+                    continue
+                self.assert_refused(result, 4, "No space left on device")
+                self.assertFalse(out.exists(), result.stderr)
+                self.assertFalse(out.with_name(name + ".tmp").exists(), result.stderr)
+
+    def test_a_killed_export_has_no_name_and_is_done_again(self):
+        for name in ("killed", "killed.gguf"):
+            for n in (2, 4, 9, 15):
+                out = self.out(name)
+                result = self.with_fault(f"{n}:crash", self.run_directory, out)
+                self.assertIn(result.returncode, (0, 86), result.stderr)
+                self.assertEqual(out.exists(), result.returncode == 0)
+            self.out(name)
+            self.assert_done(trainer("export", self.run_directory, out))
+            self.assertFalse(out.with_name(name + ".tmp").exists())
+
+    def test_memory_is_below_two_shards(self):
+        small = write_llama(self.scratch / "small", 64, 1)
+        large = write_llama(self.scratch / "large", 1024, 12)  # 400 MB
+        tokenizer = self.model / "tokenizer.json"
+        for directory in (small, large):
+            shutil.copy(tokenizer, directory)
+        for name, arguments in {"memory": ("--max-shard-size", "50MB"), "memory.gguf": ()}.items():
+            base = peak_memory("export", small, self.out(f"small_{name}"), *arguments)
+            peak = peak_memory("export", large, self.out(f"large_{name}"), *arguments)
+            self.assertLess(peak - base, 100, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
