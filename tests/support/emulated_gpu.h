@@ -1,7 +1,7 @@
 // Runs the kernels of src/*/kernels on the CPU: compiled as C++, each thread of a block a fiber, blocks one
-// after another. A thread runs until it waits, so what is read without a barrier before it is not there
-// yet; in every other block the threads run in reverse. A file that includes this includes the kernels too,
-// in a namespace that defines what they leave open.
+// after another. A warp runs as far as it comes without the others, so what is read without a barrier before
+// it is not there yet, or there no more; in every other block warps and threads run in reverse. A file that
+// includes this includes the kernels too, in a namespace that defines what they leave open.
 #pragma once
 
 #include <algorithm>
@@ -37,16 +37,14 @@ class Block {
     body_ = &body;
     current_block() = this;
     for (Thread& thread : threads_) prepare(thread, scheduler_);
+    const size_t warps = (threads_.size() + 31) / 32;
     while (!all_done()) {
       bool moved = false;
-      for (size_t n = 0; n < threads_.size(); n++) {
-        running_ = reversed ? threads_.size() - 1 - n : n;
-        if (threads_[running_].state != State::ready) continue;
-        threadIdx.x = static_cast<unsigned>(running_);
+      for (size_t n = 0; n < warps; n++) moved = run_warp(reversed ? warps - 1 - n : n, reversed) || moved;
+      if (all_at(0, threads_.size(), State::at_block_barrier)) {
+        go_on(0, threads_.size());
         moved = true;
-        swapcontext(&scheduler_, &threads_[running_].context);
       }
-      moved = release() || moved;
       if (!moved) throw std::logic_error("threads of a block wait at different barriers");
     }
   }
@@ -106,19 +104,29 @@ class Block {
   }
   bool all_done() const { return all_at(0, threads_.size(), State::done); }
 
-  // Lets go on who has waited for the others. A barrier that a thread of the block never reaches is none.
-  bool release() {
-    bool released = false;
-    const auto go_on = [&](size_t first, size_t last) {
-      for (size_t i = first; i < last; i++) threads_[i].state = State::ready;
-      released = true;
-    };
-    for (size_t first = 0; first < threads_.size(); first += 32) {
-      const size_t last = std::min(first + 32, threads_.size());
-      if (all_at(first, last, State::at_warp_barrier)) go_on(first, last);
+  // As far as it comes without the other warps.
+  bool run_warp(size_t warp, bool reversed) {
+    const size_t first = warp * 32, last = std::min(first + 32, threads_.size());
+    bool moved = false;
+    for (bool again = true; again; moved = moved || again) {
+      again = false;
+      for (size_t n = first; n < last; n++) {
+        running_ = reversed ? last - 1 - (n - first) : n;
+        if (threads_[running_].state != State::ready) continue;
+        threadIdx.x = static_cast<unsigned>(running_);
+        again = true;
+        swapcontext(&scheduler_, &threads_[running_].context);
+      }
+      if (all_at(first, last, State::at_warp_barrier)) {
+        go_on(first, last);
+        again = true;
+      }
     }
-    if (all_at(0, threads_.size(), State::at_block_barrier)) go_on(0, threads_.size());
-    return released;
+    return moved;
+  }
+
+  void go_on(size_t first, size_t last) {
+    for (size_t i = first; i < last; i++) threads_[i].state = State::ready;
   }
 
   std::vector<Thread> threads_;
