@@ -69,6 +69,26 @@ void check_targets(const LoraConfig& lora, Checker& check) {
                 "has no meaning without lora.layers_to_transform");
 }
 
+// Metrics of the loss are in every evaluation, others where answers are generated.
+void check_best_model(const Config& config, Checker& check) {
+  const TrainingConfig& training = config.training;
+  const bool evaluates = training.eval_strategy != IntervalStrategy::no;
+  check.require(!training.load_best_model_at_end || evaluates, "training.load_best_model_at_end",
+                "needs evaluations, and training.eval_strategy is no");
+  check.require(training.early_stopping_patience == 0 || evaluates, "training.early_stopping_patience",
+                "needs evaluations, and training.eval_strategy is no");
+  static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)");
+  check.require(
+      config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_the_loss),
+      "training.metric_for_best_model",
+      concat(training.metric_for_best_model, " needs generated answers (evaluation.generate: true)"));
+}
+
+void check_resume_changed(const std::vector<std::string>& keys, Checker& check) {
+  for (const std::string& key : keys)
+    check.require(find_key(key) != nullptr, "resume_changed", concat("'", key, "' is no key"));
+}
+
 bool is_directory(const std::string& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
@@ -145,6 +165,8 @@ Problems contradictions(const Config& config) {
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
   if (config.lora) check_targets(*config.lora, check);
+  check_best_model(config, check);
+  check_resume_changed(config.resume_changed, check);
   return std::move(check.problems);
 }
 
@@ -159,6 +181,10 @@ Problems missing_for_training(const Config& config) {
                 "evaluation.generate", "is for evaluations, and training.eval_strategy is no");
   check_files(config.data.eval, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
+  const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
+  check.require(!goes_on_from_path || is_directory(config.resume), "resume",
+                concat("'", config.resume, "' is no directory; auto, never or a checkpoint is expected"),
+                ExitCode::files);
   check.require(!is_there(config.output_dir) || is_directory(config.output_dir), "output_dir",
                 concat("'", config.output_dir, "' is a file, not a directory"), ExitCode::files);
   return std::move(check.problems);

@@ -145,6 +145,12 @@ Config load_training_config(const std::optional<std::filesystem::path>& file,
   return std::move(loaded.config);
 }
 
+std::string value_text(const Config& config, const std::string& name) {
+  const config::Key* key = config::find_key(name);
+  if (key == nullptr) throw ConfigError(concat(name, " is no key"));
+  return key->section == "lora" && !config.lora ? "null" : config::value_as_yaml(*key, config);
+}
+
 std::vector<TrainingProblem> problems_for_training(const Config& checked) {
   config::Problems problems = config::contradictions(checked);
   config::add_new(config::missing_for_training(checked), problems);

@@ -151,6 +151,20 @@ Section training_section() {
        key(&T::eval_batch_size, "eval_batch_size", "As batch_size, in evaluation. Default: batch_size.")
            .at_least(1)
            .in("samples"),
+       key(&T::load_best_model_at_end, "load_best_model_at_end",
+           "Save the weights of the best evaluation as the result. Each evaluation that is better than all "
+           "before is then followed by a checkpoint."),
+       key(&T::metric_for_best_model, "metric_for_best_model",
+           "Which number of an evaluation says what is best. loss, perplexity, token_accuracy, or one of "
+           "generated answers: exact_match, f1, rouge1, rouge2, rougeL, bleu, chrf, json_valid, json_match. "
+           "Loss and perplexity shall be small, the others large.")
+           .matching("^(eval_)?(loss|perplexity|token_accuracy|exact_match|f1|rouge1|rouge2|rougeL|bleu|chrf|"
+                     "json_valid|json_match)$",
+                     "a number that an evaluation gives, such as loss or rougeL"),
+       key(&T::early_stopping_patience, "early_stopping_patience",
+           "End after so many evaluations in a row without a better one. 0: do not.")
+           .at_least(0)
+           .in("evaluations"),
        key(&T::logging_steps, "logging_steps", "Updates between lines of progress.").at_least(1).in("steps"),
        key(&T::num_workers, "num_workers", "Threads that read and tokenise the data.")
            .at_least(1)
@@ -203,16 +217,6 @@ Section optimizer_section() {
        key(&O::grad_dtype, "grad_dtype", "Type in which gradients are summed. auto: that of the weights.")});
 }
 
-Section save_section() {
-  using S = SaveConfig;
-  return section(
-      "save", "Checkpoints on the way. The result is saved at the end in any case.",
-      {key(&S::strategy, "strategy", "When to save. Every save.steps, every epoch, or only at the end."),
-       key(&S::steps, "steps", "Updates between checkpoints. For strategy: steps.").at_least(1).in("steps"),
-       key(&S::total_limit, "total_limit", "Checkpoints to keep; older ones are deleted. 0: all.")
-           .at_least(0)});
-}
-
 Section top_level() {
   return section(
       "", "At the top level of the file, without a section.",
@@ -228,7 +232,17 @@ Section top_level() {
            .path()
            .matching("^(.|\\n)+$", "a directory"),
        key(&Config::overwrite_output_dir, "overwrite_output_dir",
-           "Allow an output_dir that holds another run's results; they are replaced.")});
+           "Start anew in an output_dir that holds results; they are removed first."),
+       key(&Config::resume, "resume",
+           "What a run goes on from. auto: the newest whole checkpoint in output_dir, where the same run was "
+           "stopped. never: an output_dir with results is refused. Or the directory of a checkpoint: it is "
+           "gone back to at every start where it lies in output_dir; elsewhere it is where a run begins.")
+           .path()
+           .matching("^(.|\\n)+$", "auto, never, or the directory of a checkpoint"),
+       key(&Config::resume_changed, "resume_changed",
+           "Keys that may differ from the run that is gone on with. Without this, other data, another seed "
+           "and "
+           "the like are an error that says which. A key or a list of keys: [data.train, seed].")});
 }
 
 }  // namespace

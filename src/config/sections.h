@@ -9,5 +9,6 @@ Section evaluation_section();
 Section gpu_section();
 Section memory_section();
 Section recovery_section();
+Section save_section();
 
 }  // namespace trainer::config

@@ -71,13 +71,6 @@ bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_st
                      [&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });
 }
 
-void remove_checkpoint(const fs::path& path) {
-  const fs::path nameless = with_ending(path, kRemoving);
-  delete_entry(nameless);
-  move_entry(path, nameless);
-  delete_entry(nameless);
-}
-
 }  // namespace
 
 std::optional<int64_t> checkpoint_step(const std::string& name, const std::string& ending) {
@@ -144,6 +137,13 @@ std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,
     skipped(concat("checkpoint-", step, " is skipped: ", reason));
   }
   return std::nullopt;
+}
+
+void remove_checkpoint(const fs::path& path) {
+  const fs::path nameless = with_ending(path, kRemoving);
+  delete_entry(nameless);
+  move_entry(path, nameless);
+  delete_entry(nameless);
 }
 
 void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::optional<int64_t> best_step,

@@ -2,8 +2,6 @@
 #include <cstdio>
 #include <span>
 
-#include "trainer/base/error.h"
-#include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
 #include "formats/json_file.h"
@@ -79,12 +77,6 @@ nlohmann::json index_of(const std::vector<TensorSources>& shards) {
           {"weight_map", std::move(weight_map)}};
 }
 
-void remove_file(const fs::path& path) {
-  std::error_code error;
-  fs::remove(path, error);
-  if (error) throw FormatError(concat(path.string(), ": cannot be removed: ", error.message()));
-}
-
 bool is_weights_name(const std::string& name) {
   const bool is_shard = name.starts_with("model-") && name.ends_with(".safetensors") &&
                         name.size() == shard_name(0, 1).size() && name.substr(11, 4) == "-of-";
@@ -99,7 +91,7 @@ void remove_others(const fs::path& directory, const std::vector<std::string>& wr
     const bool is_ours = std::find(written.begin(), written.end(), name) != written.end();
     if (!is_ours && is_weights_name(name)) others.push_back(entry.path());
   }
-  for (const fs::path& path : others) remove_file(path);
+  for (const fs::path& path : others) delete_entry(path);
 }
 
 }  // namespace
@@ -113,7 +105,7 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
     written = {kSingleFile};
   } else {
     // Without its index, an earlier save's shards of the same names are no model that could be read half new.
-    remove_file(directory / kIndexFile);
+    delete_entry(directory / kIndexFile);
     for (size_t i = 0; i < shards.size(); i++) {
       written.push_back(shard_name(i, shards.size()));
       write_safetensors(directory / written.back(), shards[i]);

@@ -16,8 +16,11 @@ void fields_of(Fields& fields, Position& position) {
   fields.field("samples_seen", position.samples_seen);
   fields.field("tokens_seen", position.tokens_seen);
   fields.field("total_steps", position.total_steps);
+  fields.field("dataset_size", position.dataset_size);
   fields.field("metrics_bytes", position.metrics_bytes);
   fields.field("seconds_trained", position.seconds_trained);
+  fields.field("losses_to_log", position.losses_to_log);
+  fields.field("steps_to_log", position.steps_to_log);
   fields.field("evaluations_without_gain", position.evaluations_without_gain);
   fields.field("best_metric", position.best_metric);
   fields.field("best_step", position.best_step);

@@ -119,13 +119,6 @@ void show_evaluation(const Values& values) {
   if (values.contains("eval_generated_samples")) show_scores(values);
 }
 
-void show_save(const Values& values) {
-  Line line(concat("saved ", values.value("path", std::string("a checkpoint"))));
-  if (const auto bytes = number(values, "bytes")) line.add(bytes_string(std::llround(*bytes)));
-  line.duration("in ", number(values, "seconds"));
-  log::info(line.text());
-}
-
 }  // namespace
 
 struct Console::State {
@@ -206,8 +199,6 @@ void Console::write(const MetricRow& row) {
     state_->add_step(row.values);
   } else if (row.kind == "eval") {
     show_evaluation(row.values);
-  } else if (row.kind == "save") {
-    show_save(row.values);
   }
 }
 

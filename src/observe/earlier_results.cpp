@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
+#include "trainer/formats/run_position.h"
+#include "trainer/formats/trainer_state.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -37,7 +41,8 @@ bool is_weights(const std::string& name) {
 
 // Written by a run beside weights and checkpoints.
 bool is_record(const std::string& name) {
-  static constexpr std::array names{kMetrics, "log.txt", "config.yaml", "config.json", "adapter_config.json"};
+  static constexpr std::array names{
+      kMetrics, "log.txt", "config.yaml", "config.json", "adapter_config.json", kTrainerStateFile};
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -69,18 +74,12 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-void remove_entry(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw FormatError(concat(path.string(), ": cannot be removed: ", error.message()));
-}
-
 // The folder stays where something else is in it.
 void remove_predictions(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return;
   for (const std::string& name : names_in(directory)) {
-    if (is_predictions(name)) remove_entry(directory / name);
+    if (is_predictions(name)) delete_entry(directory / name);
   }
   fs::remove(directory, ignored);
 }
@@ -96,17 +95,31 @@ std::optional<std::string> find_results(const fs::path& directory) {
   return std::nullopt;
 }
 
-void remove_results(const fs::path& directory) {
-  for (const std::string& name : names_in(directory)) {
-    if (is_weights(name) || is_record(name) || is_checkpoint(name)) remove_entry(directory / name);
-  }
-  remove_predictions(directory / "predictions");
+bool can_go_on(const fs::path& directory) {
+  std::error_code ignored;
+  if (fs::exists(directory / kPositionFile, ignored)) return true;
+  const std::vector<int64_t> steps = checkpoint_steps(directory);
+  return std::ranges::any_of(steps, [&](int64_t step) {
+    return fs::exists(checkpoint_path(directory, step) / kPositionFile, ignored);
+  });
 }
 
-void remove_false_start(const fs::path& directory) {
+// The position last: without it nobody could tell whose the others were.
+void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
-    const bool is_half = name.ends_with(".tmp") && is_weights(name.substr(0, name.size() - 4));
-    if (is_half || name == kMetrics) remove_entry(directory / name);
+    if (is_weights(name) || is_record(name) || is_checkpoint(name)) delete_entry(directory / name);
+  }
+  remove_predictions(directory / "predictions");
+  delete_entry(directory / kPositionFile);
+}
+
+void remove_false_start(const fs::path& directory) { delete_entry(directory / kMetrics); }
+
+void remove_halves(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    if (!name.ends_with(".tmp")) continue;
+    const std::string whole = name.substr(0, name.size() - 4);
+    if (is_weights(whole) || is_record(whole) || whole == kPositionFile) delete_entry(directory / name);
   }
 }
 

@@ -11,12 +11,17 @@ namespace trainer {
 // None in a directory whose run ended before its first step.
 std::optional<std::string> find_results(const std::filesystem::path& directory);
 
+// Whether a run, this one or another, could go on in it: there is a position, its own or a checkpoint's.
+bool can_go_on(const std::filesystem::path& directory);
+
 // Removes everything that a run writes, its configuration and log too; nothing else in the directory. Throws
 // FormatError when something cannot be removed.
 void remove_results(const std::filesystem::path& directory);
 
-// Removes what a run that ended before its first step, or was killed while it saved, left half-done: rows
-// without a training step, and temporary files. log.txt stays and tells what happened.
+// Removes the rows of a run that ended before its first step. log.txt stays and tells what happened.
 void remove_false_start(const std::filesystem::path& directory);
+
+// Removes temporary files of a run that was killed while it wrote.
+void remove_halves(const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -22,4 +22,25 @@ void JsonlSink::write(const MetricRow& row) {
   }
 }
 
+void JsonlSink::keep_first(int64_t bytes) {
+  const int64_t there = file_.size();
+  if (there < bytes)
+    log::warning(concat("metrics.jsonl has ", grouped(there), " bytes where it had ", grouped(bytes),
+                        ": rows of earlier steps are missing"));
+  try {
+    if (there > bytes) file_.truncate(bytes);
+  } catch (const FormatError& e) {
+    log::warning(concat(e.what(), ": steps that are made again have two rows"));
+  }
+}
+
+int64_t JsonlSink::synced_bytes() {
+  try {
+    file_.sync();
+  } catch (const FormatError& e) {
+    log::warning(e.what());
+  }
+  return file_.size();
+}
+
 }  // namespace trainer

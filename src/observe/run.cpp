@@ -9,6 +9,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/formats/run_position.h"
 #include "trainer/observe/jsonl_sink.h"
 
 #include "observe/directory_lock.h"
@@ -42,7 +43,9 @@ bool lies_in(const fs::path& path, const fs::path& directory) {
 
 // A run must not write over what it starts from, nor remove it with an earlier run's results.
 void protect_inputs(const Config& config, const fs::path& directory) {
-  for (const std::string& input : {config.model.path, config.lora ? config.lora->adapter : std::string()}) {
+  const bool names_checkpoint = config.resume != "auto" && config.resume != "never";
+  for (const std::string& input : {config.model.path, config.lora ? config.lora->adapter : std::string(),
+                                   names_checkpoint ? config.resume : std::string()}) {
     if (input.empty() || !fs::exists(input)) continue;
     const bool is_same = fs::exists(directory) && fs::equivalent(input, directory);
     if (is_same || (config.overwrite_output_dir && lies_in(input, directory))) {
@@ -99,24 +102,37 @@ Run Run::open(const Config& config) {
   protect_inputs(config, directory);
   auto results = find_results(directory);
   // A directory of results that are to stay gets no lock file; if it has one, its run may still be going.
-  const bool is_refused = results && !config.overwrite_output_dir;
-  if (is_refused && !fs::exists(DirectoryLock::file_in(directory))) refuse_results(directory, *results);
+  const auto is_refused = [&] {
+    return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
+  };
+  if (is_refused() && !fs::exists(DirectoryLock::file_in(directory))) refuse_results(directory, *results);
   state->lock = std::make_unique<DirectoryLock>(directory);
   results = find_results(directory);
-  if (results && !config.overwrite_output_dir) refuse_results(directory, *results);
+  if (is_refused()) refuse_results(directory, *results);
   return Run(std::move(state));
 }
 
-void Run::begin() {
+void Run::begin(const RunStart& start) {
   const fs::path& directory = state_->directory;
-  if (find_results(directory)) remove_results(directory);
-  remove_false_start(directory);
+  if (!start.metrics_bytes) {
+    if (find_results(directory)) remove_results(directory);
+    remove_false_start(directory);
+  }
+  remove_halves(directory);
   write_atomically(directory / "config.yaml", [&](std::ostream& out) { write_yaml(state_->config, out); });
+  RunPosition position;
+  position.fixed = start.fixed;
+  write_position(directory, position);
   state_->metrics.emplace(directory / "metrics.jsonl");
+  if (start.metrics_bytes) state_->metrics->keep_first(*start.metrics_bytes);
   start_log(directory / "log.txt");
 }
 
 const fs::path& Run::directory() const { return state_->directory; }
+
+bool Run::has_results() const { return find_results(state_->directory).has_value(); }
+
+int64_t Run::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
 
 Console& Run::console() { return state_->console; }
 

@@ -98,6 +98,16 @@ void AdamW::move_to(at::Device device) {
   }
 }
 
+std::map<std::string, std::map<std::string, at::Tensor>> AdamW::tensors() const {
+  std::map<std::string, std::map<std::string, at::Tensor>> kept;
+  for (size_t i = 0; i < parameters_.size(); i++) {
+    std::map<std::string, at::Tensor>& of_parameter = kept[parameters_[i].name];
+    of_parameter = {{"exp_avg", states_[i].exp_avg}, {"exp_avg_sq", states_[i].exp_avg_sq}};
+    if (states_[i].master.defined()) of_parameter["master"] = states_[i].master;
+  }
+  return kept;
+}
+
 int64_t AdamW::state_bytes() const {
   int64_t bytes = 0;
   for (const State& state : states_) {

@@ -9,25 +9,29 @@
 
 namespace trainer {
 
-RunLength run_length(const Config& config, int64_t dataset_size) {
-  RunLength length;
-  length.steps_per_epoch = steps_per_epoch(dataset_size, config.effective_batch_size());
-  length.total_steps = config.training.max_steps > 0
-                           ? config.training.max_steps
-                           : static_cast<int64_t>(std::ceil(config.training.num_train_epochs *
-                                                            static_cast<double>(length.steps_per_epoch)));
+RunLength run_length(const Config& config, int64_t dataset_size, const Position& begin) {
+  const int64_t batch = config.effective_batch_size();
+  RunLength length{dataset_size, steps_per_epoch(dataset_size, batch), config.training.max_steps};
+  if (length.total_steps <= 0) {
+    const auto all = static_cast<int64_t>(
+        std::ceil(config.training.num_train_epochs * static_cast<double>(length.steps_per_epoch)));
+    // As many as begin.step, unless data or effective batch have changed on the way.
+    const int64_t done = begin.samples_seen / dataset_size * length.steps_per_epoch +
+                         steps_per_epoch(begin.samples_seen % dataset_size, batch);
+    length.total_steps = begin.step + std::max<int64_t>(all - done, 0);
+  }
   if (length.total_steps <= 0) throw DataError("the training data and configuration leave no step to train");
   return length;
 }
 
-bool is_due(IntervalStrategy strategy, int64_t steps, int64_t step, const RunLength& length) {
+bool is_due(IntervalStrategy strategy, int64_t steps, const Position& position, const RunLength& length) {
   switch (strategy) {
     case IntervalStrategy::no:
       return false;
     case IntervalStrategy::steps:
-      return step % steps == 0;
+      return position.step % steps == 0;
     case IntervalStrategy::epoch:
-      return step % length.steps_per_epoch == 0;
+      return position.samples_seen % length.dataset_size == 0;
   }
   return false;
 }
@@ -102,8 +106,10 @@ MetricRow recovery_row(const Position& position, const Recovery& recovery) {
            {"message", recovery.lack.message}}};
 }
 
-MetricRow save_row(const Position& position, const std::string& path, int64_t bytes, double seconds) {
-  return {"save", {{"step", position.step}, {"path", path}, {"bytes", bytes}, {"seconds", seconds}}};
+MetricRow save_row(int64_t step, const std::string& path, int64_t bytes, double seconds, bool in_background) {
+  MetricRow row{"save", {{"step", step}, {"path", path}, {"bytes", bytes}, {"seconds", seconds}}};
+  if (in_background) row.values["in_background"] = true;
+  return row;
 }
 
 }  // namespace trainer

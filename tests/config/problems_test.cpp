@@ -112,9 +112,8 @@ TEST_F(ConfigProblems, ALimitIsASizeOrAShare) {
 }
 
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
-  for (const char* text :
-       {"resume: true\n", "save: {minutes: 10}\n", "save: {async: true}\n", "resume_from_checkpoint: x\n",
-        "load_best_model_at_end: true\n", "load_in_4bit: true\n"}) {
+  for (const char* text : {"early_stopping_threshold: 0.1\n", "save: {packing: true}\n", "chat_template: x\n",
+                           "load_in_4bit: true\n"}) {
     EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;
   }
 }

@@ -120,8 +120,8 @@ class BadInput(EndToEnd):
         output = self.scratch / "full"
         self.assert_done(self.train("tiny_t5.yaml", output, "max_steps=1"))
         before = contents(output)
-        result = self.train("tiny_t5.yaml", output, "max_steps=1")
-        self.assert_refused(result, 4, output, "overwrite_output_dir")
+        result = self.train("tiny_t5.yaml", output, "max_steps=1", "seed=7")
+        self.assert_refused(result, 4, output, "seed: 42 there, 7 here", "overwrite_output_dir")
         after = contents(output)
         self.assertEqual(sorted(before), sorted(after))
         self.assertEqual([name for name in before if before[name] != after[name]], [])

@@ -78,8 +78,11 @@ RunPosition some_position() {
   position.samples_seen = 1600;
   position.tokens_seen = int64_t{1} << 40;
   position.total_steps = 200;
+  position.dataset_size = 400;
   position.metrics_bytes = 12345;
   position.seconds_trained = 61.5;
+  position.losses_to_log = 1.0 / 3;
+  position.steps_to_log = 7;
   position.evaluations_without_gain = 1;
   position.best_metric = 0.1;
   position.best_step = 25;
@@ -97,8 +100,11 @@ TEST(RunPosition, is_read_as_it_was_written) {
   EXPECT_EQ(read.samples_seen, position.samples_seen);
   EXPECT_EQ(read.tokens_seen, position.tokens_seen);
   EXPECT_EQ(read.total_steps, position.total_steps);
+  EXPECT_EQ(read.dataset_size, position.dataset_size);
   EXPECT_EQ(read.metrics_bytes, position.metrics_bytes);
   EXPECT_EQ(read.seconds_trained, position.seconds_trained);
+  EXPECT_EQ(read.losses_to_log, position.losses_to_log);
+  EXPECT_EQ(read.steps_to_log, position.steps_to_log);
   EXPECT_EQ(read.evaluations_without_gain, position.evaluations_without_gain);
   EXPECT_EQ(read.best_metric, position.best_metric);
   EXPECT_EQ(read.best_step, position.best_step);

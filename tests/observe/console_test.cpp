@@ -99,7 +99,7 @@ TEST(Console, a_loss_that_is_no_number_shows) {
                        "loss nan"));
 }
 
-TEST(Console, evaluations_and_saves_have_a_line_other_kinds_none) {
+TEST(Console, evaluations_have_a_line_other_kinds_none) {
   Console console({.logging_steps = 1});
   const std::string evaluation = shown_by([&] {
     console.write({"eval",
@@ -124,11 +124,6 @@ TEST(Console, evaluations_and_saves_have_a_line_other_kinds_none) {
   });
   EXPECT_TRUE(contains(answers, "answers  200 samples  exact match 25.00 %  rougeL 0.6123  bleu 12.3"))
       << answers;
-  const std::string save = shown_by([&] {
-    console.write(
-        {"save", {{"step", 5}, {"path", "out/checkpoint-5"}, {"seconds", 3.0}, {"bytes", 1'200'000'000}}});
-  });
-  EXPECT_TRUE(contains(save, "saved out/checkpoint-5  1.20 GB  in 3 s")) << save;
   EXPECT_EQ(shown_by([&] { console.write({"memory", {{"step", 1}}}); }), "");
 }
 

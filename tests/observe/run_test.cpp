@@ -10,6 +10,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/config/load.h"
+#include "trainer/formats/run_position.h"
 
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -143,14 +144,46 @@ TEST(Run, results_of_another_run_are_refused_and_stay) {
   }
 }
 
-TEST(Run, the_second_start_of_a_finished_run_is_refused) {
+TEST(Run, the_second_start_of_a_run_is_refused_where_it_must_not_go_on) {
   TemporaryDirectory directory;
-  const Config config = config_for(directory.path());
+  Config config = config_for(directory.path());
   open_run(config).write({"train", {{"step", 1}}});
   const auto before = snapshot(directory.path());
+  config.resume = "never";
   EXPECT_TRUE(contains(open_error(config), "metrics.jsonl"));
-  auto after = snapshot(directory.path());
-  EXPECT_EQ(after, before);
+  EXPECT_EQ(snapshot(directory.path()), before);
+  config.resume = "auto";
+  EXPECT_TRUE(open_only(config).has_results());
+  EXPECT_EQ(snapshot(directory.path()), before);
+}
+
+TEST(Run, going_on_keeps_results_and_the_rows_before_a_position) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path());
+  int64_t bytes = 0;
+  {
+    auto run = open_run(config);
+    log::info("the first start");
+    run.write({"train", {{"step", 1}}});
+    bytes = run.metrics_bytes();
+    run.write({"train", {{"step", 2}}});
+  }
+  touch(directory / "checkpoint-1/model.safetensors");
+  touch(directory / "model.safetensors.tmp");
+  {
+    auto run = open_only(config);
+    RunStart start;
+    start.metrics_bytes = bytes;
+    start.fixed = {{"seed", "42"}};
+    run.begin(start);
+    run.write({"train", {{"step", 2}, {"again", true}}});
+  }
+  EXPECT_EQ(read_file(directory / "metrics.jsonl"),
+            "{\"kind\":\"train\",\"step\":1}\n{\"kind\":\"train\",\"step\":2,\"again\":true}\n");
+  EXPECT_TRUE(contains(read_file(directory / "log.txt"), "the first start"));
+  EXPECT_TRUE(fs::exists(directory / "checkpoint-1/model.safetensors"));
+  EXPECT_FALSE(fs::exists(directory / "model.safetensors.tmp"));
+  EXPECT_EQ(read_position(directory.path()).fixed.at("seed"), "42");
 }
 
 TEST(Run, a_run_that_failed_before_its_first_step_does_not_block_the_next) {
@@ -198,9 +231,9 @@ TEST(Run, overwriting_removes_results_and_nothing_else) {
   Config config = config_for(directory.path());
   config.overwrite_output_dir = true;
   auto run = open_run(config);
-  EXPECT_EQ(directory.names(),
-            (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl", "data.jsonl",
-                                   "checkpoint-notes", "my-model", "predictions"}));
+  EXPECT_EQ(directory.names(), (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl",
+                                                      "trainer_position.json", "data.jsonl",
+                                                      "checkpoint-notes", "my-model", "predictions"}));
   EXPECT_FALSE(fs::exists(directory / "predictions/step-5.jsonl"));
   EXPECT_TRUE(fs::exists(directory / "predictions/step-mine.jsonl"));
   EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");

@@ -103,6 +103,9 @@ struct TrainingConfig {
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   int64_t eval_steps = 500;
   std::optional<int64_t> eval_batch_size;  // default: batch_size
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model = "loss";
+  int64_t early_stopping_patience = 0;  // 0: no early stop
   int64_t logging_steps = 10;
   int64_t num_workers = 2;
   int64_t num_threads = 0;  // 0: one per core
@@ -140,7 +143,10 @@ struct OptimizerConfig {
 struct SaveConfig {
   IntervalStrategy strategy = IntervalStrategy::steps;
   int64_t steps = 500;
+  double minutes = 0;       // 0: not by time
   int64_t total_limit = 0;  // 0: keep all
+  bool weights_only = false;
+  bool async = true;
 };
 
 struct MemoryConfig {
@@ -185,6 +191,8 @@ struct Config {
   int64_t seed = 42;
   std::string output_dir = "runs/output";
   bool overwrite_output_dir = false;
+  std::string resume = "auto";  // auto, never, or a checkpoint
+  std::vector<std::string> resume_changed;
 
   // Where each key that was set was set: "training.batch_size" -> "my.yaml:3:15" or "override
   // 'batch_size=4'". Not part of what is trained; for messages.

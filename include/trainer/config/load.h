@@ -43,6 +43,9 @@ std::string advice_for_flag(const std::string& name, const std::string& value);
 // The whole configuration as commented YAML that load_config reads back to the same values.
 void write_yaml(const Config& config, std::ostream& out);
 
+// The value of a key ("training.batch_size") as YAML; of a section that is absent, "null".
+std::string value_text(const Config& config, const std::string& key);
+
 // The reference page (docs/config.md) and the JSON schema (configs/schema.json), generated from the
 // declarations.
 void write_reference_page(std::ostream& out);

@@ -74,6 +74,9 @@ void limit_checkpoints(const std::filesystem::path& output_dir, int64_t total_li
                        std::optional<int64_t> best_step = std::nullopt,
                        std::optional<int64_t> whole_step = std::nullopt);
 
+// Removes one; half-removed it has lost its name. Throws FormatError.
+void remove_checkpoint(const std::filesystem::path& path);
+
 // To be called when a run starts: removes folders that a killed process was filling or removing, and gives a
 // checkpoint that it was replacing its name back. What cannot be removed is warned of.
 void remove_checkpoint_litter(const std::filesystem::path& output_dir);

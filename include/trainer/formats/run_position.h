@@ -17,10 +17,13 @@ struct RunPosition {
   int64_t step = 0;
   int64_t samples_seen = 0;  // the whole state of the loader
   int64_t tokens_seen = 0;
-  int64_t total_steps = 0;  // of the run that saved; another may be longer
-  int64_t metrics_bytes =
-      0;  // of metrics.jsonl when it saved: later rows belong to steps that are made again
+  int64_t total_steps = 0;   // of the run that saved; another may be longer
+  int64_t dataset_size = 0;  // samples of an epoch
+  // Of metrics.jsonl when it saved: later rows belong to steps that are made again.
+  int64_t metrics_bytes = 0;
   double seconds_trained = 0;  // over all its processes
+  double losses_to_log = 0;    // of the steps that trainer_state.json has no row of yet
+  int64_t steps_to_log = 0;
   int64_t evaluations_without_gain = 0;
   std::optional<double> best_metric;
   std::optional<int64_t> best_step;

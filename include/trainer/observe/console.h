@@ -1,6 +1,6 @@
-// What a person sees of a run on stderr: the start block, one line per logging interval, evaluation and save
-// lines, and on a terminal a progress bar below them. Lines go through log::info, so that --quiet leaves them
-// out and log.txt has them.
+// What a person sees of a run on stderr: the start block, one line per logging interval and evaluation, and
+// on a terminal a progress bar below them. Lines go through log::info, so that --quiet leaves them out and
+// log.txt has them.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Console : public MetricSink {
 
   // A row of kind train moves the bar and, every logging_steps steps and at the last step, gives a line: loss
   // is the mean over the interval's steps, rates are its tokens and samples by its step_seconds, the peak is
-  // the interval's. Kinds eval and save give a line each, other kinds none. A key that a row lacks is left
+  // the interval's. Kind eval gives a line, other kinds none. A key that a row lacks is left
   // out of its line.
   void write(const MetricRow& row) override;
 

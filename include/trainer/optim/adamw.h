@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,10 @@ class AdamW {
   void move_to(at::Device device);
 
   int64_t steps_taken() const { return steps_; }
+  // What is kept of each parameter, by its name: "exp_avg", "exp_avg_sq" and, where there is one, "master".
+  // The tensors themselves: writing to them, with set_steps_taken(), puts the optimizer where another was.
+  std::map<std::string, std::map<std::string, at::Tensor>> tensors() const;
+  void set_steps_taken(int64_t steps) { steps_ = steps; }
   // Whether step() was left with a part of the weights written.
   bool half_written() const { return next_ > 0 || progress_.done > 0; }
   int64_t state_bytes() const;

@@ -52,6 +52,8 @@ class Predictor {
   Predictions predict(const Model& model, c10::Device device,
                       const std::function<void(int64_t done, int64_t total)>& progress = {});
 
+  BatchBudget& budget() { return budget_; }  // to be saved with a run
+
  private:
   // Where an input stands in the answers, and its tokens.
   struct Prompt {

@@ -65,6 +65,7 @@ class Trainer {
   bool has_whole_weights() const { return !optimizer_.half_written(); }
 
   int64_t steps_taken() const { return optimizer_.steps_taken(); }
+  AdamW& optimizer() { return optimizer_; }  // to save it, and to put it where another was
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
   int64_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 

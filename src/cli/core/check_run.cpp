@@ -118,12 +118,12 @@ class RunCheckup {
     check_vocabulary(*tokenizer_, *prepared_->model, config_.model.path);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     int64_t parameters = 0, trained = 0;
-    checkpoint_bytes_ = 0;
+    result_bytes_ = 0;
     prepared_->model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
       parameters += parameter.value.numel();
       if (parameter.trained()) trained += parameter.value.numel();
       const bool saved = !prepared_->artefacts.adapter || parameter.trained() || parameter.in_adapter;
-      if (saved) *checkpoint_bytes_ += static_cast<int64_t>(parameter.value.nbytes());
+      if (saved) *result_bytes_ += static_cast<int64_t>(parameter.value.nbytes());
     });
     const MemorySummary memory = memory_summary(lease_->device);
     Finding& finding =
@@ -167,6 +167,7 @@ class RunCheckup {
     const RunPlan planned = plan_run(config_, target, device);
     if (!planned.known()) return;
     const MemoryPlan& plan = planned.plan;
+    optimizer_bytes_ = plan.optimizer_state;
     const int64_t available =
         planned.limit > 0 ? planned.limit : memory_summary(device).allocated + free_memory(device);
     const int64_t stays = plan.weights + plan.adapters + plan.gradients + plan.optimizer_state;
@@ -191,27 +192,30 @@ class RunCheckup {
     while (!fs::is_directory(existing)) existing = existing.parent_path();
     const int64_t free = free_space(existing);
     const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
-    if (!checkpoint_bytes_) {
+    if (!result_bytes_) {
       checkup_.ok("disk", text);
       return;
     }
-    const int64_t bytes = *checkpoint_bytes_, kept = config_.save.total_limit;
     const bool only_result = config_.save.strategy == IntervalStrategy::no;
-    const int64_t stays = only_result ? 1 : kept > 0 ? kept + 1 : 0;  // with the result; 0: all
-    const std::string needed = concat(text, "; the result takes ", bytes_string(bytes),
-                                      only_result ? ""
-                                      : stays > 0 ? concat(", and so does each of ", kept, " checkpoints")
-                                                  : ", and so does every checkpoint");
+    const int64_t result = *result_bytes_, kept = config_.save.total_limit,
+                  each = only_result ? 0 : result + (config_.save.weights_only ? 0 : optimizer_bytes_);
+    // An old checkpoint is removed when the new one is there.
+    const int64_t stays = result + (kept > 0 ? kept + 1 : 1) * each;
+    const std::string needed =
+        concat(text, "; the result takes ", bytes_string(result),
+               only_result ? ""
+                           : concat(", each checkpoint ", bytes_string(each),
+                                    kept > 0 ? concat(", and ", kept, " are kept") : ", and all are kept"));
     Finding& finding =
-        free < bytes
+        free < result + each
             ? checkup_.failed("disk", needed, ExitCode::files, "make room, or choose another output_dir")
-        : free < stays * bytes ? checkup_.warning("disk", needed, "save.total_limit keeps fewer checkpoints")
-        : stays == 0 && free < 10 * bytes
+        : free < stays ? checkup_.warning("disk", needed, "save.total_limit keeps fewer checkpoints")
+        : kept == 0 && !only_result && free < 10 * each
             ? checkup_.warning("disk", needed,
-                               concat("no room for more than ", free / bytes - 1,
+                               concat("no room for more than ", (free - result) / each,
                                       " checkpoints; save.total_limit=2 keeps two"))
             : checkup_.ok("disk", needed);
-    finding.values = {{"free", free}, {"checkpoint", bytes}};
+    finding.values = {{"free", free}, {"checkpoint", std::max(each, result)}};
   }
 
   Checkup& checkup_;
@@ -219,7 +223,8 @@ class RunCheckup {
   std::optional<DeviceLease> lease_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<Prepared> prepared_;
-  std::optional<int64_t> checkpoint_bytes_;
+  std::optional<int64_t> result_bytes_;
+  int64_t optimizer_bytes_ = 0;
   LongestSample longest_;
 };
 

@@ -1,6 +1,7 @@
 #include "cli/core/keep_predictions.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
@@ -11,8 +12,7 @@ void keep_predictions(const Predictions& predictions, const std::filesystem::pat
   const std::filesystem::path file = output_dir / "predictions" / concat("step-", step, ".jsonl");
   for (const std::string& line : predictions.lines(show)) log::info(line);
   try {
-    std::error_code ignored;  // writing says what is wrong
-    std::filesystem::create_directories(file.parent_path(), ignored);
+    make_directories(file.parent_path());
     predictions.write(file);
     log::info(concat("all ", grouped(std::ssize(predictions.rows)), " answers: ", file.string()));
   } catch (const FormatError& e) {

@@ -6,10 +6,12 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
 #include "trainer/memory/device.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/training/replay_cuts.h"
+#include "trainer/training/saved_budgets.h"
 #include "trainer/training/worst_batch.h"
 
 #include "cli/core/keep_predictions.h"
@@ -29,19 +31,41 @@ Loop::Loop(const RunParts& parts)
     : parts_(parts),
       config_(parts.config),
       run_(parts.run),
+      record_(parts.config, parts.length, parts.start.position, parts.start.history),
+      checkpoints_(parts.config, parts.run, parts.prepared.artefacts,
+                   parts.plan.known() ? parts.plan.plan.peak() : 0),
       order_(parts.train.size(), parts.config.data.shuffle, parts.config.seed) {
-  update_check_.emplace(*parts_.prepared.model);
   if (!config_.training.replay_cuts.empty()) replay_ = read_step_cuts(config_.training.replay_cuts);
   parts_.trainer.on_recovery(
-      [this](const Recovery& recovery) { run_.write(recovery_row(position_, recovery)); });
+      [this](const Recovery& recovery) { run_.write(recovery_row(record_.position, recovery)); });
+  if (parts.start.checkpoint) {
+    begin_where_it_was_stopped();
+  } else {
+    update_check_.emplace(*parts_.prepared.model);
+  }
+}
+
+// Weights and optimizer are there already.
+void Loop::begin_where_it_was_stopped() {
+  const RunPosition& from = parts_.start.position;
+  budgets_are_known_ =
+      put_back_budgets(from.budgets, config_, parts_.device, parts_.trainer.budgets(), generation_budget());
+  checkpoints_.begin_at(*parts_.start.checkpoint, from.step);
+  // Its row came after what metrics.jsonl had when it was written.
+  if (checkpoint_path(run_.directory(), from.step) == *parts_.start.checkpoint)
+    run_.write(save_row(from.step, *parts_.start.checkpoint,
+                        parts_.prepared.artefacts.weights(*parts_.prepared.model).bytes(), 0));
 }
 
 void Loop::go() {
   std::string lack;
   try {
-    if (config_.memory.rehearse) rehearse();
-    take_steps();
+    if (!is_over()) {
+      if (config_.memory.rehearse && !budgets_are_known_) rehearse();
+      take_steps();
+    }
     run_.console().finish();
+    checkpoints_.wait();
     save_final();
     return;
   } catch (const OutOfMemoryError& error) {
@@ -67,20 +91,24 @@ void Loop::rehearse() {
 }
 
 void Loop::take_steps() {
-  std::future<EffectiveBatch> next = load(position_.samples_seen);
+  std::future<EffectiveBatch> next = load(record_.position.samples_seen);
   Requests requests;
-  while (!is_last() && !requests.stop) {
+  const bool saves = config_.save.strategy != IntervalStrategy::no;
+  if (saves) checkpoints_.check_space(state().bytes());
+  while (!is_over() && !requests.stop) {
     const auto begin = std::chrono::steady_clock::now();
     const EffectiveBatch batch = next.get();
     const auto samples = static_cast<int64_t>(batch.samples.size());
-    if (position_.step + 1 < parts_.length.total_steps) next = load(position_.samples_seen + samples);
+    if (record_.position.step + 1 < record_.length().total_steps)
+      next = load(record_.position.samples_seen + samples);
     const StepResult result = step(batch);
-    advance(batch);
+    record_.advance(batch);
     check(result);
     record(batch, result, seconds_since(begin));
-    evaluate_if_due();
-    requests = requests_after_step();
-    if (requests.save) save_checkpoint();
+    const bool best_so_far = evaluate_if_due();
+    requests = requests_after_step(best_so_far);
+    requests.save ? checkpoints_.wait() : checkpoints_.look();
+    if (requests.save) checkpoints_.save(state(), parts_.device);
   }
 }
 
@@ -92,17 +120,11 @@ std::future<EffectiveBatch> Loop::load(int64_t samples_seen) {
                     });
 }
 
-void Loop::advance(const EffectiveBatch& batch) {
-  position_.step++;
-  position_.samples_seen += static_cast<int64_t>(batch.samples.size());
-  position_.epoch = epoch_of(position_.samples_seen, parts_.train.size());
-}
-
 // A run does not go on, nor save, with weights that NaN has reached.
 void Loop::check(const StepResult& result) {
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     throw NumericsError(
-        concat("step ", position_.step, ": loss ", result.loss, ", gradient norm ", result.grad_norm,
+        concat("step ", record_.position.step, ": loss ", result.loss, ", gradient norm ", result.grad_norm,
                "; nothing was saved after it. Lower optimizer.learning_rate, add optimizer.warmup_steps, "
                "or use model.dtype=fp32. Checkpoints of earlier steps, if any, are in ",
                run_.directory().string()));
@@ -115,34 +137,44 @@ void Loop::check(const StepResult& result) {
 }
 
 void Loop::record(const EffectiveBatch& batch, const StepResult& result, double seconds) {
-  run_.write(train_row(position_, batch, result, seconds, parts_.device));
+  run_.write(train_row(record_.position, batch, result, seconds, parts_.device));
+  record_.history.add_step(record_.position, result);
   const MemorySummary memory = memory_summary(parts_.device);
-  memory_watch_.add(position_, memory, run_);
-  if (position_.step > 1 || !parts_.plan.known()) return;
+  memory_watch_.add(record_.position, memory, run_);
+  if (record_.position.step > 1 || !parts_.plan.known()) return;
   log::info(parts_.plan.compared(memory.peak));
-  run_.write(parts_.plan.row(position_.step, memory.peak));
+  run_.write(parts_.plan.row(record_.position.step, memory.peak));
 }
 
+// Whether there was one that is better than all before.
 bool Loop::evaluate_if_due() {
   const TrainingConfig& training = config_.training;
   if (parts_.eval == nullptr || training.eval_strategy == IntervalStrategy::no) return false;
-  if (!is_last() && !is_due(training.eval_strategy, training.eval_steps, position_.step, parts_.length))
-    return false;
-  evaluate();
-  return true;
+  const bool is_due_now =
+      is_due(training.eval_strategy, training.eval_steps, record_.position, record_.length());
+  return (is_due_now || record_.is_last()) && evaluate();
 }
 
 // The place for all that saves a run, or ends it, between two steps.
-Loop::Requests Loop::requests_after_step() {
+Loop::Requests Loop::requests_after_step(bool best_so_far) {
+  const SaveConfig& save = config_.save;
   Requests requests;
-  requests.save =
-      !is_last() && is_due(config_.save.strategy, config_.save.steps, position_.step, parts_.length);
+  if (record_.best.patience_is_over()) {
+    log::info(concat("stops early: ", record_.best.metric(), " has not become better in ",
+                     config_.training.early_stopping_patience, " evaluations"));
+  }
+  // After the last step there is the result, too: a checkpoint is what a longer run goes on from.
+  requests.save = is_over() ? save.strategy != IntervalStrategy::no && !save.weights_only
+                            : is_due(save.strategy, save.steps, record_.position, record_.length());
+  const bool is_late = save.minutes > 0 && checkpoints_.minutes_since_last() >= save.minutes;
+  const bool is_best = best_so_far && config_.training.load_best_model_at_end;
+  requests.save = requests.save || is_best || (is_late && !is_over());
   return requests;
 }
 
 // On another device where nothing helps on this one.
 StepResult Loop::step(const EffectiveBatch& batch) {
-  const auto replayed = replay_.find(position_.step + 1);
+  const auto replayed = replay_.find(record_.position.step + 1);
   for (;;) {
     std::string lack;
     try {
@@ -170,18 +202,18 @@ bool Loop::move_to(at::Device device, const std::string& lack) {
     parts_.trainer.move_to(parts_.device);
     return false;
   }
-  log::warning(concat("the run goes on on ", describe_device(device), " after step ", position_.step,
+  log::warning(concat("the run goes on on ", describe_device(device), " after step ", record_.position.step,
                       "; weights, optimizer state and position are those of ", parts_.device.str()));
   Recovery recovery;
   recovery.stage = "device";
   recovery.lack.message = concat(parts_.device.str(), " -> ", device.str());
-  run_.write(recovery_row(position_, recovery));
+  run_.write(recovery_row(record_.position, recovery));
   if (update_check_) update_check_.emplace(*parts_.prepared.model);  // it compares on one device
   parts_.device = device;
   return true;
 }
 
-void Loop::evaluate() {
+bool Loop::evaluate() {
   const auto begin = std::chrono::steady_clock::now();
   const EvaluationResult result = parts_.trainer.evaluate(*parts_.eval);
   std::optional<Predictions> predictions;
@@ -190,53 +222,94 @@ void Loop::evaluate() {
         *parts_.prepared.model, parts_.device,
         [this](int64_t done, int64_t total) { run_.console().progress("answers", done, total); });
   }
-  run_.write(evaluation_row(position_, result, predictions ? &*predictions : nullptr, seconds_since(begin)));
-  if (predictions) keep_predictions(*predictions, run_.directory(), position_.step, config_.evaluation.show);
+  const MetricRow row =
+      evaluation_row(record_.position, result, predictions ? &*predictions : nullptr, seconds_since(begin));
+  run_.write(row);
+  record_.history.add_evaluation(row);
+  if (predictions)
+    keep_predictions(*predictions, run_.directory(), record_.position.step, config_.evaluation.show);
+  return record_.best.add(row);
 }
 
-void Loop::save_checkpoint() {
-  const auto begin = std::chrono::steady_clock::now();
-  int64_t bytes = 0;
-  const auto path = parts_.prepared.artefacts.save_checkpoint(
-      *parts_.prepared.model, run_.directory(), position_.step, config_.save.total_limit, &bytes);
-  last_checkpoint_ = path;
-  last_saved_step_ = position_.step;
-  run_.write(save_row(position_, path, bytes, seconds_since(begin)));
+// As it is now; its tensors are those of the run.
+RunState Loop::state() {
+  RunState state;
+  state.weights = parts_.prepared.artefacts.weights(*parts_.prepared.model);
+  state.trainer_state = record_.to_trainer_state(run_.directory());
+  if (config_.save.weights_only) return state;
+  state.optimizer = parts_.trainer.optimizer().tensors();
+  state.updates = parts_.trainer.steps_taken();
+  state.position = record_.to_position(
+      run_.metrics_bytes(),
+      budgets_to_keep(config_, parts_.device, parts_.trainer.budgets(), generation_budget()));
+  return state;
+}
+
+BatchBudget* Loop::generation_budget() {
+  return parts_.predictor != nullptr ? &parts_.predictor->budget() : nullptr;
 }
 
 // Where the state of the last step is, when memory did not suffice for the next.
 std::string Loop::save_after_lack() {
-  if (position_.step == 0) return "No step was finished, so there is nothing to save.";
+  const int64_t step = record_.position.step;
+  checkpoints_.wait();
+  if (step == 0) return "No step was finished, so there is nothing to save.";
   if (!parts_.trainer.has_whole_weights())
-    return concat("The update of step ", position_.step + 1, " was half done and is not saved. ",
-                  last_checkpoint());
-  if (last_saved_step_ < position_.step) {
-    try {
-      save_checkpoint();
-    } catch (const std::exception& error) {
-      return concat("The state of step ", position_.step, " could not be saved: ", first_line(error.what()),
-                    ". ", last_checkpoint());
-    }
+    return concat("The update of step ", step + 1, " was half done and is not saved. ", last_checkpoint());
+  if (checkpoints_.last_step() < step) {
+    const std::string problem = checkpoints_.save_now(state());
+    if (!problem.empty())
+      return concat("The state of step ", step, " could not be saved: ", problem, ". ", last_checkpoint());
   }
-  return concat("The weights of step ", position_.step, ", the last one, are in ", last_checkpoint_.string());
+  return concat("The weights of step ", step, ", the last one, are in ", checkpoints_.last().string());
 }
 
 std::string Loop::last_checkpoint() const {
-  return last_checkpoint_.empty() ? "There is no checkpoint of an earlier step."
-                                  : concat("The last checkpoint is ", last_checkpoint_.string(), ".");
+  return checkpoints_.last().empty() ? "There is no checkpoint of an earlier step."
+                                     : concat("The last checkpoint is ", checkpoints_.last().string(), ".");
 }
 
-std::string Loop::what_is_lost() const {
-  return concat("the GPU reported an error and cannot be used further, so the state of step ", position_.step,
-                " is lost. ", last_checkpoint(),
-                " Start again from there; if it happens again, CUDA_LAUNCH_BLOCKING=1 "
+std::string Loop::what_is_lost() {
+  checkpoints_.wait();
+  return concat("the GPU reported an error and cannot be used further, so the state of step ",
+                record_.position.step, " is lost. ", last_checkpoint(),
+                " The same command goes on from there; if it happens again, CUDA_LAUNCH_BLOCKING=1 "
                 "in the environment says where. The error: ");
+}
+
+// The weights of the best evaluation in the place of the last ones.
+void Loop::take_best_model() {
+  const std::optional<int64_t> step = record_.best.step();
+  if (!step || *step == record_.position.step) return;
+  const std::filesystem::path best = checkpoint_path(run_.directory(), *step);
+  try {
+    parts_.prepared.artefacts.load(*parts_.prepared.model, read_checkpoint(best).path);
+    log::info(concat("the result is the best model, of step ", *step, ": ", record_.best.metric(), " ",
+                     *record_.best.value()));
+  } catch (const FormatError& error) {
+    log::warning(concat("the best model, of step ", *step, ", cannot be read: ", error.what(),
+                        "; the result is that of the last step"));
+  }
 }
 
 void Loop::save_final() {
   const auto begin = std::chrono::steady_clock::now();
-  const int64_t bytes = parts_.prepared.artefacts.save(*parts_.prepared.model, run_.directory());
-  run_.write(save_row(position_, run_.directory(), bytes, seconds_since(begin)));
+  const std::filesystem::path& directory = run_.directory();
+  const int64_t metrics_bytes = run_.metrics_bytes();
+  if (config_.training.load_best_model_at_end) take_best_model();
+  const SavedWeights weights = parts_.prepared.artefacts.weights(*parts_.prepared.model);
+  try {
+    parts_.prepared.artefacts.save(weights, directory);
+    write_trainer_state(directory, record_.to_trainer_state(directory));
+    const double seconds = seconds_since(begin);
+    run_.write(save_row(record_.position.step, directory, weights.bytes(), seconds));
+    write_position(directory, record_.to_position(metrics_bytes, {}));  // now it is complete
+    log::info(concat("saved ", directory.string(), "  ", bytes_string(weights.bytes()), "  in ",
+                     duration_string(seconds)));
+  } catch (const FormatError& error) {
+    throw FormatError(concat(error.what(), "; the result is not saved. ", last_checkpoint(),
+                             " The same command goes on when this is mended"));
+  }
 }
 
 }  // namespace trainer

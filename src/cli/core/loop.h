@@ -1,7 +1,6 @@
 // The steps of a run, with what happens between them.
 #pragma once
 
-#include <filesystem>
 #include <future>
 #include <map>
 #include <optional>
@@ -17,9 +16,12 @@
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 
+#include "cli/core/checkpoints.h"
 #include "cli/core/memory_watch.h"
+#include "cli/core/resume.h"
 #include "cli/core/run_model.h"
 #include "cli/core/run_plan.h"
+#include "cli/core/run_record.h"
 
 namespace trainer {
 
@@ -35,6 +37,7 @@ struct RunParts {
   RunLength length;
   const RunPlan& plan;
   at::Device device;
+  const Resumption& start;
 };
 
 class Loop {
@@ -52,37 +55,40 @@ class Loop {
     bool stop = false;  // no further step
   };
 
+  // After the last step, also where that is an early one.
+  bool is_over() const { return record_.is_last() || record_.best.patience_is_over(); }
   void rehearse();
   void take_steps();
   std::future<EffectiveBatch> load(int64_t samples_seen);
-  void advance(const EffectiveBatch& batch);
   void check(const StepResult& result);
   void record(const EffectiveBatch& batch, const StepResult& result, double seconds);
   bool evaluate_if_due();
-  Requests requests_after_step();
+  Requests requests_after_step(bool best_so_far);
 
   StepResult step(const EffectiveBatch& batch);
   bool find_other_device(const std::string& lack);
   bool move_to(at::Device device, const std::string& lack);
 
-  bool is_last() const { return position_.step == parts_.length.total_steps; }
-  void evaluate();
-  void save_checkpoint();
+  bool evaluate();
+  RunState state();
+  void begin_where_it_was_stopped();
+  void take_best_model();
   void save_final();
   std::string save_after_lack();
   std::string last_checkpoint() const;
-  std::string what_is_lost() const;
+  std::string what_is_lost();
+  BatchBudget* generation_budget();
 
   RunParts parts_;
   const Config& config_;
   Run& run_;
+  RunRecord record_;
+  Checkpoints checkpoints_;
   SampleOrder order_;
-  Position position_;
+  bool budgets_are_known_ = false;  // from an earlier start
   std::map<int64_t, StepCuts> replay_;
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
   MemoryWatch memory_watch_;
-  std::filesystem::path last_checkpoint_;
-  int64_t last_saved_step_ = 0;
   std::optional<DeviceLease> other_gpu_;
 };
 

@@ -12,12 +12,14 @@
 #include "trainer/memory/summary.h"
 #include "trainer/observe/run.h"
 #include "trainer/text/tokenizer.h"
+#include "trainer/training/fixed_settings.h"
 #include "trainer/training/predictions.h"
 #include "trainer/training/progress.h"
 #include "trainer/training/trainer.h"
 
 #include "cli/core/loop.h"
 #include "cli/core/open_model.h"
+#include "cli/core/resume.h"
 #include "cli/core/run_model.h"
 #include "cli/core/run_plan.h"
 #include "cli/core/start_block.h"
@@ -28,9 +30,24 @@ namespace {
 
 constexpr int64_t kAnswersWhileTraining = 200;  // where evaluation.max_samples is not set
 
-void run_training(const Config& given, const std::vector<MetricSink*>& sinks) {
-  Run run = Run::open(given);
+// A type that is left to the program stays what it was when the run began.
+ModelDtype dtype_of(const Config& given, const Resumption& start) {
+  const auto saved = start.position.fixed.find("model.dtype");
+  if (given.model.dtype != ModelDtype::automatic || saved == start.position.fixed.end())
+    return given.model.dtype;
+  return saved->second == "fp32" ? ModelDtype::fp32 : ModelDtype::bf16;
+}
+
+void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
+  Run run = Run::open(asked);
   for (MetricSink* sink : sinks) run.add_sink(*sink);
+  Resumption start = find_resumption(asked, run);
+  if (start.is_complete) {
+    log::info(concat("this run is complete: ", run.directory().string(), "; there is nothing left to do"));
+    return;
+  }
+  Config given = asked;
+  given.model.dtype = dtype_of(asked, start);
   set_up_cpu(given.training.num_threads);
   const DeviceLease lease = acquire_device(given.device, given.gpu);
   const at::Device device = lease.device;
@@ -54,16 +71,19 @@ void run_training(const Config& given, const std::vector<MetricSink*>& sinks) {
     predictor.emplace(*eval, *tokenizer, config, generation_config(config.model.path, *tokenizer),
                       kAnswersWhileTraining);
   }
-  const RunLength length = run_length(config, train.size());
+  const RunLength length = run_length(config, train.size(), position_of(start.position));
 
   Trainer trainer(config, *prepared.model, device, length.total_steps);
-  run.begin();
+  load_state(start, prepared, trainer);
+  if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
+  start.position.fixed["model.dtype"] = prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
+  begin_run(run, start);
   empty_cache(device);  // of what loading needed
   reset_peak_memory(device);
   show_start(run, config, prepared.artefacts, *prepared.model, plan, train, eval ? &*eval : nullptr, length,
              device);
   Loop({config, run, prepared, trainer, train, eval ? &*eval : nullptr, predictor ? &*predictor : nullptr,
-        length, plan, device})
+        length, plan, device, start})
       .go();
   log::info(concat("memory: ", memory_summary(device).text()));
   log::info(concat("done: ", run.directory().string()));

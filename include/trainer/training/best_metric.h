@@ -1,0 +1,43 @@
+// Which evaluation of a run was the best, and how long ago (transformers, trainer_callback.py,
+// EarlyStoppingCallback).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/base/metrics.h"
+#include "trainer/config/config.h"
+#include "trainer/formats/run_position.h"
+
+namespace trainer {
+
+class BestMetric {
+ public:
+  // training.metric_for_best_model and early_stopping_patience.
+  explicit BestMetric(const TrainingConfig& config);
+
+  // Whether it is better than all before. Throws ConfigError where the evaluation has no such value.
+  bool add(const MetricRow& evaluation);
+
+  // Whether early_stopping_patience evaluations in a row were no better.
+  bool patience_is_over() const { return patience_ > 0 && without_gain_ >= patience_; }
+
+  const std::string& metric() const { return metric_; }  // "eval_loss"
+  std::optional<double> value() const { return value_; }
+  std::optional<int64_t> step() const { return step_; }
+
+  // Its state, to go on from.
+  void keep(RunPosition& position) const;
+  void go_on(const RunPosition& position);
+
+ private:
+  std::string metric_;
+  bool lower_is_better_;
+  int64_t patience_;
+  std::optional<double> value_;
+  std::optional<int64_t> step_;
+  int64_t without_gain_ = 0;
+};
+
+}  // namespace trainer
