@@ -116,8 +116,8 @@ void run(Arguments arguments) {
 }
 
 int report(int code, const std::string& message) {
-  if (core_is_open()) {
-    log::error(message);  // also into the run's log file
+  if (core_is_open()) {  // the log also goes into the run's log file
+    code == static_cast<int>(ExitCode::interrupted) ? log::warning(message) : log::error(message);
   } else {
     std::cerr << "trainer: " << message << std::endl;
   }

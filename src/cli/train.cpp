@@ -1,10 +1,12 @@
 // trainer train --config FILE [key=value ...]
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "trainer/base/stop_signals.h"
 #include "trainer/config/load.h"
 
 #include "cli/commands.h"
@@ -31,6 +33,9 @@ void add_train_command(CLI::App& app) {
   });
   command->callback([options] {
     const Config config = load_training_config(options->config, options->overrides);
+    // Who reads the messages may go away (`| head`); the run stays.
+    std::signal(SIGPIPE, SIG_IGN);
+    const StopSignals signals;  // until the library has its own
     open_core(config.training.num_threads, config.memory).train(config);
   });
 }

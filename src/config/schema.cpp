@@ -136,6 +136,12 @@ Section training_section() {
        key(&T::max_steps, "max_steps", "Updates in all. -1: as many as num_train_epochs makes.")
            .at_least(-1)
            .in("steps"),
+       key(&T::max_hours, "max_hours",
+           "Save and end with exit code 75 before this start has taken longer; the same command goes on. 0: "
+           "no "
+           "limit.")
+           .at_least(0)
+           .in("hours"),
        key(&T::micro_batching, "micro_batching",
            "How the samples of an update are cut. tokens: ordered by length, little padding. samples: "
            "batch_size "
@@ -143,6 +149,12 @@ Section training_section() {
        key(&T::max_grad_norm, "max_grad_norm",
            "Gradients with a larger norm are scaled down to it. 0: never.")
            .at_least(0),
+       key(&T::max_bad_steps, "max_bad_steps",
+           "Steps in a row with a loss or gradient that is not finite after which the run ends with exit "
+           "code "
+           "7. Such a step is not applied, and its samples are named. 0: the first one ends the run.")
+           .at_least(0)
+           .in("steps"),
        key(&T::eval_strategy, "eval_strategy",
            "When to evaluate on data.eval. Every eval_steps, every epoch, or not."),
        key(&T::eval_steps, "eval_steps", "Updates between evaluations. For eval_strategy: steps.")

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -73,6 +74,13 @@ class JsonReader {
     if (!value.is_object()) fail(key, "an object");
     std::map<std::string, T> items;
     for (const auto& [name, item] : value.items()) items[name] = convert<T>(concat(key, ".", name), item);
+    return items;
+  }
+  template <class T>
+  std::vector<T> convert_more(const std::string& key, const Json& value, std::vector<T>*) const {
+    if (!value.is_array()) fail(key, "a list");
+    std::vector<T> items;
+    for (size_t i = 0; i < value.size(); i++) items.push_back(convert<T>(concat(key, "[", i, "]"), value[i]));
     return items;
   }
   // An object or a list, whatever is in it.

@@ -22,6 +22,9 @@ void fields_of(Fields& fields, Position& position) {
   fields.field("losses_to_log", position.losses_to_log);
   fields.field("steps_to_log", position.steps_to_log);
   fields.field("evaluations_without_gain", position.evaluations_without_gain);
+  fields.field("evaluation_due", position.evaluation_due);
+  fields.field("bad_steps_in_a_row", position.bad_steps_in_a_row);
+  fields.field("recent_losses", position.recent_losses);
   fields.field("best_metric", position.best_metric);
   fields.field("best_step", position.best_step);
   fields.field("budgets", position.budgets);

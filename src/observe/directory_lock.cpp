@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
@@ -52,6 +53,11 @@ void DirectoryLock::open_and_lock(const fs::path& directory) {
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const int error = errno;
+  if (error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP) {  // some network file systems
+    log::warning(concat("output_dir ", directory.string(), ": this file system has no locks (",
+                        std::strerror(error), "): see to it that no other run writes there"));
+    return;
+  }
   const std::string by = holder(fd_);
   ::close(fd_);
   if (error == EWOULDBLOCK) {

@@ -1,5 +1,6 @@
 // The lock on an output directory: flock on DIRECTORY/.lock, which ends with the process that holds it. The
-// file is removed at the end; one that a killed process left behind holds nothing.
+// file is removed at the end; one that a killed process left behind holds nothing. On a file system without
+// locks it only warns.
 #pragma once
 
 #include <filesystem>

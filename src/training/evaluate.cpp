@@ -37,7 +37,8 @@ Attempts attempts_with(const Config& config, at::Device device, const RecoveryLi
 }  // namespace
 
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
-                          BatchBudget& budget, const RecoveryListener& listener) {
+                          BatchBudget& budget, const RecoveryListener& listener,
+                          const std::function<void()>& between) {
   at::NoGradGuard no_grad;
   ForwardContext context;
   context.count_correct = true;
@@ -63,6 +64,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
       Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device)),
                 at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device))};
       for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
+        if (between) between();
         const MicroBatch micro =
             collate(batch, division.slots[place.micro_batch], model.collate_options(), device);
         if (micro.supervised_labels.numel() == 0) continue;

@@ -67,6 +67,7 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
                  {"memory_peak", memory.peak},
                  {"memory_resident", memory.resident}}};
   if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
+  if (result.skipped) row.values["skipped"] = true;
   return row;
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/training/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -29,7 +30,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   StepResult result;
-  result.learning_rate = schedule_.learning_rate(steps_taken());
+  result.learning_rate = schedule_.learning_rate(steps_);
   Attempts attempts(attempt_options(""));
   Division division = first_division(batch, replay);
   const at::Tensor loss_sum = accumulate(batch, division, attempts);
@@ -37,27 +38,43 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   at::Tensor norm;
   attempts.repeat("optimizer", [&] {
     const InPhase phase(MemoryPhase::update);
-    if (!norm.defined()) norm = gradients_.norm();
-    optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+    norm = gradients_.norm();
   });
-  gradients_.clear();
-  const int64_t every = config_.memory.empty_cache_steps;
-  if (every > 0 && steps_taken() % every == 0) empty_cache(device_);
-
-  for (const std::vector<int64_t>& slots : division.slots)
-    result.cuts.push_back(static_cast<int64_t>(slots.size()));
-  result.recomputed_blocks = division.recomputed_blocks;
-  if (device_.is_meta()) return result;  // there are no values
-  // The only values read from the device, once everything of the step is under way.
+  // The only values read from the device, before the update, because it must not begin with bad ones.
   attempts.repeat("reading the loss", [&] {
+    if (device_.is_meta()) return;  // there are no values
     result.loss =
         loss_sum.item<double>() / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
     result.grad_norm = norm.item<double>();
   });
+  result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+  if (result.skipped) {
+    gradients_.clear();
+    result.sample_losses = losses_one_by_one(batch, attempts);
+  } else {
+    attempts.repeat("optimizer", [&] {
+      const InPhase phase(MemoryPhase::update);
+      optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+    });
+    gradients_.clear();
+  }
+  steps_++;
+  end_step(batch, division, attempts, result);
+  return result;
+}
+
+// What a step leaves for those after it.
+void Trainer::end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
+                       StepResult& result) {
+  const int64_t every = config_.memory.empty_cache_steps;
+  if (every > 0 && steps_ % every == 0) empty_cache(device_);
+  for (const std::vector<int64_t>& slots : division.slots)
+    result.cuts.push_back(static_cast<int64_t>(slots.size()));
+  result.recomputed_blocks = division.recomputed_blocks;
+  if (device_.is_meta()) return;
   result.retries = attempts.retries();
   if (result.retries == 0) budgets_.training.succeeded(config_.recovery.grow_after);
   if (thrash_watch_.after_step()) answer_thrashing(batch, division, attempts);
-  return result;
 }
 
 // As a lack of memory, but for the steps to come: this one has ended.
@@ -85,13 +102,19 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
   empty_cache(device_);
 }
 
-// The gradient of the whole effective batch; returns the sum of its token losses.
-at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts) {
+// Of the step that is under way.
+ForwardContext Trainer::step_context() const {
   ForwardContext context;
   context.training = true;
-  context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_taken()));
+  context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
   context.label_smoothing = config_.training.label_smoothing;
   context.anchor = anchor_;
+  return context;
+}
+
+// The gradient of the whole effective batch; returns the sum of its token losses.
+at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts) {
+  ForwardContext context = step_context();
   const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
   at::Tensor loss_sum;
   attempts.divide(batch, division, budgets_.training, [&](Place& place) {
@@ -115,6 +138,22 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     }
   });
   return loss_sum;
+}
+
+// With the dropout that each has in the step.
+std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const {
+  at::NoGradGuard no_grad;
+  const ForwardContext context = step_context();
+  std::vector<double> losses(batch.samples.size());
+  for (size_t i = 0; i < losses.size(); i++) {
+    attempts.repeat("forward", [&] {
+      const MicroBatch micro = collate(batch, {static_cast<int64_t>(i)}, model_.collate_options(), device_);
+      const int64_t supervised = micro.supervised_labels.numel();
+      if (supervised > 0)
+        losses[i] = model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
+    });
+  }
+  return losses;
 }
 
 Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* replay) const {
@@ -157,8 +196,8 @@ void Trainer::move_to(at::Device device) {
   budgets_ = {};
 }
 
-EvaluationResult Trainer::evaluate(const Dataset& dataset) {
-  return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_);
+EvaluationResult Trainer::evaluate(const Dataset& dataset, const std::function<void()>& between) {
+  return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between);
 }
 
 }  // namespace trainer

@@ -84,6 +84,9 @@ RunPosition some_position() {
   position.losses_to_log = 1.0 / 3;
   position.steps_to_log = 7;
   position.evaluations_without_gain = 1;
+  position.evaluation_due = true;
+  position.bad_steps_in_a_row = 2;
+  position.recent_losses = {0.1, 1.0 / 3, 5e-324};
   position.best_metric = 0.1;
   position.best_step = 25;
   position.budgets = {{"source_tokens", 4096}};
@@ -106,6 +109,9 @@ TEST(RunPosition, is_read_as_it_was_written) {
   EXPECT_EQ(read.losses_to_log, position.losses_to_log);
   EXPECT_EQ(read.steps_to_log, position.steps_to_log);
   EXPECT_EQ(read.evaluations_without_gain, position.evaluations_without_gain);
+  EXPECT_EQ(read.evaluation_due, position.evaluation_due);
+  EXPECT_EQ(read.bad_steps_in_a_row, position.bad_steps_in_a_row);
+  EXPECT_EQ(read.recent_losses, position.recent_losses);
   EXPECT_EQ(read.best_metric, position.best_metric);
   EXPECT_EQ(read.best_step, position.best_step);
   EXPECT_EQ(read.budgets, position.budgets);
@@ -123,6 +129,8 @@ TEST(RunPosition, what_is_missing_or_wrong_is_named) {
   EXPECT_TRUE(
       contains(message_of(R"({"step": 1, "samples_seen": -1, )" + rest + "}"), "samples_seen: is negative"));
   EXPECT_TRUE(contains(message_of(R"({"fixed": {"seed": 3}})"), "fixed.seed: is not a text"));
+  EXPECT_TRUE(contains(message_of(R"({"recent_losses": 3})"), "recent_losses: is not a list"));
+  EXPECT_TRUE(contains(message_of(R"({"recent_losses": [1, "x"]})"), "recent_losses[1]: is not a number"));
   EXPECT_TRUE(contains(message_of(R"({"step": 1e999})"), "has a number that is too large"));
   EXPECT_TRUE(contains(message_of("[1]"), "is not a JSON object"));
   EXPECT_TRUE(contains(message_of(std::string(1000, '{')), "trainer_position.json"));

@@ -1,6 +1,10 @@
 #include "trainer/observe/run.h"
 
 #include <fstream>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,6 +134,32 @@ TEST(Run, a_killed_process_holds_no_lock) {
   open_run(config);
 }
 
+// What a file system without locks answers, for this process.
+void answer_flock_with(int error) {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{std::size(program), program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(77);
+}
+
+TEST(Run, on_a_file_system_without_locks_a_warning_says_so) {
+  for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
+    TemporaryDirectory directory;
+    EXPECT_EXIT(
+        {
+          answer_flock_with(error);
+          open_run(config_for(directory.path())).write({"train", {{"step", 1}}});
+          ::_exit(0);
+        },
+        ::testing::ExitedWithCode(0), "this file system has no locks .*no other run writes there");
+    EXPECT_TRUE(contains(read_file(directory / "metrics.jsonl"), "train"));
+  }
+}
+
 TEST(Run, results_of_another_run_are_refused_and_stay) {
   for (const char* name :
        {"model.safetensors", "adapter_model.safetensors", "model-00001-of-00002.safetensors",
@@ -224,8 +254,8 @@ TEST(Run, overwriting_removes_results_and_nothing_else) {
   TemporaryDirectory directory;
   for (const char* name :
        {"model.safetensors", "config.json", "checkpoint-5/model.safetensors", "checkpoint-6.tmp/x",
-        "metrics.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x", "my-model/model.safetensors",
-        "predictions/step-5.jsonl", "predictions/step-mine.jsonl"}) {
+        "metrics.jsonl", "bad_steps.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x",
+        "my-model/model.safetensors", "predictions/step-5.jsonl", "predictions/step-mine.jsonl"}) {
     touch(directory / name);
   }
   Config config = config_for(directory.path());

@@ -98,8 +98,10 @@ struct TrainingConfig {
   std::optional<int64_t> effective_batch_size;
   double num_train_epochs = 3;
   int64_t max_steps = -1;
+  double max_hours = 0;  // 0: no limit
   MicroBatching micro_batching = MicroBatching::tokens;
   double max_grad_norm = 1.0;
+  int64_t max_bad_steps = 3;
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   int64_t eval_steps = 500;
   std::optional<int64_t> eval_batch_size;  // default: batch_size

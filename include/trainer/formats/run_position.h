@@ -25,6 +25,9 @@ struct RunPosition {
   double losses_to_log = 0;    // of the steps that trainer_state.json has no row of yet
   int64_t steps_to_log = 0;
   int64_t evaluations_without_gain = 0;
+  bool evaluation_due = false;        // the one after this step was not made, or not to its end
+  int64_t bad_steps_in_a_row = 0;     // up to this step: their numbers were not finite
+  std::vector<double> recent_losses;  // what spikes are told from, the oldest first
   std::optional<double> best_metric;
   std::optional<int64_t> best_step;
   // What recovery from a lack of memory has learned, by the name of the budget.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,9 +21,11 @@ struct EvaluationResult {
 };
 
 // In micro-batches of eval_batch_size, without dropout and label smoothing. Where memory does not suffice,
-// in smaller ones, which `budget` remembers. Throws OutOfMemoryError when a single sample does not fit.
+// in smaller ones, which `budget` remembers. `between` is called before each micro-batch, and may throw to
+// end it. Throws OutOfMemoryError when a single sample does not fit.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
-                          BatchBudget& budget, const RecoveryListener& listener = {});
+                          BatchBudget& budget, const RecoveryListener& listener = {},
+                          const std::function<void()>& between = {});
 
 // How micro-batches of this size are cut.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);

@@ -48,7 +48,8 @@ class Predictor {
 
   // By the model as it is now; nothing random. Inputs of similar length go through it together, as many at
   // once as configured, fewer where memory does not suffice; the longest come first, so that this shows at
-  // once. `progress` may be empty. Throws OutOfMemoryError when there is no memory for one.
+  // once. `progress` may be empty; it may throw to end it. Throws OutOfMemoryError when there is no memory
+  // for one.
   Predictions predict(const Model& model, c10::Device device,
                       const std::function<void(int64_t done, int64_t total)>& progress = {});
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +23,12 @@ struct StepResult {
   double loss = 0;       // mean over the supervised tokens of the step
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  std::vector<int64_t> cuts;      // samples of each micro-batch
-  int64_t recomputed_blocks = 0;  // that kept only their input
-  int64_t retries = 0;            // how often memory did not suffice
+  // The loss or the norm is no finite number, and the weights and the optimizer's state are as they were.
+  bool skipped = false;
+  std::vector<double> sample_losses;  // where skipped: each sample alone, over its own supervised tokens
+  std::vector<int64_t> cuts;          // samples of each micro-batch
+  int64_t recomputed_blocks = 0;      // that kept only their input
+  int64_t retries = 0;                // how often memory did not suffice
 };
 
 class Attempts;
@@ -41,8 +45,8 @@ class Trainer {
   // update. Where memory does not suffice, the step is done again in smaller micro-batches (`recovery` in the
   // configuration) and gives what it would have given cut like that from the start. Throws OutOfMemoryError
   // with a table of what takes the memory when nothing helps; has_whole_weights() then says whether the
-  // weights are those of the last step.
-  // `replay`: cuts as recorded, instead of those that the configuration gives.
+  // weights are those of the last step. A step whose loss or gradient is not finite is counted, by the
+  // schedule too, but not applied. `replay`: cuts as recorded, instead of those that the configuration gives.
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Goes through a step as step() does, optimizer included, and changes nothing but the budget of the
@@ -54,8 +58,8 @@ class Trainer {
   // each tensor is whole on one of the devices; moving back, or elsewhere, loses nothing.
   void move_to(at::Device device);
 
-  // Of the model as it is now.
-  EvaluationResult evaluate(const Dataset& dataset);
+  // Of the model as it is now. `between` is called before each micro-batch, and may throw to end it.
+  EvaluationResult evaluate(const Dataset& dataset, const std::function<void()>& between = {});
 
   // Hears of each lack of memory, after it was logged.
   void on_recovery(RecoveryListener listener) { listener_ = std::move(listener); }
@@ -64,7 +68,10 @@ class Trainer {
   void set_thrash_watch(ThrashWatch watch) { thrash_watch_ = std::move(watch); }
   bool has_whole_weights() const { return !optimizer_.half_written(); }
 
-  int64_t steps_taken() const { return optimizer_.steps_taken(); }
+  // Those that were not applied, too.
+  int64_t steps_taken() const { return steps_; }
+  // So many were made before, by an earlier start of the run.
+  void set_steps_taken(int64_t steps) { steps_ = steps; }
   AdamW& optimizer() { return optimizer_; }  // to save it, and to put it where another was
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
   int64_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
@@ -72,8 +79,12 @@ class Trainer {
  private:
   AttemptOptions attempt_options(const std::string& stage);
   Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
+  void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
+                StepResult& result);
   void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
+  ForwardContext step_context() const;
   at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
+  std::vector<double> losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const;
 
   const Config& config_;
   Model& model_;
@@ -82,6 +93,7 @@ class Trainer {
   Gradients gradients_;
   AdamW optimizer_;
   Schedule schedule_;
+  int64_t steps_ = 0;
   at::Tensor anchor_;
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;

@@ -135,6 +135,7 @@ void Checkpoints::take(const Outcome& outcome) {
   }
   last_ = path;
   last_step_ = outcome.step;
+  last_seconds_ = outcome.seconds;
   log::info(concat("saved ", path.string(), "  ", bytes_string(outcome.checkpoint->bytes()), "  in ",
                    duration_string(outcome.seconds)));
   if (!outcome.litter.empty()) log::warning(concat("an old checkpoint stays: ", outcome.litter));

@@ -46,6 +46,8 @@ class Checkpoints {
   const std::filesystem::path& last() const { return last_; }
   int64_t last_step() const { return last_step_; }
   double minutes_since_last() const;
+  // How long it took to write it.
+  double last_seconds() const { return last_seconds_; }
 
  private:
   struct Outcome {
@@ -67,6 +69,7 @@ class Checkpoints {
   std::future<Outcome> pending_;
   std::filesystem::path last_;
   int64_t last_step_ = 0;
+  double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();
 };
 

@@ -1,10 +1,10 @@
 #include "cli/core/loop.h"
 
 #include <chrono>
-#include <cmath>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/memory/device.h"
@@ -23,6 +23,15 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The command that goes on from the newest checkpoint.
+std::string how_to_go_on(const Config& config) {
+  std::vector<std::string> changes;
+  if (config.overwrite_output_dir) changes.emplace_back("overwrite_output_dir=false");
+  if (config.resume != "auto") changes.emplace_back("resume=auto");
+  return changes.empty() ? "the same command goes on from there"
+                         : concat("with ", join(changes, " "), " the same command goes on from there");
 }
 
 }  // namespace
@@ -60,7 +69,7 @@ void Loop::begin_where_it_was_stopped() {
 void Loop::go() {
   std::string lack;
   try {
-    if (!is_over()) {
+    if (!is_over() || record_.evaluation_due) {
       if (config_.memory.rehearse && !budgets_are_known_) rehearse();
       take_steps();
     }
@@ -91,11 +100,13 @@ void Loop::rehearse() {
 }
 
 void Loop::take_steps() {
+  hold_stop_signals();
+  if (record_.evaluation_due) end_step();  // of the step that the run was stopped after
+  if (is_over()) return;
   std::future<EffectiveBatch> next = load(record_.position.samples_seen);
-  Requests requests;
   const bool saves = config_.save.strategy != IntervalStrategy::no;
-  if (saves) checkpoints_.check_space(state().bytes());
-  while (!is_over() && !requests.stop) {
+  if (saves) checkpoints_.check_space(state(!config_.save.weights_only).bytes());
+  while (!is_over()) {
     const auto begin = std::chrono::steady_clock::now();
     const EffectiveBatch batch = next.get();
     const auto samples = static_cast<int64_t>(batch.samples.size());
@@ -103,13 +114,24 @@ void Loop::take_steps() {
       next = load(record_.position.samples_seen + samples);
     const StepResult result = step(batch);
     record_.advance(batch);
-    check(result);
+    record_.evaluation_due = is_evaluation_due();
     record(batch, result, seconds_since(begin));
-    const bool best_so_far = evaluate_if_due();
-    requests = requests_after_step(best_so_far);
-    requests.save ? checkpoints_.wait() : checkpoints_.look();
-    if (requests.save) checkpoints_.save(state(), parts_.device);
+    checkpoints_.look();
+    check(result);
+    if (!is_over() || record_.evaluation_due) answer_requests(seconds_since(begin));
+    end_step();
   }
+}
+
+// What is due after a step.
+void Loop::end_step() {
+  const bool best_so_far = record_.evaluation_due && evaluate();
+  record_.evaluation_due = false;
+  if (record_.best.patience_is_over()) {
+    log::info(concat("stops early: ", record_.best.metric(), " has not become better in ",
+                     config_.training.early_stopping_patience, " evaluations"));
+  }
+  if (is_save_due(best_so_far)) save(!config_.save.weights_only);
 }
 
 // Read and tokenised while the step before it computes.
@@ -120,24 +142,16 @@ std::future<EffectiveBatch> Loop::load(int64_t samples_seen) {
                     });
 }
 
-// A run does not go on, nor save, with weights that NaN has reached.
-void Loop::check(const StepResult& result) {
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    throw NumericsError(
-        concat("step ", record_.position.step, ": loss ", result.loss, ", gradient norm ", result.grad_norm,
-               "; nothing was saved after it. Lower optimizer.learning_rate, add optimizer.warmup_steps, "
-               "or use model.dtype=fp32. Checkpoints of earlier steps, if any, are in ",
-               run_.directory().string()));
-  }
-  if (!update_check_ || result.learning_rate <= 0 || result.grad_norm <= 0) return;
-  RetryOptions retry;
-  retry.device = parts_.device;
-  log::info(retry_on_oom([&] { return update_check_->after_update(result.learning_rate); }, retry));
-  update_check_.reset();
-}
-
 void Loop::record(const EffectiveBatch& batch, const StepResult& result, double seconds) {
-  run_.write(train_row(record_.position, batch, result, seconds, parts_.device));
+  MetricRow row = train_row(record_.position, batch, result, seconds, parts_.device);
+  record_.numbers.add(record_.position.step, result, row, [&] {
+    std::vector<std::string> origins;
+    const int64_t first = record_.position.samples_seen - static_cast<int64_t>(batch.samples.size());
+    for (const int64_t index : order_.step_at(first, config_.effective_batch_size()))
+      origins.push_back(parts_.train.origin(index));
+    return origins;
+  });
+  run_.write(row);
   record_.history.add_step(record_.position, result);
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(record_.position, memory, run_);
@@ -146,30 +160,68 @@ void Loop::record(const EffectiveBatch& batch, const StepResult& result, double 
   run_.write(parts_.plan.row(record_.position.step, memory.peak));
 }
 
-// Whether there was one that is better than all before.
-bool Loop::evaluate_if_due() {
-  const TrainingConfig& training = config_.training;
-  if (parts_.eval == nullptr || training.eval_strategy == IntervalStrategy::no) return false;
-  const bool is_due_now =
-      is_due(training.eval_strategy, training.eval_steps, record_.position, record_.length());
-  return (is_due_now || record_.is_last()) && evaluate();
+void Loop::check(const StepResult& result) {
+  if (const std::string reason = record_.numbers.reason_to_end(); !reason.empty()) {
+    throw NumericsError(concat("step ", record_.position.step, ": ", reason, ". ", last_good_checkpoint(),
+                               " Lower optimizer.learning_rate, add optimizer.warmup_steps, use "
+                               "model.dtype=fp32, or mend the samples."));
+  }
+  if (result.skipped) return;
+  good_step_ = record_.position.step - 1;
+  if (!update_check_ || result.learning_rate <= 0 || result.grad_norm <= 0) return;
+  RetryOptions retry;
+  retry.device = parts_.device;
+  log::info(retry_on_oom([&] { return update_check_->after_update(result.learning_rate); }, retry));
+  update_check_.reset();
 }
 
-// The place for all that saves a run, or ends it, between two steps.
-Loop::Requests Loop::requests_after_step(bool best_so_far) {
+bool Loop::is_evaluation_due() const {
+  const TrainingConfig& training = config_.training;
+  if (parts_.eval == nullptr || training.eval_strategy == IntervalStrategy::no) return false;
+  return record_.is_last() ||
+         is_due(training.eval_strategy, training.eval_steps, record_.position, record_.length());
+}
+
+bool Loop::is_save_due(bool best_so_far) const {
   const SaveConfig& save = config_.save;
-  Requests requests;
-  if (record_.best.patience_is_over()) {
-    log::info(concat("stops early: ", record_.best.metric(), " has not become better in ",
-                     config_.training.early_stopping_patience, " evaluations"));
-  }
+  if (best_so_far && config_.training.load_best_model_at_end) return true;
   // After the last step there is the result, too: a checkpoint is what a longer run goes on from.
-  requests.save = is_over() ? save.strategy != IntervalStrategy::no && !save.weights_only
-                            : is_due(save.strategy, save.steps, record_.position, record_.length());
+  if (is_over()) return save.strategy != IntervalStrategy::no && !save.weights_only;
   const bool is_late = save.minutes > 0 && checkpoints_.minutes_since_last() >= save.minutes;
-  const bool is_best = best_so_far && config_.training.load_best_model_at_end;
-  requests.save = requests.save || is_best || (is_late && !is_over());
-  return requests;
+  return is_late || is_due(save.strategy, save.steps, record_.position, record_.length());
+}
+
+// What signals and the clock ask for: between two steps, and within an evaluation between its parts, so that
+// neither a long evaluation nor the time until the next save is lost. next_seconds: until the run looks
+// again.
+void Loop::answer_requests(double next_seconds) {
+  checkpoints_.look();
+  if (const std::string signal = stop_signal(); !signal.empty()) save_and_stop(signal);
+  if (parts_.time_limit.is_up(next_seconds + checkpoints_.last_seconds()))
+    save_and_stop(concat("training.max_hours: ", config_.training.max_hours));
+  if (!take_save_request()) return;
+  log::info("SIGUSR1: the run saves its state and goes on");
+  save(/*complete=*/true);
+}
+
+void Loop::save(bool complete) {
+  checkpoints_.wait();  // its row comes before what is saved now
+  checkpoints_.save(state(complete), parts_.device);
+}
+
+void Loop::save_and_stop(const std::string& reason) {
+  run_.console().finish();
+  checkpoints_.wait();
+  const std::string where = concat(reason, ": the run ends after step ", record_.position.step, " of ",
+                                   record_.length().total_steps);
+  const std::string problem =
+      checkpoints_.last_step() < record_.position.step ? checkpoints_.save_now(state(/*complete=*/true)) : "";
+  if (!problem.empty()) {
+    throw FormatError(
+        concat(where, ", and its state could not be saved: ", problem, ". ", last_checkpoint()));
+  }
+  throw Error(ExitCode::interrupted,
+              concat(where, " and is saved in ", checkpoints_.last().string(), "; ", how_to_go_on(config_)));
 }
 
 // On another device where nothing helps on this one.
@@ -215,12 +267,15 @@ bool Loop::move_to(at::Device device, const std::string& lack) {
 
 bool Loop::evaluate() {
   const auto begin = std::chrono::steady_clock::now();
-  const EvaluationResult result = parts_.trainer.evaluate(*parts_.eval);
+  const auto between = [this] { answer_requests(/*next_seconds=*/0); };
+  const EvaluationResult result = parts_.trainer.evaluate(*parts_.eval, between);
   std::optional<Predictions> predictions;
   if (parts_.predictor != nullptr) {
-    predictions = parts_.predictor->predict(
-        *parts_.prepared.model, parts_.device,
-        [this](int64_t done, int64_t total) { run_.console().progress("answers", done, total); });
+    predictions =
+        parts_.predictor->predict(*parts_.prepared.model, parts_.device, [&](int64_t done, int64_t total) {
+          between();
+          run_.console().progress("answers", done, total);
+        });
   }
   const MetricRow row =
       evaluation_row(record_.position, result, predictions ? &*predictions : nullptr, seconds_since(begin));
@@ -231,14 +286,14 @@ bool Loop::evaluate() {
   return record_.best.add(row);
 }
 
-// As it is now; its tensors are those of the run.
-RunState Loop::state() {
+// As it is now; its tensors are those of the run. complete: a run can go on from it.
+RunState Loop::state(bool complete) {
   RunState state;
   state.weights = parts_.prepared.artefacts.weights(*parts_.prepared.model);
   state.trainer_state = record_.to_trainer_state(run_.directory());
-  if (config_.save.weights_only) return state;
+  if (!complete) return state;
   state.optimizer = parts_.trainer.optimizer().tensors();
-  state.updates = parts_.trainer.steps_taken();
+  state.updates = parts_.trainer.optimizer().steps_taken();
   state.position = record_.to_position(
       run_.metrics_bytes(),
       budgets_to_keep(config_, parts_.device, parts_.trainer.budgets(), generation_budget()));
@@ -257,7 +312,7 @@ std::string Loop::save_after_lack() {
   if (!parts_.trainer.has_whole_weights())
     return concat("The update of step ", step + 1, " was half done and is not saved. ", last_checkpoint());
   if (checkpoints_.last_step() < step) {
-    const std::string problem = checkpoints_.save_now(state());
+    const std::string problem = checkpoints_.save_now(state(!config_.save.weights_only));
     if (!problem.empty())
       return concat("The state of step ", step, " could not be saved: ", problem, ". ", last_checkpoint());
   }
@@ -267,6 +322,18 @@ std::string Loop::save_after_lack() {
 std::string Loop::last_checkpoint() const {
   return checkpoints_.last().empty() ? "There is no checkpoint of an earlier step."
                                      : concat("The last checkpoint is ", checkpoints_.last().string(), ".");
+}
+
+// One that was written when the weights were bad already is none.
+std::string Loop::last_good_checkpoint() {
+  checkpoints_.wait();
+  std::filesystem::path good;
+  if (parts_.start.checkpoint && parts_.start.position.step <= good_step_) good = *parts_.start.checkpoint;
+  for (const int64_t step : checkpoint_steps(run_.directory()))
+    if (step <= good_step_) good = checkpoint_path(run_.directory(), step);
+  if (!good.empty()) return concat("The last checkpoint from which a step went well is ", good.string(), ".");
+  if (checkpoints_.last().empty()) return "There is no checkpoint.";
+  return concat("No step went well after the last checkpoint, ", checkpoints_.last().string(), ".");
 }
 
 std::string Loop::what_is_lost() {

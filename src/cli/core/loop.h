@@ -13,6 +13,7 @@
 #include "trainer/observe/run.h"
 #include "trainer/training/predictions.h"
 #include "trainer/training/progress.h"
+#include "trainer/training/time_limit.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 
@@ -38,6 +39,7 @@ struct RunParts {
   const RunPlan& plan;
   at::Device device;
   const Resumption& start;
+  const TimeLimit& time_limit;
 };
 
 class Loop {
@@ -45,37 +47,37 @@ class Loop {
   explicit Loop(const RunParts& parts);
 
   // From where the run stands to its end, and saves the result. Throws OutOfMemoryError, when nothing helped,
-  // with where the weights of the last step are; NumericsError; DeviceFault.
+  // with where the weights of the last step are; NumericsError; DeviceFault; with ExitCode::interrupted when
+  // a signal or training.max_hours ended it and the state was saved.
   void go();
 
  private:
-  // What is asked for between two steps by whatever watches the run.
-  struct Requests {
-    bool save = false;  // a checkpoint now
-    bool stop = false;  // no further step
-  };
-
   // After the last step, also where that is an early one.
   bool is_over() const { return record_.is_last() || record_.best.patience_is_over(); }
   void rehearse();
   void take_steps();
   std::future<EffectiveBatch> load(int64_t samples_seen);
-  void check(const StepResult& result);
   void record(const EffectiveBatch& batch, const StepResult& result, double seconds);
-  bool evaluate_if_due();
-  Requests requests_after_step(bool best_so_far);
+  void check(const StepResult& result);
+  bool is_evaluation_due() const;
+  void end_step();
+  bool is_save_due(bool best_so_far) const;
+  void answer_requests(double next_seconds);
+  [[noreturn]] void save_and_stop(const std::string& reason);
 
   StepResult step(const EffectiveBatch& batch);
   bool find_other_device(const std::string& lack);
   bool move_to(at::Device device, const std::string& lack);
 
   bool evaluate();
-  RunState state();
+  RunState state(bool complete);
+  void save(bool complete);
   void begin_where_it_was_stopped();
   void take_best_model();
   void save_final();
   std::string save_after_lack();
   std::string last_checkpoint() const;
+  std::string last_good_checkpoint();
   std::string what_is_lost();
   BatchBudget* generation_budget();
 
@@ -84,6 +86,7 @@ class Loop {
   Run& run_;
   RunRecord record_;
   Checkpoints checkpoints_;
+  int64_t good_step_ = -1;  // the last one after which a step went well
   SampleOrder order_;
   bool budgets_are_known_ = false;  // from an earlier start
   std::map<int64_t, StepCuts> replay_;

@@ -157,6 +157,7 @@ void load_state(const Resumption& resumption, const Prepared& prepared, Trainer&
   if (!resumption.checkpoint) return;
   prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
   load_optimizer(trainer.optimizer(), *resumption.checkpoint);
+  trainer.set_steps_taken(resumption.position.step);
 }
 
 void begin_run(Run& run, const Resumption& resumption) {

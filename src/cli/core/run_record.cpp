@@ -17,6 +17,8 @@ RunRecord::RunRecord(const Config& config, const RunLength& length, const RunPos
     : position(position_of(begin)),
       history(config.training.logging_steps),
       best(config.training),
+      numbers(config, begin),
+      evaluation_due(begin.evaluation_due),
       config_(config),
       length_(length),
       fixed_(begin.fixed),
@@ -44,6 +46,8 @@ RunPosition RunRecord::to_position(int64_t metrics_bytes,
   saved.seconds_trained = seconds_trained();
   history.keep(saved);
   best.keep(saved);
+  numbers.keep(saved);
+  saved.evaluation_due = evaluation_due;
   saved.budgets = budgets;
   saved.fixed = fixed_;
   return saved;

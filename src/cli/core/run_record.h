@@ -14,6 +14,8 @@
 #include "trainer/training/history.h"
 #include "trainer/training/progress.h"
 
+#include "cli/core/step_numbers.h"
+
 namespace trainer {
 
 class RunRecord {
@@ -25,6 +27,8 @@ class RunRecord {
   Position position;
   History history;
   BestMetric best;
+  StepNumbers numbers;
+  bool evaluation_due = false;  // the one after the last step was not made, or not to its end
 
   // After each step.
   void advance(const EffectiveBatch& batch);

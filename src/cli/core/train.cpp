@@ -3,6 +3,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
 #include "trainer/data/dataset.h"
@@ -39,6 +40,7 @@ ModelDtype dtype_of(const Config& given, const Resumption& start) {
 }
 
 void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
+  const TimeLimit time_limit(asked.training.max_hours);
   Run run = Run::open(asked);
   for (MetricSink* sink : sinks) run.add_sink(*sink);
   Resumption start = find_resumption(asked, run);
@@ -83,7 +85,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   show_start(run, config, prepared.artefacts, *prepared.model, plan, train, eval ? &*eval : nullptr, length,
              device);
   Loop({config, run, prepared, trainer, train, eval ? &*eval : nullptr, predictor ? &*predictor : nullptr,
-        length, plan, device, start})
+        length, plan, device, start, time_limit})
       .go();
   log::info(concat("memory: ", memory_summary(device).text()));
   log::info(concat("done: ", run.directory().string()));
@@ -101,4 +103,7 @@ void train(const Config& config, const std::vector<MetricSink*>& sinks) {
 
 }  // namespace trainer
 
-extern "C" void trainer_core_train(const trainer::Config& config) { trainer::train(config); }
+extern "C" void trainer_core_train(const trainer::Config& config) {
+  const trainer::StopSignals signals;
+  trainer::train(config);
+}

@@ -1,0 +1,97 @@
+#include "trainer/base/stop_signals.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <unistd.h>
+
+#include "trainer/base/error.h"
+
+namespace trainer {
+namespace {
+
+// Handlers run on any thread, between any two instructions: only these are touched there.
+std::atomic<bool> held{false}, save_asked{false};
+std::atomic<int> stop_number{0}, interrupts{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+const char* name_of(int number) {
+  switch (number) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "";
+  }
+}
+
+// Nothing else may be called in a handler; a line of the log follows from the run.
+void say(int number, const char* text) {
+  for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
+  }
+}
+
+// As if nobody handled it, so that a shell's script sees Ctrl-C and ends, too.
+[[noreturn]] void end_by(int number) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  ::sigaction(number, &action, nullptr);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  ::kill(::getpid(), number);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::_exit(128 + number);  // the first process of a container does not die of signals
+}
+
+void on_stop(int number) {
+  const int error = errno;
+  if (number == SIGINT && interrupts.fetch_add(1) > 0) {
+    say(number, "a second time: ended at once; what was saved before stays");
+    end_by(number);
+  }
+  if (!held) {
+    say(number, "ended before a step was made; the same command starts again");
+    ::_exit(static_cast<int>(ExitCode::interrupted));
+  }
+  int none = 0;
+  if (stop_number.compare_exchange_strong(none, number))
+    say(number, "the run ends as soon as it has saved its state; a second SIGINT ends it at once");
+  errno = error;
+}
+
+void on_save(int) { save_asked = true; }
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  held = false;
+  save_asked = false;
+  stop_number = 0;
+  interrupts = 0;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    Before before{number, {}};
+    ::sigaction(number, nullptr, &before.action);
+    if (before.action.sa_handler == SIG_IGN && number != SIGUSR1) continue;
+    struct sigaction ours {};
+    ours.sa_handler = number == SIGUSR1 ? on_save : on_stop;
+    ours.sa_flags = SA_RESTART;  // files and pipes are read and written as if nothing had come
+    if (::sigaction(number, &ours, nullptr) == 0) before_.push_back(before);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (const Before& before : before_) ::sigaction(before.number, &before.action, nullptr);
+}
+
+void hold_stop_signals() { held = true; }
+
+std::string stop_signal() { return name_of(stop_number); }
+
+bool take_save_request() { return save_asked.exchange(false); }
+
+}  // namespace trainer

@@ -1,0 +1,87 @@
+#include "trainer/base/stop_signals.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+namespace trainer {
+namespace {
+
+using testing::ExitedWithCode;
+using testing::KilledBySignal;
+
+TEST(StopSignals, with_nothing_to_lose_end_the_process_with_code_75) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    EXPECT_EXIT(
+        {
+          const StopSignals signals;
+          std::raise(number);
+          std::_Exit(0);
+        },
+        ExitedWithCode(75), "before a step was made; the same command starts again");
+  }
+}
+
+TEST(StopSignals, that_are_held_are_told_at_once_and_noted) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals;
+        hold_stop_signals();
+        if (!stop_signal().empty()) std::_Exit(1);
+        std::raise(SIGTERM);
+        std::raise(SIGHUP);
+        std::raise(SIGINT);
+        std::_Exit(stop_signal() == "SIGTERM" ? 0 : 2);
+      },
+      ExitedWithCode(0), "^\ntrainer: SIGTERM: the run ends as soon as it has saved its state[^\n]*\n$");
+}
+
+TEST(StopSignals, a_second_interrupt_ends_the_process_by_that_signal) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals;
+        hold_stop_signals();
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+        std::_Exit(0);
+      },
+      KilledBySignal(SIGINT), "SIGINT: a second time");
+}
+
+TEST(StopSignals, that_the_process_ignores_stay_ignored) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGHUP, SIG_IGN);
+        const StopSignals signals;
+        std::raise(SIGHUP);
+        std::_Exit(3);
+      },
+      ExitedWithCode(3), "^$");
+}
+
+TEST(StopSignals, a_request_to_save_is_there_once) {
+  const StopSignals signals;
+  EXPECT_FALSE(take_save_request());
+  std::raise(SIGUSR1);
+  std::raise(SIGUSR1);
+  EXPECT_TRUE(take_save_request());
+  EXPECT_FALSE(take_save_request());
+  EXPECT_EQ(stop_signal(), "");
+}
+
+TEST(StopSignals, afterwards_signals_do_what_they_did_before) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals signals;
+          hold_stop_signals();
+        }
+        std::raise(SIGTERM);
+        std::_Exit(0);
+      },
+      KilledBySignal(SIGTERM), "^$");
+}
+
+}  // namespace
+}  // namespace trainer
