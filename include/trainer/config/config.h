@@ -16,7 +16,11 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
-enum class DataKind { automatic, seq2seq, completion, text };
+enum class DataKind { automatic, seq2seq, completion, text, chat };
+enum class LongSamples { truncate, drop, split };
+enum class TruncationSide { right, left };
+enum class BadRows { error, skip };
+enum class LossOn { all_turns, last_turn, everything };
 enum class MicroBatching { tokens, samples };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
@@ -89,7 +93,18 @@ struct DataConfig {
   int64_t max_source_length = 512;
   int64_t max_target_length = 512;
   int64_t max_length = 1024;
+  LongSamples long_samples = LongSamples::truncate;
+  TruncationSide truncation_side = TruncationSide::right;
   bool shuffle = true;
+  std::optional<int64_t> max_samples;
+  BadRows bad_rows = BadRows::error;
+  LossOn loss_on = LossOn::all_turns;
+  std::string chat_template;  // a file; empty: the model's own
+  bool packing = false;
+  int64_t prefetch = 2;  // effective batches made ahead of the step
+  std::string cache;     // folder for unpacked files and indexes; empty: the user's cache
+  // Shares above which the run ends with exit code 3; none: only a warning.
+  std::optional<double> max_truncated, max_unknown, max_malformed;
 };
 
 struct TrainingConfig {
