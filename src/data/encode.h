@@ -15,12 +15,12 @@ namespace trainer {
 struct EncodedSample {
   Sample sample;
   int64_t input_tokens = 0, target_tokens = 0;  // after truncation; kind text: all of it is input
-  bool input_truncated = false, target_truncated = false;
+  int64_t input_lost = 0, target_lost = 0;      // tokens that truncation took
 };
 
 // Truncates as Hugging Face's default call with truncation=True: to max_length ids, a closing </s> kept.
-// Returns whether something was cut off.
-bool truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std::optional<int32_t> eos);
+// Returns how many ids fewer there are.
+int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std::optional<int32_t> eos);
 
 // seq2seq: source and target each as the tokenizer's default call gives them, truncated with </s> kept.
 //

@@ -38,8 +38,8 @@ void Survey::add(const EncodedSample& encoded, const Dataset::Texts& texts, Data
   counts_.longest_input = std::max(counts_.longest_input, encoded.input_tokens);
   counts_.longest_target = std::max(counts_.longest_target, encoded.target_tokens);
   counts_.longest_sample = std::max(counts_.longest_sample, encoded.input_tokens + encoded.target_tokens);
-  counts_.truncated_inputs += encoded.input_truncated;
-  counts_.truncated_targets += encoded.target_truncated;
+  counts_.truncated_inputs += encoded.input_lost > 0;
+  counts_.truncated_targets += encoded.target_lost > 0;
   const int64_t supervised = supervised_tokens(sample, seq2seq);
   counts_.supervised_tokens += supervised;
   counts_.without_supervision += supervised == 0;

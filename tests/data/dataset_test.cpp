@@ -153,16 +153,17 @@ TEST_F(DatasetTest, TruncationOfSourceAndTargetAsHuggingFace) {
     const Ids expected = entry["truncated"];
     EXPECT_EQ(encoded.sample.input_ids, expected) << entry;
     EXPECT_EQ(encoded.sample.labels, expected) << entry;
-    EXPECT_EQ(encoded.input_truncated, entry["whole"] != entry["truncated"]) << entry;
-    EXPECT_EQ(encoded.target_truncated, entry["whole"] != entry["truncated"]) << entry;
+    const auto lost = static_cast<int64_t>(entry["whole"].size() - entry["truncated"].size());
+    EXPECT_EQ(encoded.input_lost, lost) << entry;
+    EXPECT_EQ(encoded.target_lost, lost) << entry;
   }
 }
 
 TEST_F(DatasetTest, WithoutClosingTokenTruncationJustCuts) {
   Ids ids{4, 5, 6};
-  EXPECT_TRUE(truncate_keeping_eos(ids, 2, 1));
+  EXPECT_EQ(truncate_keeping_eos(ids, 2, 1), 1);
   EXPECT_EQ(ids, (Ids{4, 5}));
-  EXPECT_FALSE(truncate_keeping_eos(ids, 2, std::nullopt));
+  EXPECT_EQ(truncate_keeping_eos(ids, 2, std::nullopt), 0);
 }
 
 TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
