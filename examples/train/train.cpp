@@ -36,7 +36,7 @@ void train(const trainer::Config& config) {
     artefacts.adapter->base_model_name_or_path = std::filesystem::absolute(config.model.path);
   }
 
-  const auto data = trainer::Dataset::open(config.data.train, config, *tokenizer, model->encoder_decoder());
+  const auto data = trainer::Dataset::open_train(config, *tokenizer, model->encoder_decoder());
   for (const std::string& line : data.report().lines()) std::cerr << line << '\n';
 
   // A step owns the next samples of a seeded order. How the trainer cuts them is not seen from here.

@@ -40,7 +40,7 @@ EvalOptions resolve(EvalOptions options, const Words& words) {
   Config& config = options.config;
   if (!paths.empty()) {
     config.model.path = paths.front();
-    if (paths.size() > 1) config.data.eval.assign(paths.begin() + 1, paths.end());
+    if (paths.size() > 1) config.data.eval = {{paths.begin() + 1, paths.end()}, 0};
   } else if (words.config && holds_result(config.output_dir)) {
     config.model.path = config.output_dir;
   }

@@ -130,10 +130,11 @@ void check_model(const std::string& path, Checker& check) {
   }
 }
 
-void check_files(const std::vector<std::string>& files, const std::string& key, Checker& check) {
-  for (const std::string& file : files) {
-    check.require(is_there(file), key, concat("'", file, "' does not exist"), ExitCode::data);
-    check.require(!is_directory(file), key, concat("'", file, "' is a directory; name the files in it"),
+// What is in a folder and what a pattern matches is seen when it is opened.
+void check_sources(const std::vector<DataSource>& sources, const std::string& key, Checker& check) {
+  for (const DataSource& source : sources) {
+    const bool pattern = source.path.find_first_of("*?[") != std::string::npos;
+    check.require(pattern || is_there(source.path), key, concat("'", source.path, "' does not exist"),
                   ExitCode::data);
   }
 }
@@ -164,6 +165,9 @@ Problems contradictions(const Config& config) {
   const int64_t divisions = config.memory.roundup_power2_divisions;
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
+  check.require(config.data.eval.held_out == 0, "data.eval", "a share of data.train is not supported yet");
+  for (const DataSource& source : config.data.train)
+    check.require(source.weight == 1, "data.train", "weights are not supported yet");
   if (config.lora) check_targets(*config.lora, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);
@@ -173,13 +177,14 @@ Problems contradictions(const Config& config) {
 Problems missing_for_training(const Config& config) {
   Checker check(config);
   check_model(config.model.path, check);
-  check.require(!config.data.train.empty(), "data.train", "is required: one or several files of JSON lines");
-  check_files(config.data.train, "data.train", check);
+  check.require(!config.data.train.empty(), "data.train", "is required: files of rows, or folders of them");
+  check_sources(config.data.train, "data.train", check);
   check.require(config.training.eval_strategy == IntervalStrategy::no || !config.data.eval.empty(),
-                "training.eval_strategy", "needs data.eval, the files to evaluate on");
+                "training.eval_strategy",
+                "needs data.eval: files to evaluate on, or a share of data.train like 0.02");
   check.require(!config.evaluation.generate || config.training.eval_strategy != IntervalStrategy::no,
                 "evaluation.generate", "is for evaluations, and training.eval_strategy is no");
-  check_files(config.data.eval, "data.eval", check);
+  check_sources(config.data.eval.sources, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
   check.require(!goes_on_from_path || is_directory(config.resume), "resume",

@@ -18,6 +18,16 @@ Json map_schema(const char* type) {
   return {{"type", {"object", "null"}}, {"additionalProperties", {{"type", type}}}};
 }
 
+Json sources_schema() {
+  const Json weighted{
+      {"type", "object"},
+      {"additionalProperties", false},
+      {"required", {"path"}},
+      {"properties", {{"path", text_schema()}, {"weight", {{"type", "number"}, {"exclusiveMinimum", 0}}}}}};
+  const Json list{{"type", "array"}, {"items", {{"anyOf", {text_schema(), weighted}}}}};
+  return {text_schema(), weighted, list, {{"type", "null"}}};
+}
+
 // The type alone, without bounds.
 Json type_schema(const Key& key) {
   if (!key.choices.empty()) return {{"type", "string"}, {"enum", key.choices}};
@@ -42,6 +52,10 @@ Json type_schema(const Key& key) {
   }
   if (std::holds_alternative<NumberMap<int64_t>*>(field)) return map_schema("integer");
   if (std::holds_alternative<NumberMap<double>*>(field)) return map_schema("number");
+  if (std::holds_alternative<std::vector<DataSource>*>(field)) return {{"anyOf", sources_schema()}};
+  const Json share{{"type", "number"}, {"exclusiveMinimum", 0}, {"exclusiveMaximum", 1}};
+  if (std::holds_alternative<EvalData*>(field))
+    return {{"anyOf", {share, text_schema(), list_schema(), {{"type", "null"}}}}};
   return {{"anyOf", {text_schema(), list_schema(), {{"type", "null"}}}}};
 }
 

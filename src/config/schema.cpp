@@ -77,36 +77,6 @@ Section lora_section() {
            .path()});
 }
 
-Section data_section() {
-  using D = DataConfig;
-  return section(
-      "data", "What it is trained on: files of JSON lines, one sample a row.",
-      {key(&D::train, "train", "Training files. A path or a list of paths.").path(),
-       key(&D::eval, "eval", "Evaluation files. Used when training.eval_strategy is steps or epoch.").path(),
-       key(&D::kind, "kind",
-           "What a row is. seq2seq: input and target of an encoder-decoder (T5). completion: the same for a "
-           "decoder, "
-           "which learns the target only. text: running text, all of it learnt. auto: from the model and the "
-           "first "
-           "row."),
-       key(&D::input, "input",
-           "Field of the input, or a template such as \"Translate: {german}\". Empty: found from the first "
-           "row."),
-       key(&D::target, "target", "Field of the target, or a template. Empty: found from the first row."),
-       key(&D::max_source_length, "max_source_length", "Longer inputs of an encoder-decoder are cut to this.")
-           .at_least(1)
-           .in("tokens"),
-       key(&D::max_target_length, "max_target_length",
-           "Longer targets of an encoder-decoder are cut to this.")
-           .at_least(1)
-           .in("tokens"),
-       key(&D::max_length, "max_length",
-           "Longer samples of a decoder are cut to this, input and target together.")
-           .at_least(1)
-           .in("tokens"),
-       key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files.")});
-}
-
 Section training_section() {
   using T = TrainingConfig;
   return section(

@@ -5,6 +5,7 @@
 
 namespace trainer::config {
 
+Section data_section();
 Section evaluation_section();
 Section gpu_section();
 Section memory_section();

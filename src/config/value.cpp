@@ -8,6 +8,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "config/data_sources.h"
+
 namespace trainer::config {
 namespace {
 
@@ -109,12 +111,6 @@ std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
                 near.empty() ? "" : concat("; did you mean ", near, "?"));
 }
 
-std::string expand_home(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  const bool from_home = path == "~" || path.starts_with("~/");
-  return from_home && home != nullptr ? home + path.substr(1) : path;
-}
-
 std::optional<std::string> assign_text(const Key& key, const YAML::Node& node, std::string& target) {
   if (!node.IsScalar()) return concat("expected ", expected_value(key), ", found ", describe(node));
   const std::string text = key.is_path ? expand_home(node.Scalar()) : node.Scalar();
@@ -209,24 +205,31 @@ std::string list_as_yaml(const std::vector<std::string>& items) {
 
 }  // namespace
 
+std::string expand_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  const bool from_home = path == "~" || path.starts_with("~/");
+  return from_home && home != nullptr ? home + path.substr(1) : path;
+}
+
 std::string expected_value(const Key& key) {
   if (key.choices.size() == 1) return "'" + key.choices[0] + "'";
   if (!key.choices.empty()) return "one of " + join(key.choices);
   Config config;
-  return std::visit(Overloaded{[](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
-                               [](std::optional<int64_t>*) { return "an integer or null"; },
-                               [](double*) { return "a number"; },
-                               [](std::optional<double>*) { return "a number or null"; },
-                               [](std::string*) { return "text"; },
-                               [](std::vector<std::string>*) { return "text or a list of text"; },
-                               [](TextOrList*) { return "text or a list of text"; },
-                               [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
-                               [](CountOrAuto*) { return "an integer or auto"; },
-                               [](Recompute*) { return "true, false, auto or an integer"; },
-                               [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
-                               [](NumberMap<double>*) { return "a mapping of names to numbers"; },
-                               [](const Choice&) { return ""; }},
-                    key.field(config));
+  return std::visit(
+      Overloaded{
+          [](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
+          [](std::optional<int64_t>*) { return "an integer or null"; }, [](double*) { return "a number"; },
+          [](std::optional<double>*) { return "a number or null"; }, [](std::string*) { return "text"; },
+          [](std::vector<std::string>*) { return "text or a list of text"; },
+          [](TextOrList*) { return "text or a list of text"; },
+          [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
+          [](CountOrAuto*) { return "an integer or auto"; },
+          [](Recompute*) { return "true, false, auto or an integer"; },
+          [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
+          [](NumberMap<double>*) { return "a mapping of names to numbers"; },
+          [](std::vector<DataSource>*) { return "a path or a list of paths"; },
+          [](EvalData*) { return "a path, a list of paths or a share"; }, [](const Choice&) { return ""; }},
+      key.field(config));
 }
 
 std::string allowed_range(const Key& key) {
@@ -244,7 +247,8 @@ bool may_be_empty(const Key& key) {
                  [](std::string* text) { return text->empty(); },
                  [](std::vector<std::string>*) { return true; }, [](TextOrList*) { return true; },
                  [](std::vector<int64_t>*) { return true; }, [](NumberMap<int64_t>*) { return true; },
-                 [](NumberMap<double>*) { return true; }, [](const auto&) { return false; }},
+                 [](NumberMap<double>*) { return true; }, [](std::vector<DataSource>*) { return true; },
+                 [](EvalData*) { return true; }, [](const auto&) { return false; }},
       key.field(config));
 }
 
@@ -253,7 +257,9 @@ bool takes_text(const Key& key) {
   const Field field = key.field(config);
   return key.choices.empty() && (std::holds_alternative<std::string*>(field) ||
                                  std::holds_alternative<std::vector<std::string>*>(field) ||
-                                 std::holds_alternative<TextOrList*>(field));
+                                 std::holds_alternative<TextOrList*>(field) ||
+                                 std::holds_alternative<std::vector<DataSource>*>(field) ||
+                                 std::holds_alternative<EvalData*>(field));
 }
 
 std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config& config) {
@@ -282,6 +288,8 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
                  [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
+                 [&](std::vector<DataSource>* value) { return assign_sources(node, *value); },
+                 [&](EvalData* value) { return assign_eval_data(node, *value); },
                  [&](const Choice& choice) { return assign_choice(key, node, choice.set); }},
       key.field(config));
 }
@@ -322,6 +330,8 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](Recompute* value) { return recompute_as_yaml(*value); },
                  [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
                  [](NumberMap<double>* value) { return map_as_yaml(*value); },
+                 [](std::vector<DataSource>* value) { return sources_as_yaml(*value); },
+                 [](EvalData* value) { return eval_data_as_yaml(*value); },
                  [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},
       key.field(copy));
 }

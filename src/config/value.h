@@ -38,6 +38,9 @@ std::string default_as_yaml(const Key& key);
 // Text as YAML, quoted where it must be.
 std::string text_as_yaml(const std::string& text);
 
+// A path with a leading ~ as the home directory.
+std::string expand_home(const std::string& path);
+
 // The shortest decimal that reads back to the same number, also for readers of YAML 1.1 (5.0e-05).
 std::string number_as_yaml(double value);
 

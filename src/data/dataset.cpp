@@ -10,9 +10,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/data/data_files.h"
 
-#include "data/encode.h"
-#include "data/fields.h"
+#include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_parser.h"
 #include "data/survey.h"
@@ -64,10 +64,9 @@ struct Dataset::State {
   DataConfig config;
   const Tokenizer* tokenizer;
   bool encoder_decoder;
-  DataKind kind = DataKind::automatic;
-  TextTemplate input;
-  std::optional<TextTemplate> target;  // none for kind text
+  std::unique_ptr<RowEncoder> encoder;
   DataReport report;
+  std::string name;
 
   struct Place {
     const RowFile* file;
@@ -84,19 +83,23 @@ struct Dataset::State {
     const auto [file, row] = find(index);
     parser.parse(file->row(row), file->readable_after(row));
   }
-  Texts texts(RowParser& parser, int64_t index) const {
-    parse(parser, index);
-    return {input.apply(parser), target ? target->apply(parser) : ""};
-  }
-  EncodedSample encode(const Texts& texts) const {
-    return encode_sample(texts.input, texts.target, kind, config, *tokenizer);
+  // What `make` makes of a row that was fine when the data were opened.
+  template <class Make>
+  auto read(int64_t index, const Make& make) const {
+    thread_local RowParser parser;  // it keeps its buffers
+    try {
+      parse(parser, index);
+      return make(parser);
+    } catch (const DataError& e) {
+      throw DataError(concat(origin(index), ": the file has changed since it was opened: ", e.what()));
+    }
   }
   std::string origin(int64_t index) const {
     const auto [file, row] = find(index);
     return file->origin(row);
   }
 
-  void choose_fields();
+  void make_encoder();
   void survey(int64_t num_workers);
   void survey_rows(SurveyWorker& worker, std::atomic<int64_t>& next, Progress* progress) const;
   void survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const;
@@ -104,48 +107,31 @@ struct Dataset::State {
   void check_supervision() const;
 };
 
-namespace {
-
-// One parser for each thread that reads samples: it keeps its buffers.
-RowParser& thread_parser() {
-  thread_local RowParser parser;
-  return parser;
-}
-
-}  // namespace
-
 // From the first row that can be parsed; those that cannot are reported by the survey.
-void Dataset::State::choose_fields() {
+void Dataset::State::make_encoder() {
   RowParser parser;
-  std::vector<std::string> names;
-  int64_t first = 0;
-  for (; first < size(); first++) {
+  for (int64_t first = 0; first < size(); first++) {
     try {
       parse(parser, first);
     } catch (const DataError&) {
       continue;
     }
-    names = parser.fields();
-    break;
+    try {
+      encoder = make_row_encoder(config, parser, *tokenizer, encoder_decoder);
+    } catch (const DataError& e) {
+      throw DataError(concat(origin(first), ": ", e.what()));
+    }
+    report.kind = encoder->kind();
+    report.input_field = encoder->input_field();
+    report.target_field = encoder->target_field();
+    return;
   }
-  if (first == size()) return;
-  Fields fields;
-  try {
-    fields = trainer::choose_fields(config, names, encoder_decoder);
-  } catch (const DataError& e) {
-    throw DataError(concat(origin(first), ": ", e.what()));
-  }
-  kind = report.kind = fields.kind;
-  input = TextTemplate::parse(fields.input, "data.input");
-  if (!fields.target.empty()) target = TextTemplate::parse(fields.target, "data.target");
-  report.input_field = fields.input;
-  report.target_field = fields.target;
 }
 
 void Dataset::State::survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const {
   try {
-    const Texts row_texts = texts(parser, index);
-    worker.survey.add(encode(row_texts), row_texts, kind);
+    parse(parser, index);
+    worker.survey.add(encoder->encode(parser).front(), encoder->texts(parser), encoder->kind());
   } catch (const DataError& e) {
     worker.bad_row_count++;
     // Each thread takes its rows in rising order, so the first of all are among the first of each.
@@ -207,44 +193,60 @@ void Dataset::State::throw_bad_rows(std::vector<BadRow> rows, int64_t count) con
 
 void Dataset::State::check_supervision() const {
   if (report.without_supervision < report.samples) return;
-  const std::string reason = kind == DataKind::completion ? concat("every prompt fills data.max_length (",
-                                                                   config.max_length, ") alone; raise it")
-                                                          : "no text has more than one token";
+  const std::string reason =
+      report.kind == DataKind::completion
+          ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
+          : "no text has more than one token";
   throw DataError(concat(files.front().origin(0), ": nothing to learn in any of the ",
                          grouped(report.samples), " samples: ", reason));
 }
 
-Dataset Dataset::open(const std::vector<std::string>& files, const Config& config, const Tokenizer& tokenizer,
-                      bool encoder_decoder) {
-  if (files.empty()) throw DataError("data.train: no data files are given");
+Dataset Dataset::open(const std::vector<DataSource>& sources, const Config& config,
+                      const Tokenizer& tokenizer, bool encoder_decoder) {
+  if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
+  std::vector<std::string> names;
+  for (const DataSource& source : sources) names.push_back(source.path);
+  state->name = join(names);
   state->config = config.data;
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->first_rows.push_back(0);
-  for (const std::string& file : files) {
-    state->files.push_back(RowFile::open(file));
-    state->first_rows.push_back(state->first_rows.back() + state->files.back().size());
+  for (const DataSource& source : sources) {
+    for (const std::filesystem::path& file : data_files(source)) {
+      state->files.push_back(RowFile::open(file));
+      state->first_rows.push_back(state->first_rows.back() + state->files.back().size());
+    }
   }
-  state->choose_fields();
+  state->make_encoder();
   state->survey(config.training.num_workers);
   state->check_supervision();
   return Dataset(state);
+}
+
+Dataset Dataset::open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
+  return open(config.data.train, config, tokenizer, encoder_decoder);
+}
+
+Dataset Dataset::open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
+  return open(config.data.eval.sources, config, tokenizer, encoder_decoder);
 }
 
 int64_t Dataset::size() const { return state_->size(); }
 
 bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
 
-Sample Dataset::sample(int64_t index) const { return state_->encode(texts(index)).sample; }
+Sample Dataset::sample(int64_t index) const {
+  return state_->read(index, [&](const RowParser& row) { return state_->encoder->encode(row); })
+      .front()
+      .sample;
+}
 
 Dataset::Texts Dataset::texts(int64_t index) const {
-  try {
-    return state_->texts(thread_parser(), index);
-  } catch (const DataError& e) {  // every row was fine when the data were opened
-    throw DataError(concat(origin(index), ": the file has changed since it was opened: ", e.what()));
-  }
+  return state_->read(index, [&](const RowParser& row) { return state_->encoder->texts(row); });
 }
+
+const std::string& Dataset::name() const { return state_->name; }
 
 const DataReport& Dataset::report() const { return state_->report; }
 

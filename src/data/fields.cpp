@@ -62,13 +62,13 @@ TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) 
   TextTemplate result;
   if (text.find_first_of("{}") == std::string::npos) {
     result.pieces_.push_back({"", text});
+    result.fields_.push_back(text);
     return result;
   }
   const auto fail = [&](const std::string& what) {
     throw ConfigError(concat(key, ": \"", text, "\": ", what));
   };
   std::string literal;
-  bool has_field = false;
   for (size_t at = 0; at < text.size(); at++) {
     const char c = text[at];
     if ((c == '{' || c == '}') && at + 1 < text.size() && text[at + 1] == c) {
@@ -81,7 +81,7 @@ TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) 
         fail("there is no field name between { and }");
       if (!literal.empty()) result.pieces_.push_back({std::exchange(literal, ""), ""});
       result.pieces_.push_back({"", field});
-      has_field = true;
+      result.fields_.push_back(field);
       at = close;
     } else if (c == '}') {
       fail("a } without a { before it (a literal one is written }})");
@@ -89,7 +89,7 @@ TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) 
       literal += c;
     }
   }
-  if (!has_field) fail("the template has no {field}, so every sample would be the same");
+  if (result.fields_.empty()) fail("the template has no {field}, so every sample would be the same");
   if (!literal.empty()) result.pieces_.push_back({literal, ""});
   return result;
 }

@@ -22,11 +22,15 @@ class TextTemplate {
   // Throws DataError as RowParser::text does.
   std::string apply(const RowParser& row) const;
 
+  // The fields in it, in their order.
+  const std::vector<std::string>& fields() const { return fields_; }
+
  private:
   struct Piece {
     std::string literal, field;  // one of the two is empty
   };
   std::vector<Piece> pieces_;
+  std::vector<std::string> fields_;
 };
 
 struct Fields {

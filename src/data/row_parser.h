@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace trainer {
 
@@ -25,6 +28,10 @@ class RowParser {
   // Throws when the field is missing or its value is no string. Where a key is there twice the last one
   // counts, as in Python. The view is good until the next row.
   std::string_view text(const std::string& field) const;
+  // The value of a field, whatever it is; nullopt when it is missing. Of a row of a table, its text.
+  std::optional<nlohmann::ordered_json> json(const std::string& field) const;
+  // The whole row.
+  nlohmann::ordered_json json() const;
 
  private:
   struct State;

@@ -7,6 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/data/data_files.h"
 #include "trainer/formats/model_directory.h"
 
 namespace trainer {
@@ -36,10 +37,12 @@ std::string model_text(const fs::path& directory) {
                 grouped(weights.total_bytes()), " bytes, xxh3 ", checksum(seen));
 }
 
-std::string data_text(const std::vector<std::string>& files) {
+std::string data_text(const std::vector<DataSource>& sources) {
+  std::vector<fs::path> files;
+  for (const DataSource& source : sources) std::ranges::copy(data_files(source), std::back_inserter(files));
   std::string checksums;
   int64_t bytes = 0;
-  for (const std::string& file : files) {
+  for (const fs::path& file : files) {
     try {
       checksums += file_checksum(file);
       bytes += static_cast<int64_t>(fs::file_size(file));

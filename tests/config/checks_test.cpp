@@ -53,10 +53,10 @@ TEST_F(CheckForTraining, NamesMissingFiles) {
   std::ofstream(directory_ / "adapter_config.json") << "{}";
   EXPECT_TRUE(contains(problem(), "it is an adapter: give its base model here"));
   config_.model.path = (directory_ / "model").string();
-  config_.data.train.push_back("nope.jsonl");
+  config_.data.train.emplace_back("nope.jsonl");
   EXPECT_EQ(problem(), "data.train: 'nope.jsonl' does not exist");
   config_.data.train = {directory_.path().string()};
-  EXPECT_TRUE(contains(problem(), "is a directory"));
+  EXPECT_TRUE(check_for_training(config_).empty());
 }
 
 TEST_F(CheckForTraining, AnAdapterMustBeOne) {
@@ -70,9 +70,9 @@ TEST_F(CheckForTraining, AnAdapterMustBeOne) {
 TEST_F(CheckForTraining, EvaluationNeedsFiles) {
   config_.training.eval_strategy = IntervalStrategy::steps;
   EXPECT_TRUE(contains(problem(), "training.eval_strategy: needs data.eval"));
-  config_.data.eval = {"nope.jsonl"};
+  config_.data.eval.sources.emplace_back("nope.jsonl");
   EXPECT_TRUE(contains(problem(), "data.eval: 'nope.jsonl' does not exist"));
-  config_.data.eval.clear();
+  config_.data.eval = {};
   config_.training.eval_strategy = IntervalStrategy::no;
   config_.evaluation.generate = true;
   EXPECT_TRUE(contains(problem(), "evaluation.generate: is for evaluations"));
@@ -82,7 +82,7 @@ TEST_F(CheckForTraining, EvaluationNeedsFiles) {
 }
 
 TEST_F(CheckForTraining, OutputIsADirectory) {
-  config_.output_dir = config_.data.train[0];
+  config_.output_dir = config_.data.train[0].path;
   EXPECT_TRUE(contains(problem(), "is a file, not a directory"));
 }
 

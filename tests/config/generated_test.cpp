@@ -80,7 +80,7 @@ TEST(Dump, ReadsBackToTheSameValues) {
   std::ofstream(directory / "dump.yaml") << as_yaml(config);
   const Config again = load_config(directory / "dump.yaml", {});
   EXPECT_EQ(again.model.path, "/a b/c: #d");
-  EXPECT_EQ(again.data.train, (std::vector<std::string>{"a,b.jsonl", "c\"d.jsonl", "ü\n.jsonl"}));
+  EXPECT_EQ(again.data.train, (std::vector<DataSource>{{"a,b.jsonl"}, {"c\"d.jsonl"}, {"ü\n.jsonl"}}));
   EXPECT_EQ(again.data.target, "true");
   EXPECT_EQ(again.lora->modules_to_save, (std::vector<std::string>{"a", "null", "1.5"}));
   EXPECT_EQ(again.optimizer.learning_rate, 1.2345678901234567e-5);

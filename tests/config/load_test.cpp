@@ -31,6 +31,7 @@ class LoadConfig : public ::testing::Test {
 };
 
 using Texts = std::vector<std::string>;
+using Sources = std::vector<DataSource>;
 
 TEST_F(LoadConfig, WithoutAFileHasTheDefaults) {
   const Config config = with({});
@@ -61,8 +62,8 @@ device: cuda:1
   EXPECT_EQ(config.model.path, "/models/t5");
   EXPECT_EQ(config.model.dtype, ModelDtype::bf16);
   EXPECT_EQ(std::get<Texts>(config.lora->target_modules), (Texts{"q", "v"}));
-  EXPECT_EQ(config.data.train, Texts{"a.jsonl"});
-  EXPECT_EQ(config.data.eval, (Texts{"b.jsonl", "c.jsonl"}));
+  EXPECT_EQ(config.data.train, Sources{{"a.jsonl"}});
+  EXPECT_EQ(config.data.eval.sources, (Sources{{"b.jsonl"}, {"c.jsonl"}}));
   EXPECT_EQ(config.data.input, "Translate: {german}");
   EXPECT_EQ(config.training.num_train_epochs, 0.5);
   EXPECT_EQ(config.training.max_steps, 1000);
@@ -98,7 +99,7 @@ TEST_F(LoadConfig, OverridesOfTextNeedNoQuotesOfYaml) {
   EXPECT_EQ(with({"data.input={a}={b}"}).data.input, "{a}={b}");
   EXPECT_EQ(with({"data.input='quoted'"}).data.input, "quoted");
   EXPECT_EQ(with({"output_dir=123"}).output_dir, "123");
-  EXPECT_EQ(with({"data.train=[a.jsonl, b.jsonl]"}).data.train, (Texts{"a.jsonl", "b.jsonl"}));
+  EXPECT_EQ(with({"data.train=[a.jsonl, b.jsonl]"}).data.train, (Sources{{"a.jsonl"}, {"b.jsonl"}}));
   EXPECT_EQ(std::get<Texts>(with({"lora.target_modules=[q,v]"}).lora->target_modules), (Texts{"q", "v"}));
   EXPECT_EQ(std::get<std::string>(with({"lora.target_modules=[qv]_proj"}).lora->target_modules), "[qv]_proj");
 }
@@ -152,7 +153,7 @@ TEST_F(LoadConfig, ALaterAlternativeTakesBackTheEarlier) {
 TEST_F(LoadConfig, ATildeInAPathIsTheHomeDirectory) {
   setenv("HOME", "/home/someone", 1);
   EXPECT_EQ(load("model: {path: ~/t5}").model.path, "/home/someone/t5");
-  EXPECT_EQ(with({"data.train=~/a.jsonl"}).data.train, Texts{"/home/someone/a.jsonl"});
+  EXPECT_EQ(with({"data.train=~/a.jsonl"}).data.train, Sources{{"/home/someone/a.jsonl"}});
   EXPECT_EQ(with({"data.input=~/x"}).data.input, "~/x");
 }
 

@@ -16,7 +16,7 @@ TEST_F(BadRows, MissingFile) {
 }
 
 TEST_F(BadRows, FolderInsteadOfFile) {
-  EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "not a regular file"));
+  EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "the folder holds no data files"));
 }
 
 TEST_F(BadRows, NoFiles) {

@@ -84,9 +84,25 @@ struct LoraConfig {
   std::string adapter;  // a PEFT directory to start from
 };
 
+// A set of rows: a file, a pattern (data/*.jsonl), or a folder. Its weight says how often its samples come in
+// an epoch of the training data (docs/data.md).
+struct DataSource {
+  DataSource(std::string path, double weight = 1) : path(std::move(path)), weight(weight) {}
+  bool operator==(const DataSource&) const = default;
+  std::string path;
+  double weight;
+};
+
+// What is evaluated on: sets of rows, or a share that is held out of the training data.
+struct EvalData {
+  std::vector<DataSource> sources;
+  double held_out = 0;
+  bool empty() const { return sources.empty() && held_out == 0; }
+};
+
 struct DataConfig {
-  std::vector<std::string> train;
-  std::vector<std::string> eval;
+  std::vector<DataSource> train;
+  EvalData eval;
   DataKind kind = DataKind::automatic;
   std::string input;  // a field, or a template with {field} in it; empty: found from the first row
   std::string target;

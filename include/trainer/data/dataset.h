@@ -41,9 +41,14 @@ class Dataset {
   // step. Throws DataError with file:line for a missing or empty file, malformed JSON, a row without its
   // field or with a wrong type (the first five rows and how many there are), and where no sample has anything
   // to learn; ConfigError for data.kind, input and target that contradict each other or the model.
-  static Dataset open(const std::vector<std::string>& files, const Config& config, const Tokenizer& tokenizer,
-                      bool encoder_decoder);
+  static Dataset open(const std::vector<DataSource>& sources, const Config& config,
+                      const Tokenizer& tokenizer, bool encoder_decoder);
+  // data.train, less what is held out of it; and data.eval, which may be what is held out.
+  static Dataset open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
+  static Dataset open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
 
+  // What was opened: "a.jsonl, b/*.jsonl".
+  const std::string& name() const;
   int64_t size() const;
   bool encoder_decoder() const;
   Sample sample(int64_t index) const;  // tokenised and truncated

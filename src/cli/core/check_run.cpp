@@ -10,6 +10,7 @@
 #include "trainer/base/free_space.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/data/data_files.h"
 #include "trainer/data/dataset.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/memory/device.h"
@@ -139,24 +140,28 @@ class RunCheckup {
 
   void check_data() {
     uintmax_t bytes = 0;
-    for (const auto* files : {&config_.data.train, &config_.data.eval}) {
-      for (const std::string& file : *files) bytes += fs::file_size(file);
+    for (const auto* sources : {&config_.data.train, &config_.data.eval.sources}) {
+      for (const DataSource& source : *sources)
+        for (const fs::path& file : data_files(source)) bytes += fs::file_size(file);
     }
     if (!prepared_ || bytes > kReadInFull) {
       checkup_.ok("data",
                   concat(bytes_string(static_cast<int64_t>(bytes)), "; its rows are read at the start"));
       return;
     }
-    for (const auto* files : {&config_.data.train, &config_.data.eval}) {
-      if (files->empty()) continue;
-      const Dataset data = Dataset::open(*files, config_, *tokenizer_, prepared_->model->encoder_decoder());
-      if (files == &config_.data.train) longest_ = longest_sample(data);
-      const std::vector<std::string> lines = data.report().lines();
-      const std::string text = concat(join(*files), ": ", join(lines, "\n"));
-      const bool warns =
-          std::ranges::any_of(lines, [](const std::string& line) { return line.starts_with("warning"); });
-      warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);
-    }
+    const bool encoder_decoder = prepared_->model->encoder_decoder();
+    const Dataset train = Dataset::open_train(config_, *tokenizer_, encoder_decoder);
+    longest_ = longest_sample(train);
+    tell_of(train);
+    if (!config_.data.eval.empty()) tell_of(Dataset::open_eval(config_, *tokenizer_, encoder_decoder));
+  }
+
+  void tell_of(const Dataset& data) {
+    const std::vector<std::string> lines = data.report().lines();
+    const std::string text = concat(data.name(), ": ", join(lines, "\n"));
+    const bool warns =
+        std::ranges::any_of(lines, [](const std::string& line) { return line.starts_with("warning"); });
+    warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);
   }
 
   // The plan against what there is. No smaller cut of a step saves a run whose weights, gradients and

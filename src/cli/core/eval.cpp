@@ -50,8 +50,7 @@ void run_evaluation(const EvalOptions& options) {
   if (device.is_cuda()) use_tf32(config.training.tf32);
   MemoryLimit::parse(config.memory.limit).apply(device);
   const OpenModel opened = open_model(config.model, device);
-  const Dataset data =
-      Dataset::open(config.data.eval, config, *opened.tokenizer, opened.model->encoder_decoder());
+  const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   for (const std::string& line : data.report().lines()) log::info(line);
   BatchBudget budget;
   std::optional<Predictor> predictor;  // made before the work begins: it refuses what it cannot answer
@@ -68,7 +67,7 @@ void run_evaluation(const EvalOptions& options) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
-  Fields fields{{"model", config.model.path}, {"data", join(config.data.eval)}};
+  Fields fields{{"model", config.model.path}, {"data", data.name()}};
   const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
   for (const auto& [name, value] : row.values.items()) {
     if (name.starts_with("eval_")) fields[name] = value;  // step and epoch are those of a run

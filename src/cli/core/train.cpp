@@ -60,9 +60,9 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   check_vocabulary(*tokenizer, *prepared.model, given.model.path);
 
   const bool encoder_decoder = prepared.model->encoder_decoder();
-  const Dataset train = Dataset::open(given.data.train, given, *tokenizer, encoder_decoder);
+  const Dataset train = Dataset::open_train(given, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;
-  if (!given.data.eval.empty()) eval = Dataset::open(given.data.eval, given, *tokenizer, encoder_decoder);
+  if (!given.data.eval.empty()) eval = Dataset::open_eval(given, *tokenizer, encoder_decoder);
 
   const PlanTarget target{device.type(), prepared.model->dtype(), tokenizer->vocab_size(),
                           longest_sample(train)};

@@ -1,0 +1,49 @@
+#include "data/text_encoder.h"
+
+#include <algorithm>
+
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const Tokenizer& tokenizer)
+    : fields_(fields),
+      config_(config),
+      tokenizer_(tokenizer),
+      input_(TextTemplate::parse(fields.input, "data.input")) {
+  if (!fields.target.empty()) target_ = TextTemplate::parse(fields.target, "data.target");
+  field_names_ = input_.fields();
+  if (target_) field_names_.insert(field_names_.end(), target_->fields().begin(), target_->fields().end());
+  std::ranges::sort(field_names_);
+  const auto repeated = std::ranges::unique(field_names_);
+  field_names_.erase(repeated.begin(), repeated.end());
+}
+
+std::vector<EncodedSample> TextEncoder::encode(const RowParser& row) const {
+  const Dataset::Texts both = texts(row);
+  return {encode_sample(both.input, both.target, fields_.kind, config_, tokenizer_)};
+}
+
+Dataset::Texts TextEncoder::texts(const RowParser& row) const {
+  return {input_.apply(row), target_ ? target_->apply(row) : ""};
+}
+
+std::string TextEncoder::content(const RowParser& row) const {
+  std::string content;
+  for (const std::string& name : field_names_) {
+    content += name;
+    content += '\0';
+    content += row.text(name);
+    content += '\0';
+  }
+  return content;
+}
+
+std::string TextEncoder::settings() const {
+  return concat("kind ", static_cast<int>(fields_.kind), "\ninput ", fields_.input, "\ntarget ",
+                fields_.target, "\nlengths ", config_.max_source_length, " ", config_.max_target_length, " ",
+                config_.max_length, "\nlong ", static_cast<int>(config_.long_samples), " ",
+                static_cast<int>(config_.truncation_side));
+}
+
+}  // namespace trainer

@@ -1,0 +1,34 @@
+// Rows of an input and a target, or of running text.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/fields.h"
+#include "data/row_encoder.h"
+
+namespace trainer {
+
+class TextEncoder : public RowEncoder {
+ public:
+  TextEncoder(const Fields& fields, const DataConfig& config, const Tokenizer& tokenizer);
+
+  std::vector<EncodedSample> encode(const RowParser& row) const override;
+  Dataset::Texts texts(const RowParser& row) const override;
+  std::string content(const RowParser& row) const override;
+  std::string settings() const override;
+  DataKind kind() const override { return fields_.kind; }
+  std::string input_field() const override { return fields_.input; }
+  std::string target_field() const override { return fields_.target; }
+
+ private:
+  Fields fields_;
+  DataConfig config_;
+  const Tokenizer& tokenizer_;
+  TextTemplate input_;
+  std::optional<TextTemplate> target_;    // none for kind text
+  std::vector<std::string> field_names_;  // in both, sorted
+};
+
+}  // namespace trainer
