@@ -1,7 +1,9 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <limits>
 #include <queue>
 
 #include "trainer/base/random.h"
@@ -13,6 +15,8 @@ namespace {
 
 constexpr uint64_t kEmpty = ~0ull;
 constexpr int32_t kGone = -1;
+constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+constexpr size_t kFew = 64;  // symbols
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -69,27 +73,25 @@ Bpe::Bpe(const BpeModel& model)
 void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (cache_.find(word, ids)) return;
   if (!whole_words_.empty()) {
-    const auto found = whole_words_.find(std::string(word));
+    const auto found = whole_words_.find(word);
     if (found != whole_words_.end()) {
       ids.push_back(found->second);
       return;
     }
   }
-  std::vector<int32_t> symbols = start_symbols(word);
-  merge(symbols);
-  ids.insert(ids.end(), symbols.begin(), symbols.end());
-  cache_.insert(word, std::move(symbols));
+  const size_t before = ids.size();
+  append_start_symbols(word, ids);
+  ids.resize(before + merge(std::span(ids).subspan(before)));
+  cache_.insert(word, std::span(ids).subspan(before));
 }
 
 int32_t Bpe::id_of_character(std::string_view character) const {
   if (character.size() == 1) return id_of_byte_[static_cast<unsigned char>(character[0])];
-  const auto found = characters_.find(std::string(character));
+  const auto found = characters_.find(character);
   return found == characters_.end() ? kGone : found->second;
 }
 
-std::vector<int32_t> Bpe::start_symbols(std::string_view word) const {
-  std::vector<int32_t> symbols;
-  symbols.reserve(word.size());
+void Bpe::append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
   bool unknown = false;  // an unk that is still to come, as the next one may be fused with it
   for (size_t at = 0; at < word.size();) {
     const std::string_view character = word.substr(at, byte_level_ ? 1 : character_length(word, at));
@@ -105,12 +107,40 @@ std::vector<int32_t> Bpe::start_symbols(std::string_view word) const {
     }
   }
   if (unknown) symbols.push_back(*unk_);
-  return symbols;
+}
+
+size_t Bpe::merge(std::span<int32_t> symbols) const {
+  return symbols.size() <= kFew ? merge_few(symbols) : merge_many(symbols);
+}
+
+// Most words: the best of all pairs is looked for anew each time.
+size_t Bpe::merge_few(std::span<int32_t> symbols) const {
+  std::array<int32_t, kFew> ranks, merged;  // of each symbol and the next one
+  size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
+  const auto look_up = [&](size_t i) {
+    const Merged* found = merges_.find(symbols[i], symbols[i + 1]);
+    ranks[i] = found != nullptr ? found->rank : kNoRank;
+    merged[i] = found != nullptr ? found->id : kGone;
+  };
+  for (size_t i = 0; i < pairs; i++) look_up(i);
+  while (pairs > 0) {
+    const auto best = static_cast<size_t>(std::min_element(ranks.begin(), ranks.begin() + pairs) - ranks.begin());
+    if (ranks[best] == kNoRank) break;
+    symbols[best] = merged[best];
+    // The right one goes, and the pair that it began.
+    std::copy(symbols.begin() + best + 2, symbols.begin() + pairs + 1, symbols.begin() + best + 1);
+    for (auto* list : {&ranks, &merged})
+      std::copy(list->begin() + best + 1, list->begin() + pairs, list->begin() + best);
+    pairs--;
+    if (best < pairs) look_up(best);
+    if (best > 0) look_up(best - 1);
+  }
+  return symbols.empty() ? 0 : pairs + 1;
 }
 
 // Symbols form a list: next[i] is the place of the one behind symbol i. A merge writes its result to the
 // place of the left one; the queue may hold pairs that are gone by then, told by ids that no longer fit.
-void Bpe::merge(std::vector<int32_t>& symbols) const {
+size_t Bpe::merge_many(std::span<int32_t> symbols) const {
   struct Candidate {
     Merged merged;
     int32_t place, left, right;
@@ -133,7 +163,7 @@ void Bpe::merge(std::vector<int32_t>& symbols) const {
     if (const Merged* merged = merges_.find(left, right)) keep(Candidate{*merged, place, left, right});
   };
   for (int32_t i = 0; i < size; i++) candidate(i, [&](const Candidate& c) { found.push_back(c); });
-  if (found.empty()) return;
+  if (found.empty()) return symbols.size();
 
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(found));
   const auto push = [&](const Candidate& c) { queue.push(c); };
@@ -150,7 +180,7 @@ void Bpe::merge(std::vector<int32_t>& symbols) const {
     candidate(place, push);
     candidate(before[place], push);
   }
-  std::erase(symbols, kGone);
+  return static_cast<size_t>(std::remove(symbols.begin(), symbols.end(), kGone) - symbols.begin());
 }
 
 }  // namespace trainer

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,6 +40,10 @@ class Bpe final : public WordModel {
   struct Merged {
     int32_t rank, id;
   };
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
   // Open addressing over pairs of ids; a lookup is one cache miss.
   class MergeTable {
    public:
@@ -54,18 +59,21 @@ class Bpe final : public WordModel {
     std::vector<Slot> slots_;
   };
 
-  std::vector<int32_t> start_symbols(std::string_view word) const;
+  void append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t id_of_character(std::string_view character) const;
-  void merge(std::vector<int32_t>& symbols) const;
+  // These give the number of symbols that are left, at the front.
+  size_t merge(std::span<int32_t> symbols) const;
+  size_t merge_few(std::span<int32_t> symbols) const;
+  size_t merge_many(std::span<int32_t> symbols) const;
 
   MergeTable merges_;
   bool byte_level_;
   int32_t id_of_byte_[256];  // without byte_level: of ASCII
-  std::unordered_map<std::string, int32_t> characters_;
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> characters_;
   ByteTokens byte_tokens_;
   std::optional<int32_t> unk_;
   bool fuse_unk_;
-  std::unordered_map<std::string, int32_t> whole_words_;  // filled with ignore_merges only
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> whole_words_;  // with ignore_merges only
   mutable WordCache cache_;
 };
 

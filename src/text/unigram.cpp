@@ -6,86 +6,66 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "text/small_buffer.h"
 #include "text/utf8.h"
 
 namespace trainer {
 namespace {
 
 constexpr double kUnknownPenalty = 10;  // below the worst piece
+constexpr size_t kNowhere = static_cast<size_t>(-1);
+
+PieceTrie trie_of(const std::vector<UnigramModel::Piece>& pieces) {
+  std::vector<std::pair<std::string_view, int32_t>> texts;
+  texts.reserve(pieces.size());
+  for (const auto& piece : pieces) texts.emplace_back(piece.text, static_cast<int32_t>(texts.size()));
+  return PieceTrie(texts);
+}
 
 }  // namespace
 
-Unigram::Unigram(const UnigramModel& model) : unk_(model.unk) {
-  // Of equal pieces the last one counts, and the trie keeps the first that it gets.
-  for (size_t id = model.pieces.size(); id-- > 0;) {
-    if (!model.pieces[id].text.empty()) trie_.insert(model.pieces[id].text, static_cast<int32_t>(id));
-  }
+Unigram::Unigram(const UnigramModel& model) : trie_(trie_of(model.pieces)), unk_(model.unk) {
   double worst = std::numeric_limits<double>::infinity();
   for (const auto& piece : model.pieces) {
     scores_.push_back(piece.score);
     worst = std::min(worst, piece.score);
   }
   unk_score_ = worst - kUnknownPenalty;
-  if (model.byte_fallback) byte_tokens_ = ByteTokens([&](std::string_view name) { return find(name); });
+  if (!model.byte_fallback) return;
+  byte_tokens_ = ByteTokens([&](std::string_view name) {
+    const int32_t id = trie_.find(name);
+    return id == PieceTrie::kNone ? std::nullopt : std::optional(id);
+  });
 }
 
 void Unigram::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (cache_.find(word, ids)) return;
-  std::vector<int32_t> found = ids_of(word, best_path(word));
-  ids.insert(ids.end(), found.begin(), found.end());
-  cache_.insert(word, std::move(found));
-}
-
-std::optional<int32_t> Unigram::find(std::string_view piece) const {
-  int32_t node = Trie::kRoot;
-  for (size_t i = 0; i < piece.size() && node != Trie::kNone; i++) node = trie_.child(node, piece[i]);
-  return node == Trie::kNone || trie_.id(node) == Trie::kNone ? std::nullopt : std::optional(trie_.id(node));
-}
-
-// An unknown stretch that is a piece all the same is the text "<unk>" itself.
-std::vector<int32_t> Unigram::ids_of(std::string_view word, const std::vector<Cut>& path) const {
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < path.size(); i++) {
-    if (path[i].id != unk_) {
-      ids.push_back(path[i].id);
-      continue;
-    }
-    const size_t begin = path[i].begin;
-    while (i + 1 < path.size() && path[i + 1].id == unk_) i++;
-    const std::string_view unknown = word.substr(begin, path[i].end - begin);
-    if (const auto id = find(unknown)) {
-      ids.push_back(*id);
-    } else if (!byte_tokens_.append(unknown, ids)) {
-      ids.push_back(*unk_);
-    }
-  }
-  return ids;
+  SmallBuffer<End, 128> ends(word.size() + 1);
+  find_best(word, ends.data());
+  const size_t before = ids.size();
+  append(word, ends.data(), ids);
+  cache_.insert(word, std::span(ids).subspan(before));
 }
 
 // Viterbi, left to right. Of equal sums the one found first stays.
-std::vector<Unigram::Cut> Unigram::best_path(std::string_view word) const {
-  struct End {
-    double score = 0;
-    int64_t begin = -1;  // of the last piece; -1: nothing ends here
-    int32_t id = 0;
-  };
-  std::vector<End> ends(word.size() + 1);
+void Unigram::find_best(std::string_view word, End* ends) const {
+  ends[0].score = 0;
+  for (size_t end = 1; end <= word.size(); end++) ends[end].begin = kNowhere;
   for (size_t begin = 0; begin < word.size();) {
     const double score = ends[begin].score;
     const auto offer = [&](size_t end, int32_t id, double piece_score) {
-      if (ends[end].begin >= 0 && score + piece_score <= ends[end].score) return;
-      ends[end] = {score + piece_score, static_cast<int64_t>(begin), id};
+      const double sum = score + piece_score;
+      if (ends[end].begin == kNowhere || sum > ends[end].score) ends[end] = {sum, begin, id};
     };
-    size_t next = begin;
-    next_code_point(word, next);
+    const size_t next = begin + character_length(word, begin);
     bool covered = false;  // by a piece of one character
-    int32_t node = Trie::kRoot;
+    int32_t node = PieceTrie::kRoot;
     for (size_t end = begin; end < word.size();) {
       node = trie_.child(node, word[end++]);
-      if (node == Trie::kNone) break;
+      if (node == PieceTrie::kNone) break;
       const int32_t id = trie_.id(node);
-      if (id == Trie::kNone) continue;
-      offer(end, id, scores_[id]);
+      if (id == PieceTrie::kNone) continue;
+      offer(end, id, scores_[static_cast<size_t>(id)]);
       covered = covered || end == next;
     }
     if (!covered) {
@@ -97,11 +77,42 @@ std::vector<Unigram::Cut> Unigram::best_path(std::string_view word) const {
     }
     begin = next;
   }
-  std::vector<Cut> path;
-  for (size_t end = word.size(); end > 0; end = static_cast<size_t>(ends[end].begin))
-    path.push_back({static_cast<size_t>(ends[end].begin), end, ends[end].id});
-  std::ranges::reverse(path);
-  return path;
+}
+
+void Unigram::append(std::string_view word, const End* ends, std::vector<int32_t>& ids) const {
+  const size_t before = ids.size();
+  bool unknown = false;
+  for (size_t end = word.size(); end > 0; end = ends[end].begin) {
+    ids.push_back(ends[end].id);
+    unknown = unknown || ends[end].id == unk_;
+  }
+  std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
+  if (!unknown) return;
+  // Once more, with the stretches that are unknown.
+  std::vector<size_t> cuts{word.size()};
+  while (cuts.back() > 0) cuts.push_back(ends[cuts.back()].begin);
+  std::ranges::reverse(cuts);
+  ids.resize(before);
+  for (size_t i = 0; i + 1 < cuts.size(); i++) {
+    const auto id_of_cut = [&](size_t cut) { return ends[cuts[cut + 1]].id; };
+    if (id_of_cut(i) != unk_) {
+      ids.push_back(id_of_cut(i));
+      continue;
+    }
+    const size_t begin = cuts[i];
+    while (i + 2 < cuts.size() && id_of_cut(i + 1) == unk_) i++;
+    append_unknown(word.substr(begin, cuts[i + 1] - begin), ids);
+  }
+}
+
+// An unknown stretch that is a piece all the same is the text "<unk>" itself.
+void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
+  const int32_t id = trie_.find(text);
+  if (id != PieceTrie::kNone) {
+    ids.push_back(id);
+  } else if (!byte_tokens_.append(text, ids)) {
+    ids.push_back(*unk_);
+  }
 }
 
 }  // namespace trainer

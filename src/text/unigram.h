@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "text/byte_tokens.h"
-#include "text/trie.h"
+#include "text/piece_trie.h"
 #include "text/word_cache.h"
 #include "text/word_model.h"
 
@@ -35,15 +35,17 @@ class Unigram final : public WordModel {
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  struct Cut {
-    size_t begin, end;
+  // The best way to a place in the word: the last piece and where it begins.
+  struct End {
+    double score;
+    size_t begin;
     int32_t id;
   };
-  std::vector<Cut> best_path(std::string_view word) const;
-  std::vector<int32_t> ids_of(std::string_view word, const std::vector<Cut>& path) const;
-  std::optional<int32_t> find(std::string_view piece) const;
+  void find_best(std::string_view word, End* ends) const;
+  void append(std::string_view word, const End* ends, std::vector<int32_t>& ids) const;
+  void append_unknown(std::string_view text, std::vector<int32_t>& ids) const;
 
-  Trie trie_;
+  PieceTrie trie_;
   std::vector<double> scores_;
   std::optional<int32_t> unk_;
   ByteTokens byte_tokens_;

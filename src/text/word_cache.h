@@ -2,37 +2,45 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
-#include <functional>
-#include <mutex>
-#include <string>
+#include <memory>
+#include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace trainer {
 
-// Bounded; safe to use from several threads at once (a lock for each of many parts, so that threads seldom
-// meet).
+// Of a fixed size; safe to use from several threads at once, without locks: a reader that meets a writer finds
+// nothing, a writer that meets another keeps nothing.
 class WordCache {
  public:
+  WordCache();
+
   // Appends the ids of `word` when it is known.
   bool find(std::string_view word, std::vector<int32_t>& ids) const;
-  void insert(std::string_view word, std::vector<int32_t> ids);
+  // Keeps the ids of a word that is short enough, in the place of another one.
+  void insert(std::string_view word, std::span<const int32_t> ids);
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view word) const { return std::hash<std::string_view>()(word); }
-  };
-  struct Part {
-    mutable std::mutex mutex;
-    std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> words;
-  };
-  static constexpr size_t kParts = 64, kWordsPerPart = 2048, kLongestWord = 64;
+  static constexpr size_t kSlots = 1 << 15, kWordUnits = 7, kIdUnits = 8;
+  static constexpr size_t kLongestWord = 8 * kWordUnits, kMostIds = 2 * kIdUnits;
+  using Unit = std::atomic<uint64_t>;
+  using Key = std::array<uint64_t, kWordUnits>;  // the bytes of a word, zeros behind them
 
-  size_t part_of(std::string_view word) const { return Hash()(word) / 64 % kParts; }
-  std::array<Part, kParts> parts_;
+  // Two cache lines. The state's upper half is the sizes of word and ids, its lower half a count of changes that is
+  // odd while one is made (a sequence lock, after Boehm, "Can seqlocks get along with programming language memory
+  // models?", 2012).
+  struct alignas(64) Slot {
+    Unit state{0};
+    std::array<Unit, kWordUnits> word{};
+    std::array<Unit, kIdUnits> ids{};
+  };
+
+  static size_t pack(std::string_view word, Key& key);  // gives the number of units
+  static size_t slot_of(const Key& key, size_t units, size_t size);
+
+  std::unique_ptr<Slot[]> slots_;
 };
 
 }  // namespace trainer
