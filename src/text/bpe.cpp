@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <queue>
 
 #include "trainer/base/random.h"
@@ -15,7 +14,6 @@ namespace {
 
 constexpr uint64_t kEmpty = ~0ull;
 constexpr int32_t kGone = -1;
-constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 constexpr size_t kFew = 64;  // symbols
 
 uint64_t pair_of(int32_t left, int32_t right) {
@@ -25,25 +23,34 @@ uint64_t pair_of(int32_t left, int32_t right) {
 }  // namespace
 
 Bpe::MergeTable::MergeTable(const std::vector<BpeModel::Merge>& merges)
-    : slots_(std::bit_ceil(2 * merges.size() + 1), Slot{kEmpty, {}}) {
+    : slots_(std::bit_ceil(2 * merges.size() + 1), Slot{kEmpty, {}}),
+      present_(kBits / 64),
+      low_(kLow * kLow) {
   int32_t rank = 0;
   // Of equal pairs the last one counts, as in a map that is filled in this order.
   for (const auto& merge : merges) {
-    const uint64_t pair = pair_of(merge.left, merge.right);
-    slots_[slot_of(pair)] = {pair, {rank++, merge.merged}};
+    const uint64_t pair = pair_of(merge.left, merge.right), hash = mix64(pair);
+    const Merged merged{rank++, merge.merged};
+    slots_[slot_of(pair, hash)] = {pair, merged};
+    present_[hash % kBits / 64] |= uint64_t{1} << hash % 64;
+    if (is_low(merge.left, merge.right))
+      low_[static_cast<size_t>(merge.left) * kLow + static_cast<size_t>(merge.right)] = merged;
   }
 }
 
-size_t Bpe::MergeTable::slot_of(uint64_t pair) const {
+size_t Bpe::MergeTable::slot_of(uint64_t pair, uint64_t hash) const {
   const size_t mask = slots_.size() - 1;
-  size_t slot = mix64(pair) & mask;
+  size_t slot = hash >> 32 & mask;
   while (slots_[slot].pair != pair && slots_[slot].pair != kEmpty) slot = (slot + 1) & mask;
   return slot;
 }
 
-const Bpe::Merged* Bpe::MergeTable::find(int32_t left, int32_t right) const {
-  const Slot& slot = slots_[slot_of(pair_of(left, right))];
-  return slot.pair == kEmpty ? nullptr : &slot.merged;
+Bpe::Merged Bpe::MergeTable::find(int32_t left, int32_t right) const {
+  if (is_low(left, right)) return low_[static_cast<size_t>(left) * kLow + static_cast<size_t>(right)];
+  const uint64_t pair = pair_of(left, right), hash = mix64(pair);
+  if (!may_have(hash)) return Merged{};
+  const Slot& slot = slots_[slot_of(pair, hash)];
+  return slot.pair == kEmpty ? Merged{} : slot.merged;
 }
 
 Bpe::Bpe(const BpeModel& model)
@@ -118,13 +125,14 @@ size_t Bpe::merge_few(std::span<int32_t> symbols) const {
   std::array<int32_t, kFew> ranks, merged;  // of each symbol and the next one
   size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
   const auto look_up = [&](size_t i) {
-    const Merged* found = merges_.find(symbols[i], symbols[i + 1]);
-    ranks[i] = found != nullptr ? found->rank : kNoRank;
-    merged[i] = found != nullptr ? found->id : kGone;
+    const Merged found = merges_.find(symbols[i], symbols[i + 1]);
+    ranks[i] = found.rank;
+    merged[i] = found.id;
   };
   for (size_t i = 0; i < pairs; i++) look_up(i);
   while (pairs > 0) {
-    const auto best = static_cast<size_t>(std::min_element(ranks.begin(), ranks.begin() + pairs) - ranks.begin());
+    const auto best =
+        static_cast<size_t>(std::min_element(ranks.begin(), ranks.begin() + pairs) - ranks.begin());
     if (ranks[best] == kNoRank) break;
     symbols[best] = merged[best];
     // The right one goes, and the pair that it began.
@@ -160,7 +168,8 @@ size_t Bpe::merge_many(std::span<int32_t> symbols) const {
   const auto candidate = [&](int32_t place, auto&& keep) {
     if (place < 0 || next[place] >= size) return;
     const int32_t left = symbols[place], right = symbols[next[place]];
-    if (const Merged* merged = merges_.find(left, right)) keep(Candidate{*merged, place, left, right});
+    if (const Merged merged = merges_.find(left, right); merged.rank != kNoRank)
+      keep(Candidate{merged, place, left, right});
   };
   for (int32_t i = 0; i < size; i++) candidate(i, [&](const Candidate& c) { found.push_back(c); });
   if (found.empty()) return symbols.size();

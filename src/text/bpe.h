@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,26 +38,34 @@ class Bpe final : public WordModel {
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
+  static constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
   struct Merged {
-    int32_t rank, id;
+    int32_t rank = kNoRank, id = -1;
   };
   struct TextHash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  // Open addressing over pairs of ids; a lookup is one cache miss.
+  // Open addressing over pairs of ids. Most pairs that are asked for are none of the table: a bit for each
+  // hash says so for nearly all, from memory that stays in the processor's cache. Pairs of ids below 256,
+  // which are single bytes as a rule, have a table of their own.
   class MergeTable {
    public:
     explicit MergeTable(const std::vector<BpeModel::Merge>& merges);
-    const Merged* find(int32_t left, int32_t right) const;
+    Merged find(int32_t left, int32_t right) const;  // rank kNoRank: there is none
 
    private:
     struct Slot {
       uint64_t pair;
       Merged merged;
     };
-    size_t slot_of(uint64_t pair) const;
+    size_t slot_of(uint64_t pair, uint64_t hash) const;
+    bool may_have(uint64_t hash) const { return present_[hash % kBits / 64] >> hash % 64 & 1; }
+    static bool is_low(int32_t left, int32_t right) { return static_cast<uint32_t>(left | right) < kLow; }
+    static constexpr size_t kBits = 1 << 21, kLow = 256;
     std::vector<Slot> slots_;
+    std::vector<uint64_t> present_;
+    std::vector<Merged> low_;  // [left * kLow + right]
   };
 
   void append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
@@ -73,7 +82,8 @@ class Bpe final : public WordModel {
   ByteTokens byte_tokens_;
   std::optional<int32_t> unk_;
   bool fuse_unk_;
-  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> whole_words_;  // with ignore_merges only
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>
+      whole_words_;  // with ignore_merges only
   mutable WordCache cache_;
 };
 

@@ -1,8 +1,11 @@
 #include "text/gguf_pre_tokenizer.h"
 
 #include <optional>
+#include <string_view>
 
 #include "trainer/base/strings.h"
+
+#include "text/known_splits.h"
 
 namespace trainer {
 namespace {
@@ -10,21 +13,17 @@ namespace {
 using nlohmann::json;
 
 struct Split {
-  const char* pattern;
+  std::string_view pattern;
   bool ignore_merges;
   const char* name;
 };
 
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 // Patterns of a Split before ByteLevel. A name also says whether a word that is a token is taken before any
 // merge.
 constexpr Split kSplits[]{
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     false, "qwen2"},
-    {kLlama3, true, "llama-bpe"},
-    {kLlama3, false, "smaug-bpe"},
+    {patterns::kQwen2, false, "qwen2"},
+    {patterns::kLlama3, true, "llama-bpe"},
+    {patterns::kLlama3, false, "smaug-bpe"},
     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      true, "tekken"},
 };

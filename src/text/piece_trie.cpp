@@ -40,7 +40,8 @@ class PieceTrie::Builder {
   void place_children(Range range, std::vector<Range>& open) {
     const auto& [node, begin, end, depth] = range;
     size_t first = begin;
-    for (; first < end && pieces_[first].first.size() == depth; first++) nodes_[node].id = pieces_[first].second;
+    for (; first < end && pieces_[first].first.size() == depth; first++)
+      nodes_[node].id = pieces_[first].second;
     std::vector<Child> children;
     for (size_t i = first; i < end; i++) {
       const auto byte = static_cast<unsigned char>(pieces_[i].first[depth]);
@@ -56,8 +57,8 @@ class PieceTrie::Builder {
     }
   }
 
-  // Where all children are free. The first place that is not full moves on slowly: a place that was refused often is
-  // given up.
+  // Where all children are free. The first place that is not full moves on slowly: a place that was refused
+  // often is given up.
   int32_t find_base(const std::vector<Child>& children) {
     for (size_t place = first_free_;; place++) {
       if (place == nodes_.size()) add_block();
@@ -80,6 +81,8 @@ class PieceTrie::Builder {
   size_t first_free_ = 1;
 };
 
-PieceTrie::PieceTrie(std::span<const std::pair<std::string_view, int32_t>> pieces) { Builder(pieces, nodes_); }
+PieceTrie::PieceTrie(std::span<const std::pair<std::string_view, int32_t>> pieces) {
+  Builder(pieces, nodes_);
+}
 
 }  // namespace trainer

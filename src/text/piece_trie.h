@@ -1,4 +1,5 @@
-// A fixed set of byte strings with an id each, walked byte by byte: a double array (Aoe 1989). A step is one load.
+// A fixed set of byte strings with an id each, walked byte by byte: a double array (Aoe 1989). A step is one
+// load.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ class PieceTrie {
 
  private:
   class Builder;
-  // The child behind a byte is at base ^ byte, if it names this node as its parent. Blocks of 256 nodes are complete, so
-  // that no bound needs a check.
+  // The child behind a byte is at base ^ byte, if it names this node as its parent. Blocks of 256 nodes are
+  // complete, so that no bound needs a check.
   struct Node {
     int32_t base = 0, parent = kNone, id = kNone;
   };

@@ -1,16 +1,13 @@
 // The normalizer, the pre_tokenizer and the decoder of tokenizer.json.
 #include "trainer/base/strings.h"
 
+#include "text/known_splits.h"
 #include "text/read_pipeline.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace trainer {
 namespace {
-
-// Of "ByteLevel" with use_regex (GPT-2).
-constexpr const char* kGpt2Split =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 std::string decode_base64(const JsonAt& json) {
   static constexpr std::string_view kDigits =
@@ -88,7 +85,7 @@ void read_byte_level(const JsonAt& json, PreTokenizer& out) {
   json.require_known({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (json.at("add_prefix_space").boolean()) out.add_prefix_space();
   if (flag(json, "use_regex", true))  // absent in files older than the key
-    out.add_split(Regex(kGpt2Split, json.where), SplitBehavior::isolated, false);
+    out.add_split(Regex(patterns::kGpt2, json.where), SplitBehavior::isolated, false);
 }
 
 // Nothing may follow ByteLevel: it would see bytes written as characters.

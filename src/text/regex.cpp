@@ -6,9 +6,15 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "text/known_splits.h"
+
 namespace trainer {
 
-Regex::Regex(std::string_view pattern, const std::string& where) {
+Regex::Regex(std::string_view pattern, const std::string& where) : known_split_(known_split(pattern)) {
+  if (known_split_ == nullptr) *this = by_pcre2(pattern, where);
+}
+
+Regex Regex::by_pcre2(std::string_view pattern, const std::string& where) {
   const std::string translated = translate_regex(pattern, where);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -20,9 +26,11 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
     throw FormatError(concat(where, ": the regular expression '", pattern, "' cannot be used: ",
                              reinterpret_cast<const char*>(message), " at offset ", offset));
   }
-  code_.reset(code, pcre2_code_free);
+  Regex regex;
+  regex.code_.reset(code, pcre2_code_free);
   // Where this machine has no JIT, pcre2_match interprets: slower, the same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  return regex;
 }
 
 Regex Regex::literal(std::string_view text) {
@@ -44,6 +52,7 @@ std::string Regex::replace_all(std::string_view text, std::string_view content) 
 }
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  if (known_split_ != nullptr) return known_split_(text, matches);
   if (!code_) {
     for (size_t at = text.find(literal_); at != std::string_view::npos;) {
       matches.push_back({at, at + literal_.size()});

@@ -22,7 +22,10 @@ class Regex {
   // Throws FormatError for a construct whose meaning in PCRE2 is not known to be the same; `where` opens the
   // message
   // ("tokenizer.json: pre_tokenizer").
+  // The best known patterns are not run by PCRE2 but by code of ours (known_splits.h).
   Regex(std::string_view pattern, const std::string& where);
+  // The same pattern, run by PCRE2 in any case.
+  static Regex by_pcre2(std::string_view pattern, const std::string& where);
   // A pattern that matches exactly `text`, which is not empty.
   static Regex literal(std::string_view text);
 
@@ -34,8 +37,9 @@ class Regex {
 
  private:
   Regex() = default;
-  std::string literal_;  // what is looked for when there is no code_
-  std::shared_ptr<pcre2_real_code_8> code_;
+  void (*known_split_)(std::string_view text, std::vector<Span>& matches) = nullptr;
+  std::shared_ptr<pcre2_real_code_8> code_;  // where there is no known_split_
+  std::string literal_;                      // what is looked for where there is no code_ either
 };
 
 // The pattern rewritten for PCRE2.

@@ -23,6 +23,11 @@ bool is_new_word_character(char32_t c) {
          (range->category[0] == 'L' || range->category[0] == 'M' || range->category == "Nd");
 }
 
+bool is_newly(char category, char32_t c) {
+  const AddedRange* range = find_range(c, added_to_categories());
+  return range != nullptr && range->category[0] == category;
+}
+
 }  // namespace
 
 bool is_white_space(char32_t c) {
@@ -51,6 +56,18 @@ bool is_word_character(char32_t c) {
       return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
              (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
   }
+}
+
+bool is_letter(char32_t c) {
+  const utf8proc_category_t of = category(c);
+  return of == UTF8PROC_CATEGORY_CN ? is_newly('L', c)
+                                    : of >= UTF8PROC_CATEGORY_LU && of <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_number(char32_t c) {
+  const utf8proc_category_t of = category(c);
+  return of == UTF8PROC_CATEGORY_CN ? is_newly('N', c)
+                                    : of >= UTF8PROC_CATEGORY_ND && of <= UTF8PROC_CATEGORY_NO;
 }
 
 bool is_numeric(char32_t c) {

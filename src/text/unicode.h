@@ -8,7 +8,11 @@ namespace trainer {
 bool is_white_space(char32_t code_point);
 // Letters, marks, decimal digits, connectors and joiners: \w of Unicode's Technical Standard 18.
 bool is_word_character(char32_t code_point);
-// The general categories N, P (or ASCII punctuation) and M.
+// \p{L} and \p{N} of the library's regular expressions.
+bool is_letter(char32_t code_point);
+bool is_number(char32_t code_point);
+// The general categories N (of the step Digits, which knows newer ones than \p{N}), P (or ASCII punctuation)
+// and M.
 bool is_numeric(char32_t code_point);
 bool is_punctuation(char32_t code_point);
 bool is_mark(char32_t code_point);

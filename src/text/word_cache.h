@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-// Of a fixed size; safe to use from several threads at once, without locks: a reader that meets a writer finds
-// nothing, a writer that meets another keeps nothing.
+// Of a fixed size; safe to use from several threads at once, without locks: a reader that meets a writer
+// finds nothing, a writer that meets another keeps nothing.
 class WordCache {
  public:
   WordCache();
@@ -28,9 +28,9 @@ class WordCache {
   using Unit = std::atomic<uint64_t>;
   using Key = std::array<uint64_t, kWordUnits>;  // the bytes of a word, zeros behind them
 
-  // Two cache lines. The state's upper half is the sizes of word and ids, its lower half a count of changes that is
-  // odd while one is made (a sequence lock, after Boehm, "Can seqlocks get along with programming language memory
-  // models?", 2012).
+  // Two cache lines. The state's upper half is the sizes of word and ids, its lower half a count of changes
+  // that is odd while one is made (a sequence lock, after Boehm, "Can seqlocks get along with programming
+  // language memory models?", 2012).
   struct alignas(64) Slot {
     Unit state{0};
     std::array<Unit, kWordUnits> word{};
