@@ -28,10 +28,15 @@ bool is_checksum(const std::string& text) {
   return text.size() == kBlank.size() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// No way out of the folder.
-bool is_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
+// A file in the folder or in one in it ("additional_chat_templates/tool_use.jinja"); no way out.
+bool is_inner_path(const std::string& name) {
+  if (name.find('\0') != std::string::npos) return false;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = name.find('/', begin);
+    const std::string part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
 }
 
 // Where the digits of the own checksum begin: in the first line after the brace, as write_manifest puts it.
@@ -87,7 +92,7 @@ Manifest read_manifest(const fs::path& directory) {
   const Json files = read.required<Json>("files");
   for (const auto& [name, entry] : files.items()) {
     const std::string place = concat(where, ": files: '", name, "'");
-    if (!is_file_name(name)) throw FormatError(concat(place, ": is no file name"));
+    if (!is_inner_path(name)) throw FormatError(concat(place, ": is no file name"));
     if (!entry.is_object()) throw FormatError(concat(place, ": is no object"));
     const JsonReader fields(entry, place);
     ManifestEntry& file = manifest.files[name];

@@ -38,11 +38,14 @@ Checkpoint CheckpointWriter::commit() {
   Checkpoint checkpoint{path_, step_, {}};
   Manifest manifest{step_, {}};
   std::error_code error;
-  for (fs::directory_iterator at(temporary_, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename();
-    if (!at->is_regular_file())
-      throw FormatError(concat(at->path().string(), ": only files can be in a checkpoint"));
+  for (fs::recursive_directory_iterator at(temporary_, error), end; !error && at != end;
+       at.increment(error)) {
+    const bool is_folder = at->is_directory() && !at->is_symlink();
+    if (!is_folder && !at->is_regular_file())
+      throw FormatError(concat(at->path().string(), ": only files and folders can be in a checkpoint"));
     sync_entry(at->path());
+    if (is_folder) continue;
+    const std::string name = at->path().lexically_relative(temporary_).generic_string();
     const auto bytes = static_cast<int64_t>(at->file_size());
     manifest.files[name] = {bytes, file_checksum(at->path())};
     checkpoint.files[name] = bytes;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdio>
-#include <span>
+#include <iterator>
 
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
 #include "formats/json_file.h"
@@ -23,18 +25,35 @@ constexpr const char* kTokenizerFiles[]{"tokenizer.json",
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "chat_template.json"};
+constexpr const char* kTemplateFolder = "additional_chat_templates";
 constexpr const char* kOtherFiles[]{"generation_config.json"};
 
-std::vector<std::string> copy_files(std::span<const char* const> names, const fs::path& from,
+std::vector<std::string> copy_files(const std::vector<std::string>& names, const fs::path& from,
                                     const fs::path& to) {
   std::vector<std::string> copied;
   const bool same = fs::exists(to) && fs::equivalent(from, to);
-  for (const char* name : names) {
+  for (const std::string& name : names) {
     if (!fs::is_regular_file(from / name)) continue;
-    if (!same) write_atomically(to / name, read_file(from / name));
+    if (!same) {
+      make_directories((to / name).parent_path());
+      write_atomically(to / name, read_file(from / name));
+    }
     copied.push_back(name);
   }
   return copied;
+}
+
+// Chat templates besides the default one, "additional_chat_templates/tool_use.jinja".
+std::vector<std::string> template_files(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(directory / kTemplateFolder, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".jinja")
+      names.push_back(concat(kTemplateFolder, "/", at->path().filename().string()));
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 int64_t bytes_of(const TensorSources::value_type& item) {
@@ -118,12 +137,15 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
 }
 
 std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {
-  return copy_files(kTokenizerFiles, from, to);
+  std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  for (std::string& name : template_files(from)) names.push_back(std::move(name));
+  return copy_files(names, from, to);
 }
 
 std::vector<std::string> copy_companion_files(const fs::path& from, const fs::path& to) {
   std::vector<std::string> copied = copy_tokenizer_files(from, to);
-  for (std::string& name : copy_files(kOtherFiles, from, to)) copied.push_back(std::move(name));
+  for (std::string& name : copy_files({std::begin(kOtherFiles), std::end(kOtherFiles)}, from, to))
+    copied.push_back(std::move(name));
   return copied;
 }
 

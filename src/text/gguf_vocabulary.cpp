@@ -169,8 +169,9 @@ void read_special(const FileTokenizer& tokenizer, const fs::path& directory, Ggu
 
   const std::string probe = "a";
   const std::vector<int32_t> plain = tokenizer.encode(probe, false), around = tokenizer.encode(probe, true);
-  const auto text = std::ranges::search(around, plain);
-  const std::vector<int32_t> before(around.begin(), text.begin()), after(text.end(), around.end());
+  const auto begin = std::search(around.begin(), around.end(), plain.begin(), plain.end());
+  const auto end = begin == around.end() ? begin : begin + std::ssize(plain);
+  const std::vector<int32_t> before(around.begin(), begin), after(end, around.end());
   if (!out.bos && before.size() == 1) out.bos = before[0];  // known from the template only
   out.add_bos = !before.empty();
   out.add_eos = !after.empty();

@@ -99,6 +99,17 @@ class GoesOn(Resume):
         self.assertIn("complete", again.stderr)
         self.assertEqual({path: path.read_bytes() for path in output.rglob("*") if path.is_file()}, before)
 
+    def test_a_result_that_is_gone_or_damaged_is_made_again(self):
+        output = self.stopped("gone", steps=6)
+        path = output / "model.safetensors"
+        before = path.read_bytes()
+        for damage in (path.unlink, lambda: path.write_bytes(before[:-7])):
+            damage()
+            again = self.start(output, "max_steps=6")
+            self.assert_done(again)
+            self.assertIn("made again", again.stderr)
+            self.assertEqual(path.read_bytes(), before)
+
     def test_before_the_first_checkpoint_it_begins_again(self):
         output = self.scratch / "early"
         crashed = self.start(output, "save.strategy=no", fault="22:crash")

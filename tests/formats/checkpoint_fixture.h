@@ -28,6 +28,8 @@ inline void fill_checkpoint(const std::filesystem::path& directory, int64_t step
   position.step = step;
   write_position(directory, position);
   write_atomically(directory / "empty", "");
+  make_directories(directory / "additional_chat_templates");
+  write_atomically(directory / "additional_chat_templates/tool_use.jinja", "{{ tools }}");
 }
 
 inline Checkpoint save_checkpoint(const std::filesystem::path& output_dir, int64_t step) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/formats/model_directory.h"
 
 #include "support/error_message.h"
@@ -170,6 +171,17 @@ TEST(WriteModelWeights, weights_of_an_earlier_save_are_replaced) {
   EXPECT_EQ(directory.names(),
             (std::set<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                    "model.safetensors.index.json", "model-of-mine.safetensors"}));
+}
+
+TEST(CopyCompanionFiles, copies_all_chat_templates) {
+  TemporaryDirectory from, to;
+  make_directories(from / "additional_chat_templates");
+  write_atomically(from / "additional_chat_templates/tool_use.jinja", "with tools");
+  write_atomically(from / "additional_chat_templates/notes.txt", "none");
+  EXPECT_EQ(copy_companion_files(from.path(), to.path()),
+            (std::vector<std::string>{"additional_chat_templates/tool_use.jinja"}));
+  EXPECT_EQ(read_file(to / "additional_chat_templates/tool_use.jinja"), "with tools");
+  EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
 }
 
 TEST(CopyCompanionFiles, copies_what_belongs_to_a_model_and_nothing_else) {

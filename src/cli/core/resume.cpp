@@ -6,7 +6,9 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/optimizer_state.h"
+#include "trainer/formats/peft.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/training/fixed_settings.h"
 #include "trainer/training/progress.h"
@@ -133,12 +135,26 @@ class Search {
   }
 
   // Whether the result of this run is there, and no longer one is asked for.
-  bool is_complete(const RunPosition& root) const {
+  bool is_complete(const RunPosition& root) const { return is_over(root) && has_result(); }
+
+  bool is_over(const RunPosition& root) const {
     if (root.step == 0) return false;
     BestMetric best(config_.training);
     best.go_on(root);
     return best.patience_is_over() ||
            root.step >= run_length(config_, root.dataset_size, position_of(root)).total_steps;
+  }
+
+  // Of a complete run: its last checkpoint gives what was removed or damaged since.
+  bool has_result() const {
+    try {
+      config_.lora ? static_cast<void>(read_adapter_weights(directory_))
+                   : static_cast<void>(read_model_weights(directory_));
+      return true;
+    } catch (const FormatError& error) {
+      log::warning(concat(error.what(), "; this run was complete, and its result is made again"));
+      return false;
+    }
   }
 
   const Config& config_;
