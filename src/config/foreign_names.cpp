@@ -149,7 +149,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"num_proc", "training.num_workers", ""},
     {"dataloader_drop_last", "", "not supported: the last update of an epoch takes what is left"},
     {"dataloader_pin_memory", "", kNoPlace},
-    {"dataloader_prefetch_factor", "", kNoPlace},
+    {"dataloader_prefetch_factor", "data.prefetch", ""},
     {"dataloader_persistent_workers", "", kNoPlace},
     {"omp_num_threads", "training.num_threads", ""},
     {"remove_unused_columns", "",

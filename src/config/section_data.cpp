@@ -36,7 +36,11 @@ Section data_section() {
            "Longer samples of a decoder are cut to this, input and target together.")
            .at_least(1)
            .in("tokens"),
-       key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files.")});
+       key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
+       key(&D::prefetch, "prefetch",
+           "Steps whose data training.num_workers threads make ahead, while earlier ones compute.")
+           .at_least(1)
+           .in("steps")});
 }
 
 }  // namespace trainer::config

@@ -9,11 +9,17 @@
 namespace trainer {
 namespace {
 
+// Of a tensor that is copied to the device. For a GPU in page-locked memory: from there the copy waits for
+// nothing that was asked of the GPU before, and LibTorch keeps the memory until it is over.
+at::TensorOptions host_options(at::Device device) {
+  return at::TensorOptions(at::kLong).pinned_memory(device.is_cuda());
+}
+
 // A matrix of ids in host memory, filled with `fill`.
 class HostMatrix {
  public:
-  HostMatrix(int64_t rows, int64_t columns, int64_t fill)
-      : tensor_(at::full({rows, columns}, fill, at::kLong)),
+  HostMatrix(int64_t rows, int64_t columns, int64_t fill, at::Device device)
+      : tensor_(at::full({rows, columns}, fill, host_options(device))),
         data_(tensor_.mutable_data_ptr<int64_t>()),
         columns_(columns) {}
   int64_t& at(int64_t row, int64_t column) { return data_[row * columns_ + column]; }
@@ -26,7 +32,9 @@ class HostMatrix {
 };
 
 at::Tensor vector_on(const std::vector<int64_t>& values, at::Device device) {
-  return at::tensor(values, at::kLong).to(device, /*non_blocking=*/true);
+  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, host_options(device));
+  std::ranges::copy(values, tensor.mutable_data_ptr<int64_t>());
+  return tensor.to(device, /*non_blocking=*/true);
 }
 
 // Rows of states that predict a token to learn, and the tokens.
@@ -62,8 +70,8 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
 
   MicroBatch result;
   Supervision supervision;
-  HostMatrix inputs(rows, source_length, options.pad_id);
-  HostMatrix decoder_inputs(options.encoder_decoder ? rows : 0, target_length, options.pad_id);
+  HostMatrix inputs(rows, source_length, options.pad_id, device);
+  HostMatrix decoder_inputs(options.encoder_decoder ? rows : 0, target_length, options.pad_id, device);
   for (int64_t row = 0; row < rows; row++) {
     const Sample& sample = sample_of(row);
     const auto length = static_cast<int64_t>(sample.input_ids.size());

@@ -56,7 +56,7 @@ class Line {
 // The steps since the last line.
 struct Interval {
   int64_t steps = 0, losses = 0;
-  double loss = 0, seconds = 0, tokens = 0, samples = 0, peak = 0;
+  double loss = 0, seconds = 0, data_wait = 0, tokens = 0, samples = 0, peak = 0;
 
   void add(const Values& values) {
     steps++;
@@ -65,12 +65,17 @@ struct Interval {
       losses++;
     }
     seconds += number(values, "step_seconds").value_or(0);
+    data_wait += number(values, "data_wait_seconds").value_or(0);
     tokens += number(values, "tokens").value_or(0);
     samples += number(values, "samples").value_or(0);
     peak = std::max(peak, number(values, "memory_peak").value_or(0));
   }
   std::optional<double> mean_loss() const {
     return losses > 0 ? std::optional(loss / static_cast<double>(losses)) : std::nullopt;
+  }
+  // Of its time; where that is hardly anything, nothing.
+  std::optional<double> share_of_waiting() const {
+    return data_wait >= 0.01 * seconds && seconds > 0 ? std::optional(data_wait / seconds) : std::nullopt;
   }
   std::optional<double> per_second(double amount) const {
     return seconds > 0 && amount > 0 ? std::optional(amount / seconds) : std::nullopt;
@@ -154,7 +159,8 @@ struct Console::State {
         .add("grad_norm %.3g", number(last_row, "grad_norm"))
         .add("lr %.2e", number(last_row, "learning_rate"))
         .count(interval.per_second(interval.tokens), "tok/s")
-        .add("%.1f samples/s", interval.per_second(interval.samples));
+        .add("%.1f samples/s", interval.per_second(interval.samples))
+        .add("waits for data %.0f %%", interval.share_of_waiting(), 100);
     if (const auto in_use = number(last_row, "memory_allocated")) {
       line.add(concat("mem ", bytes_string(std::llround(*in_use)),
                       peak_text(interval.peak, number(last_row, "memory_limit"))));

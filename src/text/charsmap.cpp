@@ -29,7 +29,11 @@ Charsmap::Charsmap(std::string blob, const std::string& where) {
   trie_.resize(trie_bytes / 4);
   std::memcpy(trie_.data(), blob.data() + sizeof trie_bytes, trie_bytes);
   replacements_ = blob.substr(sizeof trie_bytes + trie_bytes);
-  for (char c = 0x20; c < 0x7f; c++) kept_[static_cast<size_t>(c)] = find({&c, 1}) == nullptr;
+  for (char32_t c = 0x20; c < kFirstMark; c++) {
+    std::string character;
+    append_code_point(character, c);
+    kept_[c] = find(character) == nullptr;
+  }
 }
 
 const char* Charsmap::find(std::string_view text) const {
@@ -66,9 +70,17 @@ void Charsmap::append_grapheme(std::string_view grapheme, std::string& out) cons
   }
 }
 
-bool Charsmap::is_kept(std::string_view text, size_t at) const {
-  const auto is_ascii = [&](size_t i) { return static_cast<unsigned char>(text[i]) < 0x80; };
-  return is_ascii(at) && kept_[static_cast<size_t>(text[at])] && (at + 1 == text.size() || is_ascii(at + 1));
+size_t Charsmap::skip_kept(std::string_view text, size_t at) const {
+  size_t kept = at;  // the character before it is known not to combine with one behind
+  while (at < text.size()) {
+    size_t next = at;
+    const char32_t c = next_code_point(text, next);
+    if (c >= kFirstMark) return kept;
+    kept = at;
+    if (!kept_[c]) return kept;
+    at = next;
+  }
+  return at;
 }
 
 std::string Charsmap::normalize(std::string_view text) const {
@@ -79,9 +91,9 @@ std::string Charsmap::normalize(std::string_view text) const {
   utf8proc_int32_t state = 0;
   char32_t last = 0;
   for (size_t at = 0; at < text.size();) {
-    if (begin == at && is_kept(text, at)) {
-      out += text[at];
-      begin = ++at;
+    if (const size_t kept = begin == at ? skip_kept(text, at) : at; kept > at) {
+      out += text.substr(at, kept - at);
+      begin = at = kept;
       continue;
     }
     size_t next = at;

@@ -28,12 +28,14 @@ class Charsmap {
   const char* find(std::string_view text) const;
   void append_grapheme(std::string_view grapheme, std::string& out) const;
 
-  // Whether text[at] is a grapheme of its own that nothing is done to; a quick answer for ASCII.
-  bool is_kept(std::string_view text, size_t at) const;
+  // Behind the characters from `at` on that nothing is done to and that are graphemes of their own, which is
+  // quick to see for Latin text.
+  size_t skip_kept(std::string_view text, size_t at) const;
 
   std::vector<uint32_t> trie_;
   std::string replacements_;
-  std::array<bool, 128> kept_{};
+  static constexpr char32_t kFirstMark = 0x300;  // no character below it combines with the one before
+  std::array<bool, kFirstMark> kept_{};
 };
 
 }  // namespace trainer

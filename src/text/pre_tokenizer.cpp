@@ -111,7 +111,8 @@ void PreTokenizer::apply(const CharacterSplit& split, Parts& parts) {
     size_t done = 0;
     for (size_t at = 0; at < part.size();) {
       const size_t begin = at;
-      if (!split.matches(next_code_point(part, at))) continue;
+      const char32_t c = next_code_point(part, at);
+      if (c < split.matches_ascii.size() ? !split.matches_ascii[c] : !split.matches(c)) continue;
       if (begin > done) stretches.push_back({done, begin, false});
       stretches.push_back({begin, at, true});
       done = at;
@@ -166,11 +167,13 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
         metaspace.scheme == PrependScheme::always || (metaspace.scheme == PrependScheme::first && first);
     if (wanted && !part.starts_with(' ') && !part.starts_with(sign)) text += sign;
     for (size_t at = 0; at < part.size();) {
-      const bool is_blank = part[at] == ' ';
-      const std::string_view character = part.substr(at, character_length(part, at));
-      if (metaspace.split && (is_blank || character == sign) && text.size() > begin) finish_word();
-      text += is_blank ? std::string_view(sign) : character;
-      at += character.size();
+      size_t end = at;  // of what is neither blank nor sign
+      while (end < part.size() && part[end] != ' ' && !part.substr(end).starts_with(sign)) end++;
+      text += part.substr(at, end - at);
+      if (end == part.size()) break;
+      if (metaspace.split && text.size() > begin) finish_word();
+      text += sign;
+      at = end + (part[end] == ' ' ? 1 : sign.size());
     }
     finish_word();
     first = false;

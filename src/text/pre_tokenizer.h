@@ -1,6 +1,7 @@
 // Cuts text into the words that the model makes ids of.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ class PreTokenizer {
   }
   // Cuts at single characters for which `matches` is true.
   void add_split(bool (*matches)(char32_t), SplitBehavior behavior) {
-    steps_.emplace_back(CharacterSplit{matches, behavior});
+    steps_.emplace_back(CharacterSplit(matches, behavior));
   }
   // Keeps runs of word characters, and runs of others that are no white space.
   void add_whitespace() { steps_.emplace_back(Whitespace{}); }
@@ -50,8 +51,13 @@ class PreTokenizer {
     bool invert;
   };
   struct CharacterSplit {
+    CharacterSplit(bool (*matches_character)(char32_t), SplitBehavior what_becomes_of_them)
+        : matches(matches_character), behavior(what_becomes_of_them) {
+      for (size_t c = 0; c < matches_ascii.size(); c++) matches_ascii[c] = matches(static_cast<char32_t>(c));
+    }
     bool (*matches)(char32_t);
     SplitBehavior behavior;
+    std::array<bool, 128> matches_ascii{};
   };
   struct Whitespace {};
   struct PrefixSpace {};

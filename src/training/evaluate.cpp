@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/data/step_loader.h"
 #include "trainer/memory/device.h"
 
 #include "training/attempts.h"
@@ -24,6 +25,15 @@ namespace {
 struct Sums {
   at::Tensor loss, correct;
 };
+
+StepLoader::NextIndices groups_of(const Dataset& dataset, int64_t size) {
+  return [all = dataset.size(), size, first = int64_t{0}]() mutable {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(size, all - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    first += static_cast<int64_t>(indices.size());
+    return indices;
+  };
+}
 
 constexpr const char* kAdvice =
     "What helps: a larger memory.limit, if the device has it; shorter samples (data.max_source_length and "
@@ -51,10 +61,9 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
   std::vector<Sums> groups;  // read when all are under way
   const int64_t every = config.memory.empty_cache_steps;
   int64_t micro_batches = 0;
+  StepLoader loader(dataset, groups_of(dataset, group), {config.training.num_workers, config.data.prefetch});
   for (int64_t first = 0; first < dataset.size(); first += group) {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(group, dataset.size() - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    const EffectiveBatch batch = load_effective_batch(dataset, indices);
+    const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
     Attempts attempts = attempts_with(config, device, listener);

@@ -41,9 +41,11 @@ double epoch_of(int64_t samples_seen, int64_t dataset_size) {
 }
 
 MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
-                    double seconds, at::Device device) {
+                    const StepSeconds& seconds, at::Device device) {
   const MemorySummary memory = memory_summary(device);
-  const auto per_second = [&](int64_t count) { return static_cast<double>(count) / std::max(seconds, 1e-9); };
+  const auto per_second = [&](int64_t count) {
+    return static_cast<double>(count) / std::max(seconds.all, 1e-9);
+  };
   const int64_t samples = static_cast<int64_t>(batch.samples.size());
   MetricRow row{"train",
                 {{"step", position.step},
@@ -61,7 +63,8 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
                  {"cuts", result.cuts},
                  {"recomputed_blocks", result.recomputed_blocks},
                  {"retries", result.retries},
-                 {"step_seconds", seconds},
+                 {"step_seconds", seconds.all},
+                 {"data_wait_seconds", seconds.data_wait},
                  {"memory_allocated", memory.allocated},
                  {"memory_reserved", memory.reserved},
                  {"memory_peak", memory.peak},

@@ -120,7 +120,8 @@ class GoesOn(Resume):
 
     def test_micro_batches_of_another_size_and_other_workers(self):
         output = self.stopped("cut", "lr_scheduler_type=constant", steps=6)
-        self.assert_done(self.start(output, "lr_scheduler_type=constant", "training.batch_size=2", "training.num_workers=1"))
+        self.assert_done(self.start(output, "lr_scheduler_type=constant", "training.batch_size=2", "training.num_workers=1",
+                                    "data.prefetch=5"))
         expected = self.complete("lr_scheduler_type=constant")
         for one, other in zip(comparable_rows(expected), comparable_rows(output)):
             for key in ("samples_seen", "tokens", "supervised_tokens", "samples", "step"):

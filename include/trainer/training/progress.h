@@ -30,8 +30,13 @@ bool is_due(IntervalStrategy strategy, int64_t steps, const Position& position, 
 // Epochs done after so many samples.
 double epoch_of(int64_t samples_seen, int64_t dataset_size);
 
+struct StepSeconds {
+  double all = 0;        // from waiting for its data to the end of the update
+  double data_wait = 0;  // of these, waiting for its data
+};
+
 MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
-                    double seconds, at::Device device);
+                    const StepSeconds& seconds, at::Device device);
 // predictions: nullptr where none were generated.
 MetricRow evaluation_row(const Position& position, const EvaluationResult& result,
                          const Predictions* predictions, double seconds);

@@ -103,19 +103,17 @@ void Loop::take_steps() {
   hold_stop_signals();
   if (record_.evaluation_due) end_step();  // of the step that the run was stopped after
   if (is_over()) return;
-  std::future<EffectiveBatch> next = load(record_.position.samples_seen);
+  StepLoader loader(parts_.train, coming_steps(), {config_.training.num_workers, config_.data.prefetch});
   const bool saves = config_.save.strategy != IntervalStrategy::no;
   if (saves) checkpoints_.check_space(state(!config_.save.weights_only).bytes());
   while (!is_over()) {
     const auto begin = std::chrono::steady_clock::now();
-    const EffectiveBatch batch = next.get();
-    const auto samples = static_cast<int64_t>(batch.samples.size());
-    if (record_.position.step + 1 < record_.length().total_steps)
-      next = load(record_.position.samples_seen + samples);
+    const EffectiveBatch batch = loader.next();
+    const double data_wait = seconds_since(begin);
     const StepResult result = step(batch);
     record_.advance(batch);
     record_.evaluation_due = is_evaluation_due();
-    record(batch, result, seconds_since(begin));
+    record(batch, result, {seconds_since(begin), data_wait});
     checkpoints_.look();
     check(result);
     if (!is_over() || record_.evaluation_due) answer_requests(seconds_since(begin));
@@ -134,15 +132,18 @@ void Loop::end_step() {
   if (is_save_due(best_so_far)) save(!config_.save.weights_only);
 }
 
-// Read and tokenised while the step before it computes.
-std::future<EffectiveBatch> Loop::load(int64_t samples_seen) {
-  return std::async(std::launch::async,
-                    [this, indices = order_.step_at(samples_seen, config_.effective_batch_size())] {
-                      return load_effective_batch(parts_.train, indices);
-                    });
+// The samples of the steps that are still to be taken, one after the other.
+StepLoader::NextIndices Loop::coming_steps() const {
+  return [this, samples_seen = record_.position.samples_seen,
+          left = record_.length().total_steps - record_.position.step]() mutable {
+    if (left-- <= 0) return std::vector<int64_t>{};
+    std::vector<int64_t> indices = order_.step_at(samples_seen, config_.effective_batch_size());
+    samples_seen += static_cast<int64_t>(indices.size());
+    return indices;
+  };
 }
 
-void Loop::record(const EffectiveBatch& batch, const StepResult& result, double seconds) {
+void Loop::record(const EffectiveBatch& batch, const StepResult& result, const StepSeconds& seconds) {
   MetricRow row = train_row(record_.position, batch, result, seconds, parts_.device);
   record_.numbers.add(record_.position.step, result, row, [&] {
     std::vector<std::string> origins;
@@ -153,6 +154,7 @@ void Loop::record(const EffectiveBatch& batch, const StepResult& result, double 
   });
   run_.write(row);
   record_.history.add_step(record_.position, result);
+  if (const std::string slow = data_watch_.add(seconds, config_); !slow.empty()) log::warning(slow);
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(record_.position, memory, run_);
   if (record_.position.step > 1 || !parts_.plan.known()) return;

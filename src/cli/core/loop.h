@@ -1,7 +1,6 @@
 // The steps of a run, with what happens between them.
 #pragma once
 
-#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,8 +8,10 @@
 #include "trainer/config/config.h"
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/step_loader.h"
 #include "trainer/memory/acquire_device.h"
 #include "trainer/observe/run.h"
+#include "trainer/training/data_watch.h"
 #include "trainer/training/predictions.h"
 #include "trainer/training/progress.h"
 #include "trainer/training/time_limit.h"
@@ -56,8 +57,8 @@ class Loop {
   bool is_over() const { return record_.is_last() || record_.best.patience_is_over(); }
   void rehearse();
   void take_steps();
-  std::future<EffectiveBatch> load(int64_t samples_seen);
-  void record(const EffectiveBatch& batch, const StepResult& result, double seconds);
+  StepLoader::NextIndices coming_steps() const;
+  void record(const EffectiveBatch& batch, const StepResult& result, const StepSeconds& seconds);
   void check(const StepResult& result);
   bool is_evaluation_due() const;
   void end_step();
@@ -92,6 +93,7 @@ class Loop {
   std::map<int64_t, StepCuts> replay_;
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
   MemoryWatch memory_watch_;
+  DataWatch data_watch_;
   std::optional<DeviceLease> other_gpu_;
 };
 

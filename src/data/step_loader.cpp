@@ -1,0 +1,159 @@
+#include "trainer/data/step_loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "trainer/data/batching.h"
+
+namespace trainer {
+namespace {
+
+// Small enough to share a batch out evenly, large enough that the threads seldom meet.
+constexpr size_t kSamplesAtOnce = 8;
+
+}  // namespace
+
+class StepLoader::Queue {
+ public:
+  Queue(const Dataset& dataset, NextIndices next_indices, const StepLoaderOptions& options)
+      : dataset_(dataset),
+        next_indices_(std::move(next_indices)),
+        prefetch_(static_cast<size_t>(std::max<int64_t>(options.prefetch, 1))) {
+    for (int64_t i = 0; i < std::max<int64_t>(options.num_workers, 1); i++)
+      threads_.emplace_back([this] { work(); });
+  }
+
+  ~Queue() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    room_.notify_all();
+    threads_.clear();  // joins
+  }
+
+  EffectiveBatch next() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [this] { return batches_.empty() ? ended_ : batches_.front().is_made(); });
+    if (batches_.empty()) throw std::logic_error("a StepLoader was asked for more batches than there are");
+    Batch batch = std::move(batches_.front());
+    batches_.pop_front();
+    lock.unlock();
+    room_.notify_all();
+    if (batch.failure) std::rethrow_exception(batch.failure);
+    return std::move(batch.made);
+  }
+
+ private:
+  struct Batch {
+    std::vector<int64_t> indices;
+    EffectiveBatch made;
+    size_t taken = 0, done = 0;  // samples
+    std::exception_ptr failure;  // of the first sample that failed
+    size_t failed_sample = 0;
+
+    bool is_made() const { return done == indices.size(); }
+    void fail(size_t sample, std::exception_ptr what) {
+      if (failure && failed_sample < sample) return;
+      failure = std::move(what);
+      failed_sample = sample;
+    }
+  };
+  // Samples of a batch that one thread makes. The batch stays where it is until all are done.
+  struct Share {
+    Batch* batch = nullptr;
+    size_t begin = 0, end = 0;
+    int64_t tokens = 0, supervised_tokens = 0;
+    std::exception_ptr failure;
+    size_t failed_sample = 0;
+  };
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      Share share;
+      room_.wait(lock, [&] { return stopped_ || take(share); });
+      if (stopped_) return;
+      lock.unlock();
+      make(share);
+      lock.lock();
+      finish(share);
+    }
+  }
+
+  // From the first batch that has samples left; false: there is nothing to do now.
+  bool take(Share& share) {
+    auto batch = std::ranges::find_if(batches_, [](const Batch& b) { return b.taken < b.indices.size(); });
+    if (batch == batches_.end()) {
+      if (ended_ || batches_.size() == prefetch_ || !add_batch()) return false;
+      batch = batches_.end() - 1;
+      room_.notify_all();  // there is work for the others too
+    }
+    share.batch = &*batch;
+    share.begin = batch->taken;
+    share.end = batch->taken = std::min(batch->taken + kSamplesAtOnce, batch->indices.size());
+    return true;
+  }
+
+  // False: there are no more.
+  bool add_batch() {
+    Batch batch;
+    try {
+      batch.indices = next_indices_();
+      batch.made.samples.resize(batch.indices.size());
+    } catch (...) {
+      batch.indices.clear();
+      batch.failure = std::current_exception();
+    }
+    ended_ = batch.indices.empty();
+    if (ended_) ready_.notify_all();
+    if (!ended_ || batch.failure) batches_.push_back(std::move(batch));
+    return !ended_;
+  }
+
+  void make(Share& share) const {
+    for (size_t i = share.begin; i < share.end; i++) {
+      try {
+        Sample sample = dataset_.sample(share.batch->indices[i]);
+        share.tokens += token_count(sample, dataset_.encoder_decoder());
+        share.supervised_tokens += supervised_tokens(sample, dataset_.encoder_decoder());
+        share.batch->made.samples[i] = std::move(sample);
+      } catch (...) {
+        share.failure = std::current_exception();
+        share.failed_sample = i;
+        return;
+      }
+    }
+  }
+
+  void finish(const Share& share) {
+    Batch& batch = *share.batch;
+    batch.made.tokens += share.tokens;
+    batch.made.supervised_tokens += share.supervised_tokens;
+    batch.done += share.end - share.begin;
+    if (share.failure) batch.fail(share.failed_sample, share.failure);
+    if (batch.is_made()) ready_.notify_all();
+  }
+
+  const Dataset& dataset_;
+  const NextIndices next_indices_;
+  const size_t prefetch_;
+  std::mutex mutex_;
+  std::condition_variable room_, ready_;  // for another sample to be made; a batch is made
+  std::deque<Batch> batches_;             // in order; references to them stay good
+  bool ended_ = false, stopped_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+StepLoader::StepLoader(const Dataset& dataset, NextIndices next_indices, const StepLoaderOptions& options)
+    : queue_(std::make_unique<Queue>(dataset, std::move(next_indices), options)) {}
+StepLoader::~StepLoader() = default;
+
+EffectiveBatch StepLoader::next() { return queue_->next(); }
+
+}  // namespace trainer
