@@ -9,6 +9,7 @@
 #include "trainer/base/strings.h"
 
 #include "text/unicode.h"
+#include "text/unicode_tables.h"
 #include "text/utf8.h"
 
 namespace trainer {
@@ -57,13 +58,43 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
+// Characters that form C leaves as they are, and that combine with none of each other: the blocks that most
+// text is written in. Their ends leave out combining marks and the characters that stand for another one.
+constexpr CodePointRange kStayInFormC[]{
+    {0x0000, 0x02ff},    // Latin
+    {0x0388, 0x0482},    // Greek, Cyrillic
+    {0x0488, 0x0590},    // Cyrillic, Armenian
+    {0x1e00, 0x1f70},    // Latin (Vietnamese), Greek
+    {0x2002, 0x20cf},    // punctuation, currencies
+    {0x2e00, 0x3029},    // punctuation of Chinese and Japanese
+    {0x3030, 0x3098},    // Hiragana
+    {0x309b, 0xa66e},    // Katakana, Chinese characters
+    {0xabee, 0xd7ff},    // Korean syllables
+    {0xfb4f, 0xfe1f},    // forms of Arabic letters, variation selectors
+    {0xfe30, 0xffff},    // wide forms
+    {0x1f000, 0x1faff},  // emoji
+    {0x20000, 0x2f7ff}   // Chinese characters
+};
+
+bool stays_in_form_c(char32_t c) {
+  const auto found = std::ranges::lower_bound(kStayInFormC, c, {}, &CodePointRange::last);
+  return found != std::end(kStayInFormC) && found->first <= c;
+}
+
 }  // namespace
 
 bool may_change(std::string_view text, NormalForm form) {
-  // C: nothing below U+0300 changes; from there on the lead byte is at least 0xcc. The others: ASCII does
-  // not.
-  const int first = form == NormalForm::c ? 0xcc : 0x80;
-  return std::ranges::any_of(text, [&](char byte) { return static_cast<unsigned char>(byte) >= first; });
+  if (form != NormalForm::c)
+    return std::ranges::any_of(text, [](char byte) { return static_cast<unsigned char>(byte) >= 0x80; });
+  for (size_t at = 0; at < text.size();) {
+    // Below U+0300, whose lead byte is 0xcc.
+    if (static_cast<unsigned char>(text[at]) < 0xcc) {
+      at++;
+    } else if (!stays_in_form_c(next_code_point(text, at))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 namespace {
