@@ -40,8 +40,8 @@ void train(const trainer::Config& config) {
   for (const std::string& line : data.report().lines()) std::cerr << line << '\n';
 
   // A step owns the next samples of a seeded order. How the trainer cuts them is not seen from here.
-  const trainer::RunLength length = trainer::run_length(config, data.size());
-  const trainer::SampleOrder order(data.size(), config.data.shuffle, config.seed);
+  const trainer::SampleOrder order(data.sets(), config.data.shuffle, config.seed);
+  const trainer::RunLength length = trainer::run_length(config, order.epoch_size());
   trainer::Trainer run(config, *model, device, length.total_steps);
   int64_t samples_seen = 0;
   for (int64_t step = 1; step <= length.total_steps; step++) {

@@ -27,21 +27,30 @@ std::string digits(XXH64_hash_t hash) {
 
 std::string checksum(std::string_view bytes) { return digits(XXH3_64bits(bytes.data(), bytes.size())); }
 
+RunningChecksum::RunningChecksum() : state_(XXH3_createState(), &XXH3_freeState) {
+  XXH3_64bits_reset(state_.get());
+}
+
+void RunningChecksum::add(std::string_view bytes) {
+  XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+}
+
+std::string RunningChecksum::digits() const { return trainer::digits(XXH3_64bits_digest(state_.get())); }
+
 std::string file_checksum(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw FormatError(concat(path.string(), ": cannot be opened: ", std::strerror(errno)));
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
+  RunningChecksum sum;
   std::vector<char> piece(kPiece);
   ssize_t size = 0;
   do {
     size = ::read(fd, piece.data(), piece.size());
-    if (size > 0) XXH3_64bits_update(state.get(), piece.data(), static_cast<size_t>(size));
+    if (size > 0) sum.add({piece.data(), static_cast<size_t>(size)});
   } while (size > 0 || (size < 0 && errno == EINTR));
   const int error = errno;
   ::close(fd);
   if (size < 0) throw FormatError(concat(path.string(), ": cannot be read: ", std::strerror(error)));
-  return digits(XXH3_64bits_digest(state.get()));
+  return sum.digits();
 }
 
 }  // namespace trainer

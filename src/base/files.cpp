@@ -12,6 +12,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/mapping_table.h"
+
 namespace trainer {
 namespace fs = std::filesystem;
 
@@ -33,11 +35,14 @@ std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
   if (data == MAP_FAILED) {
     throw FormatError(concat(path.string(), ": cannot be mapped: ", std::strerror(error)));
   }
+  if (size > 0) note_mapping(data, size, path.c_str());
   return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
 }
 
 MappedFile::~MappedFile() {
-  if (size_ > 0) ::munmap(data_, size_);
+  if (size_ == 0) return;
+  forget_mapping(data_);
+  ::munmap(data_, size_);
 }
 
 std::string read_file(const fs::path& path) {

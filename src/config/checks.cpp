@@ -165,9 +165,8 @@ Problems contradictions(const Config& config) {
   const int64_t divisions = config.memory.roundup_power2_divisions;
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
-  check.require(config.data.eval.held_out == 0, "data.eval", "a share of data.train is not supported yet");
-  for (const DataSource& source : config.data.train)
-    check.require(source.weight == 1, "data.train", "weights are not supported yet");
+  check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
+                "data.long_samples", "split needs a data.max_length above 1");
   if (config.lora) check_targets(*config.lora, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);

@@ -36,11 +36,29 @@ Section data_section() {
            "Longer samples of a decoder are cut to this, input and target together.")
            .at_least(1)
            .in("tokens"),
+       key(&D::long_samples, "long_samples",
+           "What becomes of longer samples. truncate: cut. drop: left out. split: running text (kind: text) "
+           "becomes several samples, and nothing is lost."),
+       key(&D::truncation_side, "truncation_side",
+           "Where longer samples are cut. right: the beginning stays."),
+       key(&D::max_samples, "max_samples",
+           "Only the first so many samples of each entry of train, and of eval. For a quick try. null: all.")
+           .at_least(1)
+           .in("samples"),
+       key(&D::bad_rows, "bad_rows",
+           "What becomes of rows that cannot be used: malformed, without the field, not UTF-8. error: the "
+           "run "
+           "ends and says which. skip: they are left out, counted, and listed in skipped_rows.jsonl in "
+           "output_dir."),
        key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
        key(&D::prefetch, "prefetch",
            "Steps whose data training.num_workers threads make ahead, while earlier ones compute.")
            .at_least(1)
-           .in("steps")});
+           .in("steps"),
+       key(&D::cache, "cache",
+           "Folder for unpacked files and for indexes of the data, which are made once. Empty: trainer in "
+           "$XDG_CACHE_HOME, or in ~/.cache; there small files have no index.")
+           .path()});
 }
 
 }  // namespace trainer::config

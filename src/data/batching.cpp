@@ -1,9 +1,11 @@
 #include "trainer/data/batching.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
@@ -11,18 +13,53 @@
 
 namespace trainer {
 
+namespace {
+
+// Of one set in an epoch: a weight that is not 0 never becomes nothing.
+int64_t taken(const SampleSet& set) {
+  return std::max<int64_t>(1, std::llround(set.weight * static_cast<double>(set.samples)));
+}
+
+int64_t permuted(int64_t place, int64_t size, uint64_t key) {
+  return static_cast<int64_t>(Permutation(static_cast<uint64_t>(size), key).at(static_cast<uint64_t>(place)));
+}
+
+}  // namespace
+
 SampleOrder::SampleOrder(int64_t dataset_size, bool shuffle, int64_t seed)
-    : size_(dataset_size), shuffle_(shuffle), seed_(seed) {}
+    : SampleOrder({SampleSet{dataset_size, 1}}, shuffle, seed) {}
+
+SampleOrder::SampleOrder(std::vector<SampleSet> sets, bool shuffle, int64_t seed)
+    : sets_(std::move(sets)), size_(0), shuffle_(shuffle), seed_(seed) {
+  for (const SampleSet& set : sets_) size_ += taken(set);
+}
 
 int64_t SampleOrder::epoch_at(int64_t samples_consumed) const { return samples_consumed / size_; }
 
 int64_t SampleOrder::index_at(int64_t samples_consumed) const {
-  const int64_t place = samples_consumed % size_;
-  if (!shuffle_) return place;
-  const uint64_t key = derive(derive(static_cast<uint64_t>(seed_), "sample order"),
-                              static_cast<uint64_t>(epoch_at(samples_consumed)));
-  return static_cast<int64_t>(
-      Permutation(static_cast<uint64_t>(size_), key).at(static_cast<uint64_t>(place)));
+  const int64_t place = samples_consumed % size_, epoch = epoch_at(samples_consumed);
+  if (!shuffle_) return set_index(epoch, place);
+  const uint64_t key =
+      derive(derive(static_cast<uint64_t>(seed_), "sample order"), static_cast<uint64_t>(epoch));
+  return set_index(epoch, permuted(place, size_, key));
+}
+
+// The dataset index at a place of the epoch before that is shuffled: set by set.
+int64_t SampleOrder::set_index(int64_t epoch, int64_t place) const {
+  int64_t first = 0;
+  size_t number = 0;
+  for (; place >= taken(sets_[number]); number++) {
+    place -= taken(sets_[number]);
+    first += sets_[number].samples;
+  }
+  const int64_t samples = sets_[number].samples, whole = taken(sets_[number]) / samples * samples;
+  if (place < whole) return first + place % samples;
+  // The part of the set that is this epoch's: as if all epochs' parts were one row of places.
+  const int64_t at = epoch * (taken(sets_[number]) - whole) + place - whole;
+  if (!shuffle_) return first + at % samples;
+  const uint64_t key = derive(derive(derive(static_cast<uint64_t>(seed_), "part of a set"), number),
+                              static_cast<uint64_t>(at / samples));
+  return first + permuted(at % samples, samples, key);
 }
 
 std::vector<int64_t> SampleOrder::step_at(int64_t samples_consumed, int64_t effective_batch_size) const {

@@ -1,255 +1,300 @@
 #include "trainer/data/dataset.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <exception>
-#include <optional>
-#include <thread>
+#include <bit>
 
+#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/version.h"
 #include "trainer/data/data_files.h"
 
+#include "data/build_index.h"
+#include "data/cache_folder.h"
+#include "data/program_identity.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
-#include "data/row_parser.h"
+#include "data/row_index.h"
 #include "data/survey.h"
+#include "data/text_encoder.h"
+#include "data/unpack.h"
 
 namespace trainer {
+namespace fs = std::filesystem;
 namespace {
 
-struct BadRow {
-  int64_t index;
-  std::string problem;
-};
 constexpr size_t kBadRowsShown = 5;
 
-// What one thread of the survey has found.
-struct SurveyWorker {
-  Survey survey;
-  std::vector<BadRow> bad_rows;  // the first ones
-  int64_t bad_row_count = 0;
-  std::exception_ptr failure;
+// What is read again in a moment is not worth a file in the user's cache.
+constexpr size_t kWorthKeeping = size_t{4} << 20;
 
-  void merge(const SurveyWorker& other) {
-    survey.merge(other.survey);
-    bad_rows.insert(bad_rows.end(), other.bad_rows.begin(), other.bad_rows.end());
-    bad_row_count += other.bad_row_count;
-  }
-};
-
-// Says every ten seconds how far it is.
-class Progress {
- public:
-  explicit Progress(int64_t rows) : rows_(rows) {}
-  void show(int64_t done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < std::chrono::seconds(10)) return;
-    shown_ = now;
-    log::info(concat("data: ", grouped(done), " of ", grouped(rows_), " rows read"));
-  }
-
- private:
-  int64_t rows_;
-  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
+struct Part {
+  RowFile file;
+  RowIndex index;
+  int64_t first_sample = 0;
 };
 
 }  // namespace
 
 struct Dataset::State {
-  std::vector<RowFile> files;
-  std::vector<int64_t> first_rows;  // index of each file's first row; one more: the number of rows
   DataConfig config;
   const Tokenizer* tokenizer;
   bool encoder_decoder;
-  std::unique_ptr<RowEncoder> encoder;
-  DataReport report;
+  int64_t num_workers;
   std::string name;
+  std::unique_ptr<RowEncoder> encoder;
+  std::vector<Part> parts;
+  std::vector<SampleSet> sets;
+  int64_t size = 0;
+  DataReport report;
 
-  struct Place {
-    const RowFile* file;
-    int64_t row;
-  };
-  Place find(int64_t index) const {
-    const auto next = std::upper_bound(first_rows.begin(), first_rows.end(), index);
-    const auto file = static_cast<size_t>(next - first_rows.begin() - 1);
-    return {&files[file], index - first_rows[file]};
+  const Part& part_of(int64_t index) const {
+    const auto next = std::ranges::upper_bound(parts, index, {}, &Part::first_sample);
+    return *std::prev(next);
   }
-  int64_t size() const { return first_rows.back(); }
+  const IndexedSample& entry(int64_t index) const {
+    const Part& part = part_of(index);
+    return part.index.at(index - part.first_sample);
+  }
+  std::string origin(int64_t index) const { return part_of(index).file.place(entry(index).offset); }
 
-  void parse(RowParser& parser, int64_t index) const {
-    const auto [file, row] = find(index);
-    parser.parse(file->row(row), file->readable_after(row));
-  }
   // What `make` makes of a row that was fine when the data were opened.
   template <class Make>
   auto read(int64_t index, const Make& make) const {
     thread_local RowParser parser;  // it keeps its buffers
+    const Part& part = part_of(index);
+    part.file.check_unchanged();
+    const IndexedSample& entry = part.index.at(index - part.first_sample);
     try {
-      parse(parser, index);
-      return make(parser);
+      part.file.parse(parser, {entry.offset, entry.length});
+      return make(parser, entry);
     } catch (const DataError& e) {
       throw DataError(concat(origin(index), ": the file has changed since it was opened: ", e.what()));
     }
   }
-  std::string origin(int64_t index) const {
-    const auto [file, row] = find(index);
-    return file->origin(row);
-  }
 
-  void make_encoder();
-  void survey(int64_t num_workers);
-  void survey_rows(SurveyWorker& worker, std::atomic<int64_t>& next, Progress* progress) const;
-  void survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const;
-  [[noreturn]] void throw_bad_rows(std::vector<BadRow> rows, int64_t count) const;
-  void check_supervision() const;
+  void open(const std::vector<DataSource>& sources, const RowChoice& choice);
+  void make_encoder(const std::vector<RowFile>& files);
+  RowIndex index_of(const RowFile& file, const RowChoice& choice) const;
+  std::string fingerprint(const RowFile& file, const RowChoice& choice) const;
+  void make_report();
+  void refuse_bad_rows() const;
+  void check_samples(const RowChoice& choice) const;
 };
 
-// From the first row that can be parsed; those that cannot are reported by the survey.
-void Dataset::State::make_encoder() {
+void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoice& choice) {
+  const fs::path cache = cache_folder(config.cache);
+  std::vector<RowFile> files;
+  std::vector<size_t> files_of_source;
+  for (const DataSource& source : sources) {
+    const std::vector<fs::path> found = data_files(source);
+    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache), file));
+    files_of_source.push_back(found.size());
+  }
+  make_encoder(files);
+  auto file = files.begin();
+  for (size_t i = 0; i < sources.size(); i++) {
+    const int64_t before = size;
+    for (size_t n = 0; n < files_of_source[i]; n++, file++) {
+      RowChoice rest = choice;
+      if (config.max_samples) rest.max_samples = *config.max_samples - (size - before);
+      if (rest.max_samples == 0) continue;
+      RowIndex index = index_of(*file, rest);
+      const int64_t samples = index.size();
+      parts.push_back({std::move(*file), std::move(index), size});
+      size += samples;
+    }
+    if (size > before) sets.push_back({size - before, sources[i].weight});
+  }
+  make_report();
+  if (config.bad_rows == BadRows::error) refuse_bad_rows();
+  check_samples(choice);
+}
+
+// From the first row that can be parsed; those that cannot are reported with all others.
+void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
   RowParser parser;
-  for (int64_t first = 0; first < size(); first++) {
-    try {
-      parse(parser, first);
-    } catch (const DataError&) {
-      continue;
+  for (const RowFile& file : files) {
+    RowScanner scanner(file);
+    for (RowSpan row; scanner.next(row);) {
+      try {
+        file.parse(parser, row);
+      } catch (const DataError&) {
+        continue;
+      }
+      try {
+        encoder = make_row_encoder(config, parser, *tokenizer, encoder_decoder);
+      } catch (const DataError& e) {
+        throw DataError(concat(file.place(row.offset), ": ", e.what()));
+      }
+      return;
     }
-    try {
-      encoder = make_row_encoder(config, parser, *tokenizer, encoder_decoder);
-    } catch (const DataError& e) {
-      throw DataError(concat(origin(first), ": ", e.what()));
-    }
-    report.kind = encoder->kind();
-    report.input_field = encoder->input_field();
-    report.target_field = encoder->target_field();
-    return;
   }
+  // None can be parsed, which is what will be said of each.
+  encoder =
+      std::make_unique<TextEncoder>(Fields{DataKind::completion, "input", "target"}, config, *tokenizer);
 }
 
-void Dataset::State::survey_row(SurveyWorker& worker, RowParser& parser, int64_t index) const {
+RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) const {
+  const auto build = [&] {
+    RowIndex index = build_index(file, *encoder, *tokenizer, {choice, num_workers});
+    file.check_unchanged();
+    return index;
+  };
+  const bool keep = !config.cache.empty() || file.content().size() >= kWorthKeeping;
+  if (!keep || tokenizer->fingerprint().empty()) return build();
+  const std::string made_of = fingerprint(file, choice);
+  const fs::path path = cache_folder(config.cache) / "index" / (checksum(made_of) + ".index");
+  if (auto kept = RowIndex::open(path, made_of)) return std::move(*kept);
+  RowIndex index = build();
+  if (index.summary().bad_rows > 0 && config.bad_rows == BadRows::error) return index;
   try {
-    parse(parser, index);
-    worker.survey.add(encoder->encode(parser).front(), encoder->texts(parser), encoder->kind());
-  } catch (const DataError& e) {
-    worker.bad_row_count++;
-    // Each thread takes its rows in rising order, so the first of all are among the first of each.
-    if (worker.bad_rows.size() < kBadRowsShown) worker.bad_rows.push_back({index, e.what()});
+    index.save(path, made_of);
+  } catch (const FormatError& e) {
+    log::warning(concat("the index of ", file.shown().string(), " is kept in memory: ", e.what(),
+                        "; data.cache names another folder"));
+    return index;
   }
+  auto kept = RowIndex::open(path, made_of);
+  return kept ? std::move(*kept) : std::move(index);
 }
 
-// A thread's share: chunk after chunk until none is left.
-void Dataset::State::survey_rows(SurveyWorker& worker, std::atomic<int64_t>& next, Progress* progress) const {
-  constexpr int64_t kChunk = 256;
-  try {
-    RowParser parser;
-    for (int64_t begin; (begin = next.fetch_add(kChunk)) < size();) {
-      if (progress) progress->show(begin);
-      const int64_t end = std::min(begin + kChunk, size());
-      for (int64_t index = begin; index < end; index++) survey_row(worker, parser, index);
-    }
-  } catch (...) {
-    worker.failure = std::current_exception();
-    next = size();
-  }
+std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& choice) const {
+  return concat("program ", kVersion, " ", program_identity(), "\nfile ",
+                content_fingerprint(file.content(), file.identity()), "\ntokenizer ",
+                tokenizer->fingerprint(), "\nencoder-decoder ", encoder_decoder, "\n", encoder->settings(),
+                "\npart ", static_cast<int>(choice.part), " ", std::bit_cast<uint64_t>(choice.held_out),
+                "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-void Dataset::State::survey(int64_t num_workers) {
-  std::vector<SurveyWorker> workers(static_cast<size_t>(std::clamp<int64_t>(num_workers, 1, size())),
-                                    SurveyWorker{Survey(*tokenizer), {}, 0, nullptr});
-  SurveyWorker& all = workers.front();  // this thread's
-  std::atomic<int64_t> next = 0;
-  Progress progress(size());
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 1; i < workers.size(); i++) {
-      threads.emplace_back([&, i] { survey_rows(workers[i], next, nullptr); });
-    }
-    survey_rows(all, next, &progress);
+void Dataset::State::make_report() {
+  Survey survey(*tokenizer);
+  for (const Part& part : parts) survey.merge(part.index.summary().survey);
+  report = survey.report();
+  for (const Part& part : parts) {
+    report.rows += part.index.summary().rows;
+    report.bad_rows += part.index.summary().bad_rows;
   }
-  for (SurveyWorker& worker : workers) {
-    if (worker.failure) std::rethrow_exception(worker.failure);
-    if (&worker != &all) all.merge(worker);
-  }
-  if (all.bad_row_count > 0) throw_bad_rows(all.bad_rows, all.bad_row_count);
-  DataReport counts = all.survey.report();
-  counts.kind = report.kind;
-  counts.input_field = report.input_field;
-  counts.target_field = report.target_field;
-  report = counts;
+  report.kind = encoder->kind();
+  report.input_field = encoder->input_field();
+  report.target_field = encoder->target_field();
 }
 
-void Dataset::State::throw_bad_rows(std::vector<BadRow> rows, int64_t count) const {
-  std::sort(rows.begin(), rows.end(), [](const BadRow& a, const BadRow& b) { return a.index < b.index; });
-  rows.resize(std::min(rows.size(), kBadRowsShown));
+void Dataset::State::refuse_bad_rows() const {
+  if (report.bad_rows == 0) return;
   std::vector<std::string> lines;
-  for (const BadRow& row : rows) lines.push_back(concat(origin(row.index), ": ", row.problem));
-  if (count == 1) throw DataError(lines.front());
-  const int64_t more = count - static_cast<int64_t>(rows.size());
-  throw DataError(concat(grouped(count), " of ", grouped(size()), " rows cannot be used:\n  ",
+  for (const Part& part : parts) {
+    for (const BadRow& bad : part.index.summary().problems) {
+      if (lines.size() < kBadRowsShown)
+        lines.push_back(concat(part.file.shown().string(), ":", bad.line, ": ", bad.problem));
+    }
+  }
+  if (report.bad_rows == 1) throw DataError(lines.front());
+  const int64_t more = report.bad_rows - static_cast<int64_t>(lines.size());
+  throw DataError(concat(grouped(report.bad_rows), " of ", grouped(report.rows), " rows cannot be used:\n  ",
                          join(lines, "\n  "), more > 0 ? concat("\n  and ", grouped(more), " more") : ""));
 }
 
-void Dataset::State::check_supervision() const {
+void Dataset::State::check_samples(const RowChoice& choice) const {
+  if (report.rows > 0 && report.bad_rows == report.rows) refuse_bad_rows();
+  if (size == 0 && choice.part == RowChoice::Part::held_out)
+    throw DataError(concat("data.eval: a share of ", choice.held_out, " of ", name, " holds no row"));
+  if (size == 0)
+    throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
+                           report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
   if (report.without_supervision < report.samples) return;
   const std::string reason =
       report.kind == DataKind::completion
           ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
           : "no text has more than one token";
-  throw DataError(concat(files.front().origin(0), ": nothing to learn in any of the ",
-                         grouped(report.samples), " samples: ", reason));
+  throw DataError(
+      concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
+}
+
+namespace {
+
+std::string names_of(const std::vector<DataSource>& sources) {
+  std::vector<std::string> names;
+  for (const DataSource& source : sources) names.push_back(source.path);
+  return join(names);
+}
+
+}  // namespace
+
+Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
+                           const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
+  if (sources.empty()) throw DataError("data.train: no data files are given");
+  auto state = std::make_shared<State>();
+  state->config = config.data;
+  state->tokenizer = &tokenizer;
+  state->encoder_decoder = encoder_decoder;
+  state->num_workers = config.training.num_workers;
+  state->name = names_of(sources);
+  if (choice.part == RowChoice::Part::held_out)
+    state->name = concat(choice.held_out, " held out of ", state->name);
+  state->open(sources, choice);
+  return Dataset(state);
 }
 
 Dataset Dataset::open(const std::vector<DataSource>& sources, const Config& config,
                       const Tokenizer& tokenizer, bool encoder_decoder) {
-  if (sources.empty()) throw DataError("data.train: no data files are given");
-  auto state = std::make_shared<State>();
-  std::vector<std::string> names;
-  for (const DataSource& source : sources) names.push_back(source.path);
-  state->name = join(names);
-  state->config = config.data;
-  state->tokenizer = &tokenizer;
-  state->encoder_decoder = encoder_decoder;
-  state->first_rows.push_back(0);
-  for (const DataSource& source : sources) {
-    for (const std::filesystem::path& file : data_files(source)) {
-      state->files.push_back(RowFile::open(file));
-      state->first_rows.push_back(state->first_rows.back() + state->files.back().size());
-    }
-  }
-  state->make_encoder();
-  state->survey(config.training.num_workers);
-  state->check_supervision();
-  return Dataset(state);
+  return open_part(sources, {}, config, tokenizer, encoder_decoder);
 }
 
 Dataset Dataset::open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
-  return open(config.data.train, config, tokenizer, encoder_decoder);
+  const double held_out = config.data.eval.held_out;
+  const auto part = held_out > 0 ? RowChoice::Part::kept : RowChoice::Part::all;
+  return open_part(config.data.train, {part, held_out, {}}, config, tokenizer, encoder_decoder);
 }
 
 Dataset Dataset::open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
-  return open(config.data.eval.sources, config, tokenizer, encoder_decoder);
-}
-
-int64_t Dataset::size() const { return state_->size(); }
-
-bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
-
-Sample Dataset::sample(int64_t index) const {
-  return state_->read(index, [&](const RowParser& row) { return state_->encoder->encode(row); })
-      .front()
-      .sample;
-}
-
-Dataset::Texts Dataset::texts(int64_t index) const {
-  return state_->read(index, [&](const RowParser& row) { return state_->encoder->texts(row); });
+  const EvalData& eval = config.data.eval;
+  if (eval.held_out == 0) return open(eval.sources, config, tokenizer, encoder_decoder);
+  return open_part(config.data.train, {RowChoice::Part::held_out, eval.held_out, {}}, config, tokenizer,
+                   encoder_decoder);
 }
 
 const std::string& Dataset::name() const { return state_->name; }
 
+int64_t Dataset::size() const { return state_->size; }
+
+const std::vector<SampleSet>& Dataset::sets() const { return state_->sets; }
+
+bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
+
+Sample Dataset::sample(int64_t index) const {
+  return state_->read(index, [&](const RowParser& row, const IndexedSample& entry) {
+    std::vector<EncodedSample> samples = state_->encoder->encode(row);
+    if (entry.piece >= samples.size()) throw DataError("the row gives fewer samples");
+    return std::move(samples[entry.piece].sample);
+  });
+}
+
+Dataset::Texts Dataset::texts(int64_t index) const {
+  return state_->read(
+      index, [&](const RowParser& row, const IndexedSample&) { return state_->encoder->texts(row); });
+}
+
+Dataset::Lengths Dataset::lengths(int64_t index) const {
+  const IndexedSample& entry = state_->entry(index);
+  return {entry.input_tokens, entry.target_tokens};
+}
+
+uint64_t Dataset::content(int64_t index) const { return state_->entry(index).content; }
+
 const DataReport& Dataset::report() const { return state_->report; }
 
 std::string Dataset::origin(int64_t index) const { return state_->origin(index); }
+
+void Dataset::for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const {
+  constexpr size_t kShown = 200;
+  for (const Part& part : state_->parts) {
+    for (const BadRow& bad : part.index.summary().problems) {
+      const std::string_view row = part.file.text({bad.offset, bad.length});
+      visit({part.file.shown().string(), bad.line, bad.problem, row.substr(0, kShown)});
+    }
+  }
+}
 
 }  // namespace trainer

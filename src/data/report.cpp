@@ -59,6 +59,11 @@ std::vector<std::string> DataReport::lines() const {
   lines.push_back(concat(grouped(samples), sample_word(samples), ", ", kind_name, ": ", input_field,
                          target_field.empty() ? "" : " -> " + target_field));
   if (samples == 0) return lines;
+  if (bad_rows > 0)
+    lines.push_back(concat("warning: skipped rows that cannot be used: ", share(bad_rows, rows)));
+  if (dropped_rows > 0)
+    lines.push_back(concat("warning: left out rows that are too long: ", share(dropped_rows, rows)));
+  if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share(split_rows, rows)));
   const char* input_name = kind == DataKind::seq2seq ? "source" : kind == DataKind::text ? "text" : "prompt";
   lines.push_back(lengths(input_name, input_tokens, longest_input, samples));
   if (kind != DataKind::text) {

@@ -1,20 +1,26 @@
 #include "data/row_file.h"
 
 #include <algorithm>
-#include <cstring>
+#include <set>
 
 #include "trainer/base/error.h"
+#include "trainer/base/mapping_faults.h"
 #include "trainer/base/strings.h"
+
+#include "data/csv.h"
 
 namespace trainer {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kBlank = " \t\r\n";
+constexpr size_t kNone = std::string_view::npos;
 
 std::shared_ptr<const MappedFile> map_data(const std::filesystem::path& path) {
   try {
-    return MappedFile::open(path);
+    auto file = MappedFile::open(path);
+    set_fault_code(*file, ExitCode::data);
+    return file;
   } catch (const FormatError& e) {  // what is a format error of a model's file is the user's data here
     throw DataError(e.what());
   }
@@ -29,7 +35,7 @@ size_t string_end(std::string_view text, size_t at) {
       return at + 1;
     }
   }
-  return std::string_view::npos;
+  return kNone;
 }
 
 // One past the array element that starts at `at`: the place of the comma or bracket after it, or npos.
@@ -46,77 +52,132 @@ size_t element_end(std::string_view text, size_t at) {
     if (c == '}' || c == ']') depth--;
     at++;
   }
-  return std::string_view::npos;
+  return kNone;
+}
+
+std::string_view without_line_end(std::string_view line) {
+  return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
 }  // namespace
 
-RowFile RowFile::open(const std::filesystem::path& path) {
-  RowFile rows(map_data(path));
+RowFile RowFile::open(const std::filesystem::path& path, const std::filesystem::path& shown) {
+  const FileIdentity identity = FileIdentity::of(path);
+  RowFile rows(map_data(path), identity, shown);
   const std::string_view text = rows.file_->text();
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  const size_t first = text.find_first_not_of(kBlank, start);
-  if (first == std::string_view::npos) {
-    throw DataError(concat(path.string(), ": the file is empty; it must hold one JSON object a line"));
-  }
-  if (text[first] == '[') {
-    rows.find_elements(first);
+  const std::string ending = path.extension().string();
+  if (ending == ".csv" || ending == ".tsv") {
+    rows.open_table(start, ending == ".csv" ? ',' : '\t');
   } else {
-    rows.find_lines(first);
+    rows.open_json(start);
   }
-  if (rows.rows_.empty()) throw DataError(concat(path.string(), ": the array in this file holds no rows"));
-  rows.rows_.shrink_to_fit();
   return rows;
 }
 
-void RowFile::find_lines(size_t start) {
+void RowFile::open_json(size_t start) {
   const std::string_view text = file_->text();
-  while ((start = text.find_first_not_of(kBlank, start)) != std::string_view::npos) {
-    const size_t newline = std::min(text.find('\n', start), text.size());
-    const size_t last = text.find_last_not_of(kBlank, newline - 1);
-    rows_.push_back({start, last + 1 - start});
-    start = newline;
+  const size_t first = text.find_first_not_of(kBlank, start);
+  if (first == kNone)
+    throw DataError(concat(shown_.string(), ": the file is empty; it must hold one JSON object a line"));
+  format_ = text[first] == '[' ? Format::array : Format::lines;
+  first_row_ = first;
+  if (format_ == Format::lines) return;
+  first_row_ = std::min(text.find_first_not_of(kBlank, first + 1), text.size());
+  if (first_row_ < text.size() && text[first_row_] == ']')
+    throw DataError(concat(shown_.string(), ": the array in this file holds no rows"));
+}
+
+void RowFile::open_table(size_t start, char separator) {
+  format_ = Format::table;
+  separator_ = separator;
+  const std::string_view text = file_->text();
+  const size_t first = text.find_first_not_of("\r\n", start);
+  if (first == kNone)
+    throw DataError(concat(shown_.string(), ": the file is empty; its first line must name the columns"));
+  const size_t end = record_end(text, first, separator);
+  try {
+    columns_ = split_record(without_line_end(text.substr(first, end - first)), separator);
+  } catch (const DataError& e) {
+    throw DataError(concat(place(first), ": the names of the columns: ", e.what()));
+  }
+  std::set<std::string> seen;
+  for (const std::string& column : columns_) {
+    if (!column.empty() && !seen.insert(column).second)
+      throw DataError(concat(place(first), ": two columns are called \"", column, "\""));
+  }
+  first_row_ = text.find_first_not_of("\r\n", end);
+  if (first_row_ >= text.size()) throw DataError(concat(shown_.string(), ": has no rows below its header"));
+}
+
+void RowFile::parse(RowParser& parser, RowSpan row) const {
+  // Of more than this, parsing takes a multiple in memory, in every thread.
+  constexpr uint64_t kLongest = uint64_t{64} << 20;
+  if (row.length > kLongest) {
+    throw DataError(concat("the row has ", bytes_string(static_cast<int64_t>(row.length)), "; more than ",
+                           bytes_string(kLongest), " are not read",
+                           format_ == Format::lines ? " (are its line ends missing?)" : ""));
+  }
+  if (format_ == Format::table) {
+    parser.parse_record(text(row), separator_, columns_);
+  } else {
+    parser.parse(text(row), file_->size() - row.offset - row.length);
   }
 }
 
-void RowFile::find_elements(size_t start) {
-  const std::string_view text = file_->text();
-  const auto fail = [&](size_t offset, const char* what) {
-    throw DataError(concat(place(offset), ": ", what));
-  };
-  size_t at = text.find_first_not_of(kBlank, start + 1);
-  const bool no_elements = at != std::string_view::npos && text[at] == ']';
-  while (!no_elements) {
-    const size_t end = at == std::string_view::npos ? at : element_end(text, at);
-    if (end == std::string_view::npos)
-      fail(start, "malformed JSON: the array that starts here is not closed");
-    if (end == at) fail(at, "malformed JSON: an element of the array is missing here");
-    const size_t last = text.find_last_not_of(kBlank, end - 1);
-    rows_.push_back({at, last + 1 - at});
-    at = end;
-    if (text[at] == ']') break;
-    at = text.find_first_not_of(kBlank, at + 1);
-  }
-  const size_t rest = text.find_first_not_of(kBlank, at + 1);
-  if (rest != std::string_view::npos)
-    fail(rest, "malformed JSON: there is more after the array that is the file");
-}
-
-std::string_view RowFile::row(int64_t index) const {
-  const Span span = rows_[static_cast<size_t>(index)];
-  return file_->text().substr(span.offset, span.length);
-}
-
-size_t RowFile::readable_after(int64_t index) const {
-  const Span span = rows_[static_cast<size_t>(index)];
-  return file_->size() - span.offset - span.length;
-}
-
-std::string RowFile::origin(int64_t index) const { return place(rows_[static_cast<size_t>(index)].offset); }
-
-std::string RowFile::place(uint64_t offset) const {
+int64_t RowFile::line(uint64_t offset) const {
   const std::string_view before = file_->text().substr(0, offset);
-  return concat(file_->path().string(), ":", 1 + std::count(before.begin(), before.end(), '\n'));
+  return 1 + std::count(before.begin(), before.end(), '\n');
+}
+
+std::string RowFile::place(uint64_t offset) const { return concat(shown_.string(), ":", line(offset)); }
+
+void RowFile::check_unchanged() const {
+  if (FileIdentity::of(file_->path()) != identity_)
+    throw DataError(concat(shown_.string(), ": the file has changed since it was opened"));
+}
+
+bool RowScanner::next(RowSpan& row) {
+  return file_->format_ == RowFile::Format::array ? next_element(row) : next_line(row);
+}
+
+// Also of tables, whose rows may have line ends in quotes.
+bool RowScanner::next_line(RowSpan& row) {
+  const std::string_view text = file_->file_->text();
+  const bool table = file_->format_ == RowFile::Format::table;
+  const size_t start = text.find_first_not_of(table ? "\r\n" : kBlank, at_);
+  if (start == kNone) return false;
+  const size_t end =
+      table ? record_end(text, start, file_->separator_) : std::min(text.find('\n', start), text.size());
+  const size_t last = table ? start + without_line_end(text.substr(start, end - start)).size()
+                            : text.find_last_not_of(kBlank, end - 1) + 1;
+  row = {start, last - start};
+  at_ = end;
+  return true;
+}
+
+bool RowScanner::next_element(RowSpan& row) {
+  const std::string_view text = file_->file_->text();
+  const auto fail = [&](size_t offset, const char* what) {
+    throw DataError(concat(file_->place(offset), ": malformed JSON: ", what));
+  };
+  if (at_ >= text.size()) {
+    if (ended_) return false;
+    fail(text.find('['), "the array that starts here is not closed");
+  }
+  const size_t end = element_end(text, at_);
+  if (end == kNone) fail(text.find('['), "the array that starts here is not closed");
+  if (end == at_) fail(at_, "an element of the array is missing here");
+  row = {at_, text.find_last_not_of(kBlank, end - 1) + 1 - at_};
+  if (text[end] == ',') {
+    at_ = std::min(text.find_first_not_of(kBlank, end + 1), text.size());
+    return true;
+  }
+  const size_t rest = text.find_first_not_of(kBlank, end + 1);
+  if (rest != kNone) fail(rest, "there is more after the array that is the file");
+  ended_ = true;
+  at_ = text.size();
+  return true;
 }
 
 }  // namespace trainer

@@ -10,9 +10,17 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "data/csv.h"
+
 namespace trainer {
 namespace dom = simdjson::dom;
 namespace {
+
+constexpr const char* kInvalidUtf8 = "invalid UTF-8; save the file as UTF-8";
+
+void refuse_nul(std::string_view row) {
+  if (row.find('\0') != std::string_view::npos) throw DataError("holds a NUL byte; the file is damaged");
+}
 
 std::string quoted_list(std::vector<std::string> names) {
   constexpr size_t kShown = 12;
@@ -80,8 +88,15 @@ Json to_json(dom::element element) {
 struct RowParser::State {
   dom::parser parser;
   dom::element row;
-  dom::object object;  // the same
+  dom::object object;                                 // the same
+  const std::vector<std::string>* columns = nullptr;  // of a table; nullptr: the row is JSON
+  std::vector<std::string> record;
 
+  // The text in a column, or nullptr.
+  const std::string* cell(const std::string& column) const {
+    const auto found = std::ranges::find(*columns, column);
+    return found == columns->end() ? nullptr : &record[static_cast<size_t>(found - columns->begin())];
+  }
   std::optional<dom::element> find(const std::string& field) const {
     std::optional<dom::element> value;
     for (const dom::key_value_pair pair : object) {
@@ -95,9 +110,11 @@ RowParser::RowParser() : state_(std::make_unique<State>()) {}
 RowParser::~RowParser() = default;
 
 void RowParser::parse(std::string_view row, size_t readable_after) {
+  state_->columns = nullptr;
   const bool copy = readable_after < simdjson::SIMDJSON_PADDING;
   const simdjson::error_code error = state_->parser.parse(row.data(), row.size(), copy).get(state_->row);
-  if (error == simdjson::UTF8_ERROR) throw DataError("invalid UTF-8; save the file as UTF-8");
+  if (error == simdjson::UTF8_ERROR) throw DataError(kInvalidUtf8);
+  if (error != simdjson::SUCCESS) refuse_nul(row);
   if (error == simdjson::MEMALLOC) throw DataError("no memory to parse this row");
   if (error != simdjson::SUCCESS) {
     throw DataError(concat("malformed JSON (", simdjson::error_message(error),
@@ -108,13 +125,29 @@ void RowParser::parse(std::string_view row, size_t readable_after) {
   }
 }
 
+void RowParser::parse_record(std::string_view record, char separator,
+                             const std::vector<std::string>& columns) {
+  if (!simdjson::validate_utf8(record)) throw DataError(kInvalidUtf8);
+  refuse_nul(record);
+  state_->record = split_record(record, separator);
+  state_->columns = &columns;
+  if (state_->record.size() != columns.size())
+    throw DataError(concat("has ", state_->record.size(), " fields, and the header names ", columns.size()));
+}
+
 std::vector<std::string> RowParser::fields() const {
+  if (state_->columns != nullptr) return *state_->columns;
   std::vector<std::string> names;
   for (const dom::key_value_pair field : state_->object) names.emplace_back(field.key);
   return names;
 }
 
 std::string_view RowParser::text(const std::string& field) const {
+  if (state_->columns != nullptr) {
+    const std::string* cell = state_->cell(field);
+    if (cell == nullptr) throw_missing(field, fields());
+    return *cell;
+  }
   const std::optional<dom::element> value = state_->find(field);
   if (!value) throw_missing(field, fields());
   std::string_view text;
@@ -123,10 +156,19 @@ std::string_view RowParser::text(const std::string& field) const {
 }
 
 std::optional<Json> RowParser::json(const std::string& field) const {
+  if (state_->columns != nullptr) {
+    const std::string* cell = state_->cell(field);
+    return cell != nullptr ? std::optional<Json>(*cell) : std::nullopt;
+  }
   const std::optional<dom::element> value = state_->find(field);
   return value ? std::optional(to_json(*value)) : std::nullopt;
 }
 
-Json RowParser::json() const { return to_json(state_->row); }
+Json RowParser::json() const {
+  if (state_->columns == nullptr) return to_json(state_->row);
+  Json row = Json::object();
+  for (size_t i = 0; i < state_->record.size(); i++) row[(*state_->columns)[i]] = state_->record[i];
+  return row;
+}
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// One JSON row -> the text of its fields.
+// One row, JSON or a record of a table -> its fields.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,11 @@ class RowParser {
   RowParser();
   ~RowParser();
 
-  // Throws for malformed JSON, invalid UTF-8, and what is not an object. `readable_after`: bytes that may be
-  // read beyond the row; with enough of them the row is not copied.
+  // Throws for malformed JSON, invalid UTF-8, NUL bytes, and what is not an object. `readable_after`: bytes
+  // that may be read beyond the row; with enough of them the row is not copied.
   void parse(std::string_view row, size_t readable_after);
+  // A record of a table with these columns, which outlive the row. Throws for another number of fields, too.
+  void parse_record(std::string_view record, char separator, const std::vector<std::string>& columns);
 
   // Of the row last parsed:
   std::vector<std::string> fields() const;

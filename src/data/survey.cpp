@@ -8,6 +8,27 @@
 namespace trainer {
 namespace {
 
+struct Count {
+  const char* name;
+  int64_t DataReport::*member;
+};
+constexpr Count kCounts[] = {{"samples", &DataReport::samples},
+                             {"dropped_rows", &DataReport::dropped_rows},
+                             {"split_rows", &DataReport::split_rows},
+                             {"input_tokens", &DataReport::input_tokens},
+                             {"target_tokens", &DataReport::target_tokens},
+                             {"supervised_tokens", &DataReport::supervised_tokens},
+                             {"truncated_inputs", &DataReport::truncated_inputs},
+                             {"truncated_targets", &DataReport::truncated_targets},
+                             {"unknown_tokens_in_inputs", &DataReport::unknown_tokens_in_inputs},
+                             {"unknown_tokens_in_targets", &DataReport::unknown_tokens_in_targets},
+                             {"samples_with_unknown_inputs", &DataReport::samples_with_unknown_inputs},
+                             {"samples_with_unknown_targets", &DataReport::samples_with_unknown_targets},
+                             {"without_supervision", &DataReport::without_supervision}};
+constexpr Count kLargest[] = {{"longest_input", &DataReport::longest_input},
+                              {"longest_target", &DataReport::longest_target},
+                              {"longest_sample", &DataReport::longest_sample}};
+
 // Bytes of the UTF-8 character that starts with this byte.
 size_t character_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
@@ -29,7 +50,14 @@ std::string joined(const std::set<std::string>& characters) {
 
 }  // namespace
 
-void Survey::add(const EncodedSample& encoded, const Dataset::Texts& texts, DataKind kind) {
+void Survey::add(const std::vector<EncodedSample>& samples, const std::function<Dataset::Texts()>& texts,
+                 DataKind kind) {
+  counts_.dropped_rows += samples.empty();
+  counts_.split_rows += samples.size() > 1;
+  for (const EncodedSample& encoded : samples) add(encoded, texts, kind);
+}
+
+void Survey::add(const EncodedSample& encoded, const std::function<Dataset::Texts()>& texts, DataKind kind) {
   const bool seq2seq = kind == DataKind::seq2seq;
   const Sample& sample = encoded.sample;
   counts_.samples++;
@@ -55,8 +83,8 @@ void Survey::add(const EncodedSample& encoded, const Dataset::Texts& texts, Data
   counts_.unknown_tokens_in_targets += in_target;
   counts_.samples_with_unknown_inputs += in_input > 0;
   counts_.samples_with_unknown_targets += in_target > 0;
-  if (in_input > 0) find_unknown_characters(texts.input, unknown_in_inputs_);
-  if (in_target > 0) find_unknown_characters(texts.target, unknown_in_targets_);
+  if (in_input > 0) find_unknown_characters(texts().input, unknown_in_inputs_);
+  if (in_target > 0) find_unknown_characters(texts().target, unknown_in_targets_);
 }
 
 void Survey::find_unknown_characters(std::string_view text, std::set<std::string>& found) {
@@ -74,24 +102,27 @@ bool Survey::is_unknown(const std::string& character) {
 }
 
 void Survey::merge(const Survey& other) {
-  const DataReport& more = other.counts_;
-  DataReport& all = counts_;
-  all.samples += more.samples;
-  all.input_tokens += more.input_tokens;
-  all.target_tokens += more.target_tokens;
-  all.supervised_tokens += more.supervised_tokens;
-  all.longest_input = std::max(all.longest_input, more.longest_input);
-  all.longest_target = std::max(all.longest_target, more.longest_target);
-  all.longest_sample = std::max(all.longest_sample, more.longest_sample);
-  all.truncated_inputs += more.truncated_inputs;
-  all.truncated_targets += more.truncated_targets;
-  all.unknown_tokens_in_inputs += more.unknown_tokens_in_inputs;
-  all.unknown_tokens_in_targets += more.unknown_tokens_in_targets;
-  all.samples_with_unknown_inputs += more.samples_with_unknown_inputs;
-  all.samples_with_unknown_targets += more.samples_with_unknown_targets;
-  all.without_supervision += more.without_supervision;
+  for (const Count& count : kCounts) counts_.*count.member += other.counts_.*count.member;
+  for (const Count& most : kLargest)
+    counts_.*most.member = std::max(counts_.*most.member, other.counts_.*most.member);
   unknown_in_inputs_.insert(other.unknown_in_inputs_.begin(), other.unknown_in_inputs_.end());
   unknown_in_targets_.insert(other.unknown_in_targets_.begin(), other.unknown_in_targets_.end());
+}
+
+nlohmann::json Survey::to_json() const {
+  nlohmann::json json{{"unknown_in_inputs", unknown_in_inputs_}, {"unknown_in_targets", unknown_in_targets_}};
+  for (const Count& count : kCounts) json[count.name] = counts_.*count.member;
+  for (const Count& most : kLargest) json[most.name] = counts_.*most.member;
+  return json;
+}
+
+void Survey::merge(const nlohmann::json& counted) {
+  Survey other(*tokenizer_);
+  for (const Count& count : kCounts) other.counts_.*count.member = counted.at(count.name);
+  for (const Count& most : kLargest) other.counts_.*most.member = counted.at(most.name);
+  counted.at("unknown_in_inputs").get_to(other.unknown_in_inputs_);
+  counted.at("unknown_in_targets").get_to(other.unknown_in_targets_);
+  merge(other);
 }
 
 DataReport Survey::report() const {

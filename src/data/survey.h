@@ -1,10 +1,14 @@
 // Counting what the data report tells, sample by sample; each thread has one, merged at the end.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "trainer/data/dataset.h"
 
@@ -16,13 +20,20 @@ class Survey {
  public:
   explicit Survey(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
-  void add(const EncodedSample& encoded, const Dataset::Texts& texts, DataKind kind);
+  // A row and its samples; `texts` is called where they matter.
+  void add(const std::vector<EncodedSample>& samples, const std::function<Dataset::Texts()>& texts,
+           DataKind kind);
   void merge(const Survey& other);
+
+  // What was counted, for an index, and from one.
+  nlohmann::json to_json() const;
+  void merge(const nlohmann::json& counted);
 
   // The counts; kind and field names are not known here.
   DataReport report() const;
 
  private:
+  void add(const EncodedSample& encoded, const std::function<Dataset::Texts()>& texts, DataKind kind);
   void find_unknown_characters(std::string_view text, std::set<std::string>& found);
   bool is_unknown(const std::string& character);
 

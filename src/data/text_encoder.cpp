@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
@@ -11,6 +12,11 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
       config_(config),
       tokenizer_(tokenizer),
       input_(TextTemplate::parse(fields.input, "data.input")) {
+  if (config.long_samples == LongSamples::split && fields.kind != DataKind::text)
+    throw ConfigError(
+        "data.long_samples: split is for running text (data.kind: text): an answer in pieces would be learnt "
+        "as "
+        "several answers; choose truncate or drop");
   if (!fields.target.empty()) target_ = TextTemplate::parse(fields.target, "data.target");
   field_names_ = input_.fields();
   if (target_) field_names_.insert(field_names_.end(), target_->fields().begin(), target_->fields().end());
@@ -21,7 +27,7 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
 
 std::vector<EncodedSample> TextEncoder::encode(const RowParser& row) const {
   const Dataset::Texts both = texts(row);
-  return {encode_sample(both.input, both.target, fields_.kind, config_, tokenizer_)};
+  return encode_samples(both.input, both.target, fields_.kind, config_, tokenizer_);
 }
 
 Dataset::Texts TextEncoder::texts(const RowParser& row) const {

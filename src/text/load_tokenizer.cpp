@@ -1,3 +1,4 @@
+#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
@@ -26,6 +27,17 @@ void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   };
   pipeline.prefix = ids(special.around->bos, "bos_token");
   pipeline.suffix = ids(special.around->eos, "eos_token");
+}
+
+// Of the files that are read here.
+std::string fingerprint_of(const std::filesystem::path& directory) {
+  std::string checksums;
+  for (const char* name :
+       {"spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    if (std::filesystem::exists(directory / name))
+      checksums += concat(name, " ", file_checksum(directory / name), " ");
+  }
+  return checksum(checksums);
 }
 
 }  // namespace
@@ -67,7 +79,7 @@ std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& 
   } else if (special.around) {
     replace_template(special, pipeline);
   }
-  return std::make_unique<PipelineTokenizer>(std::move(pipeline), special);
+  return std::make_unique<PipelineTokenizer>(std::move(pipeline), special, fingerprint_of(directory));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

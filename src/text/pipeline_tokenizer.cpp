@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
@@ -11,8 +12,10 @@
 
 namespace trainer {
 
-PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special)
-    : pipeline_(std::move(pipeline)), texts_(std::move(pipeline_.names)) {
+PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint)
+    : pipeline_(std::move(pipeline)),
+      texts_(std::move(pipeline_.names)),
+      fingerprint_(std::move(fingerprint)) {
   if (pipeline_.decoder.is_byte_level()) {
     for (auto& text : texts_) {
       if (text) text = byte_level_bytes(*text).value_or(*text);
@@ -46,6 +49,7 @@ void PipelineTokenizer::add_tokens(const std::vector<std::string>& tokens) {
   pipeline_.added_tokens.add(
       tokens, [&](std::string_view name) { return pipeline_.find(name); },
       static_cast<int32_t>(pipeline_.vocabulary.size()));
+  for (const std::string& token : tokens) fingerprint_ = checksum(concat(fingerprint_, " + ", token));
   prepare_added_tokens();
 }
 

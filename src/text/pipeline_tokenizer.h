@@ -9,7 +9,8 @@ namespace trainer {
 
 class PipelineTokenizer final : public FileTokenizer {
  public:
-  PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special);
+  // `fingerprint`: of the files that it was made from.
+  PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
@@ -18,6 +19,7 @@ class PipelineTokenizer final : public FileTokenizer {
   std::optional<int32_t> eos_id() const override { return eos_; }
   std::optional<int32_t> pad_id() const override { return pad_; }
   std::optional<int32_t> unk_id() const override { return unk_; }
+  std::string fingerprint() const override { return fingerprint_; }
   void add_tokens(const std::vector<std::string>& tokens) override;
   const AddedTokens& added_tokens() const override { return pipeline_.added_tokens; }
 
@@ -30,6 +32,7 @@ class PipelineTokenizer final : public FileTokenizer {
   // id -> what the decoder gets; for one that only puts bytes together, these bytes. None: no such id.
   std::vector<std::optional<std::string>> texts_;
   std::optional<int32_t> eos_, pad_, unk_;
+  std::string fingerprint_;
 };
 
 }  // namespace trainer

@@ -37,9 +37,15 @@ std::string model_text(const fs::path& directory) {
                 grouped(weights.total_bytes()), " bytes, xxh3 ", checksum(seen));
 }
 
+// Of the files as they lie there, compressed or not.
 std::string data_text(const std::vector<DataSource>& sources) {
   std::vector<fs::path> files;
-  for (const DataSource& source : sources) std::ranges::copy(data_files(source), std::back_inserter(files));
+  std::string weights;
+  for (const DataSource& source : sources) {
+    const std::vector<fs::path> found = data_files(source);
+    files.insert(files.end(), found.begin(), found.end());
+    if (source.weight != 1) weights += concat(", weight ", source.weight, " up to file ", files.size());
+  }
   std::string checksums;
   int64_t bytes = 0;
   for (const fs::path& file : files) {
@@ -51,7 +57,7 @@ std::string data_text(const std::vector<DataSource>& sources) {
     }
   }
   return concat(grouped(bytes), " bytes in ", files.size(), files.size() == 1 ? " file" : " files", ", xxh3 ",
-                files.size() == 1 ? checksums : checksum(checksums));
+                files.size() == 1 ? checksums : checksum(checksums), weights);
 }
 
 }  // namespace
@@ -61,12 +67,13 @@ std::map<std::string, std::string> fixed_settings(const Config& config) {
       {"model.path", model_text(config.model.path)},
       {"data.train", data_text(config.data.train)},
       {"training.effective_batch_size", std::to_string(config.effective_batch_size())}};
-  for (const char* key :
-       {"model.add_tokens", "data.kind", "data.input", "data.target", "data.max_source_length",
-        "data.max_target_length", "data.max_length", "data.shuffle", "optimizer.name",
-        "optimizer.master_weights", "optimizer.state_dtype", "seed"}) {
+  for (const char* key : {"model.add_tokens", "data.kind", "data.input", "data.target",
+                          "data.max_source_length", "data.max_target_length", "data.max_length",
+                          "data.long_samples", "data.truncation_side", "data.max_samples", "data.shuffle",
+                          "optimizer.name", "optimizer.master_weights", "optimizer.state_dtype", "seed"}) {
     fixed[key] = value_text(config, key);
   }
+  if (config.data.eval.held_out > 0) fixed["data.eval"] = value_text(config, "data.eval");
   if (config.model.dtype != ModelDtype::automatic) fixed["model.dtype"] = value_text(config, "model.dtype");
   if (!config.lora) return fixed;
   // An adapter that is continued brings its own settings.

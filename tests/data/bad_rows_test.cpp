@@ -186,8 +186,7 @@ TEST_F(BadRows, FileThatChangedAfterOpening) {
   const std::string path = write("data.jsonl", kGood);
   const Dataset data = open(path);
   std::ofstream(path, std::ios::in | std::ios::out) << "x";
-  EXPECT_TRUE(
-      starts(error_of([&] { data.sample(0); }), "data.jsonl:1: the file has changed since it was opened"));
+  EXPECT_TRUE(has(error_of([&] { data.sample(0); }), "the file has changed since it was opened"));
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST_F(DatasetTest, TruncationOfSourceAndTargetAsHuggingFace) {
   for (const auto& entry : golden["truncations"]) {
     config_.data.max_source_length = config_.data.max_target_length = entry["max_length"];
     const std::string text = entry["text"];
-    const EncodedSample encoded = encode_sample(text, text, DataKind::seq2seq, config_.data, t5_);
+    const EncodedSample encoded = encode_samples(text, text, DataKind::seq2seq, config_.data, t5_).front();
     const Ids expected = entry["truncated"];
     EXPECT_EQ(encoded.sample.input_ids, expected) << entry;
     EXPECT_EQ(encoded.sample.labels, expected) << entry;
@@ -161,9 +161,9 @@ TEST_F(DatasetTest, TruncationOfSourceAndTargetAsHuggingFace) {
 
 TEST_F(DatasetTest, WithoutClosingTokenTruncationJustCuts) {
   Ids ids{4, 5, 6};
-  EXPECT_EQ(truncate_keeping_eos(ids, 2, 1), 1);
+  EXPECT_EQ(truncate_keeping_eos(ids, 2, 1, TruncationSide::right), 1);
   EXPECT_EQ(ids, (Ids{4, 5}));
-  EXPECT_EQ(truncate_keeping_eos(ids, 2, std::nullopt), 0);
+  EXPECT_EQ(truncate_keeping_eos(ids, 2, std::nullopt, TruncationSide::right), 0);
 }
 
 TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {

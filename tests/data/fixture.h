@@ -49,6 +49,7 @@ class WordTokenizer : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return 1; }
   std::optional<int32_t> pad_id() const override { return 0; }
   std::optional<int32_t> unk_id() const override { return 2; }
+  std::string fingerprint() const override { return concat("words ", static_cast<int>(specials_)); }
   void add_tokens(const std::vector<std::string>&) override {}
 
  private:

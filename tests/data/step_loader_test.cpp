@@ -75,10 +75,12 @@ TEST_F(StepLoaderTest, HoldsNoMoreBatchesThanItIsTold) {
 TEST_F(StepLoaderTest, ABadRowIsToldByTheStepThatNeedsItAndTheFirstOneCounts) {
   const std::string path = write("data.jsonl", rows(90));
   const Dataset set = open(path);
-  // Broken behind the back of the open data set.
+  // Broken behind the back of the open data set, which looks at the file's time.
+  const auto time = std::filesystem::last_write_time(path);
   std::string broken = rows(90);
   for (const int64_t row : {40, 55}) broken[rows(row).size()] = '#';
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << broken;
+  std::filesystem::last_write_time(path, time);
   StepLoader loader(set, batches_of(set, 30), {3, 3});
   EXPECT_EQ(loader.next().samples.size(), 30u);
   EXPECT_TRUE(starts(error_of([&] { loader.next(); }), "data.jsonl:41: "));

@@ -132,6 +132,15 @@ TEST(FixedSettings, KnowModelAndDataByContent) {
   config.training.batch_size = 2;
   config.training.effective_batch_size = 8;
   EXPECT_EQ(fixed_settings(config), before);
+  config.data.train = {{moved, 2}};
+  EXPECT_NE(fixed_settings(config).at("data.train"), before.at("data.train"));
+  config.data.train = {directory.path().string()};
+  EXPECT_NE(fixed_settings(config).at("data.train"), before.at("data.train"));
+  config.data.train = {moved};
+  config.data.eval.held_out = 0.1;
+  EXPECT_NE(fixed_settings(config), before);
+  config.data.eval = {};
+  EXPECT_EQ(fixed_settings(config), before);
   put(moved, "{\"text\": \"b\"}\n");
   config.seed = 7;
   config.lora.emplace();

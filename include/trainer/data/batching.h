@@ -18,6 +18,12 @@ namespace trainer {
 class SampleOrder {
  public:
   SampleOrder(int64_t dataset_size, bool shuffle, int64_t seed);
+  // Of several sets, one behind the other. An epoch takes each sample of a set as often as its weight says;
+  // of the fraction of a weight, each epoch takes the next part of the set in an order of its own, so that
+  // all of it is seen before anything is seen again.
+  SampleOrder(std::vector<SampleSet> sets, bool shuffle, int64_t seed);
+
+  int64_t epoch_size() const { return size_; }       // in samples: the sum of weight x samples
   int64_t index_at(int64_t samples_consumed) const;  // dataset index of the next sample
   int64_t epoch_at(int64_t samples_consumed) const;
 
@@ -26,6 +32,9 @@ class SampleOrder {
   std::vector<int64_t> step_at(int64_t samples_consumed, int64_t effective_batch_size) const;
 
  private:
+  int64_t set_index(int64_t epoch, int64_t place) const;
+
+  std::vector<SampleSet> sets_;
   int64_t size_;
   bool shuffle_;
   int64_t seed_;

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/base/files.h"
@@ -16,6 +17,8 @@ namespace trainer {
 
 // What was seen while opening the data; shown before the first step.
 struct DataReport {
+  int64_t rows = 0, bad_rows = 0;
+  int64_t dropped_rows = 0, split_rows = 0;  // as data.long_samples says
   // After truncation. Input and target are source and target, or prompt and completion; plain text is all
   // input.
   int64_t samples = 0, input_tokens = 0, target_tokens = 0;
@@ -32,15 +35,32 @@ struct DataReport {
   std::vector<std::string> lines() const;  // for the start block, warnings included
 };
 
+// One entry of data.train: the samples that follow those of the entries before it.
+struct SampleSet {
+  int64_t samples = 0;
+  double weight = 1;  // how often each comes in an epoch
+};
+
+// A row that cannot be used, where data.bad_rows says skip.
+struct SkippedRow {
+  std::string file;
+  int64_t line;
+  std::string problem;
+  std::string_view beginning;  // of the row
+};
+
+struct RowChoice;
+
 // Safe to read from several threads. Files are mapped and only the places of rows are kept; the tokenizer
 // must outlive the data set.
 class Dataset {
  public:
-  // Maps the files (one JSON object a line, or one array of objects), parses and tokenises every row once
-  // (config.training.num_workers threads) for the report and so that bad rows are found before the first
-  // step. Throws DataError with file:line for a missing or empty file, malformed JSON, a row without its
-  // field or with a wrong type (the first five rows and how many there are), and where no sample has anything
-  // to learn; ConfigError for data.kind, input and target that contradict each other or the model.
+  // Maps the files (docs/data.md) and reads and tokenises every row once (config.training.num_workers
+  // threads), for the report, the index of samples, and so that bad rows are found before the first step.
+  // The index of a file that is not small is kept in the cache folder, so that this is done once. Throws
+  // DataError with file:line for a missing or empty file, for rows that cannot be used (the first five and
+  // how many there are; with data.bad_rows: skip only where there are no others), and where no sample has
+  // anything to learn; ConfigError for data.kind, input and target that contradict each other or the model.
   static Dataset open(const std::vector<DataSource>& sources, const Config& config,
                       const Tokenizer& tokenizer, bool encoder_decoder);
   // data.train, less what is held out of it; and data.eval, which may be what is held out.
@@ -51,7 +71,12 @@ class Dataset {
   const std::string& name() const;
   int64_t size() const;
   bool encoder_decoder() const;
-  Sample sample(int64_t index) const;  // tokenised and truncated
+  // The entries of data.train: what SampleOrder is made of. An epoch may take more or less than size().
+  const std::vector<SampleSet>& sets() const;
+
+  // Tokenised and truncated. Throws DataError that names the file where it is no longer the one that was
+  // opened; so does texts().
+  Sample sample(int64_t index) const;
   const DataReport& report() const;
   // "file:line" of a sample, for messages.
   std::string origin(int64_t index) const;
@@ -61,7 +86,18 @@ class Dataset {
   };
   Texts texts(int64_t index) const;
 
+  // From the index, without reading the row.
+  struct Lengths {
+    int64_t input_tokens, target_tokens;
+  };
+  Lengths lengths(int64_t index) const;
+  uint64_t content(int64_t index) const;  // a hash, the same for rows with the same content
+
+  void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
+
  private:
+  static Dataset open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
+                           const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
   struct State;
   explicit Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;

@@ -35,6 +35,10 @@ class Tokenizer {
   virtual std::optional<int32_t> pad_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
 
+  // What the ids follow from, as a short text: the same for tokenizers that give the same ids. "" where that
+  // is not known; then nothing that was made with it is kept for later.
+  virtual std::string fingerprint() const { return ""; }
+
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: found anywhere in normalized
   // text, not special (decode() keeps them). New ones get the ids from vocab_size() on, in this order; one
   // that the model's vocabulary has becomes an added token under its id; added tokens stay as they are

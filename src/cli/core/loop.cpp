@@ -43,7 +43,7 @@ Loop::Loop(const RunParts& parts)
       record_(parts.config, parts.length, parts.start.position, parts.start.history),
       checkpoints_(parts.config, parts.run, parts.prepared.artefacts,
                    parts.plan.known() ? parts.plan.plan.peak() : 0),
-      order_(parts.train.size(), parts.config.data.shuffle, parts.config.seed) {
+      order_(parts.train.sets(), parts.config.data.shuffle, parts.config.seed) {
   if (!config_.training.replay_cuts.empty()) replay_ = read_step_cuts(config_.training.replay_cuts);
   parts_.trainer.on_recovery(
       [this](const Recovery& recovery) { run_.write(recovery_row(record_.position, recovery)); });

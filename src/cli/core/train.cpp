@@ -18,6 +18,7 @@
 #include "trainer/training/progress.h"
 #include "trainer/training/trainer.h"
 
+#include "cli/core/keep_skipped_rows.h"
 #include "cli/core/loop.h"
 #include "cli/core/open_model.h"
 #include "cli/core/resume.h"
@@ -73,13 +74,15 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
     predictor.emplace(*eval, *tokenizer, config, generation_config(config.model.path, *tokenizer),
                       kAnswersWhileTraining);
   }
-  const RunLength length = run_length(config, train.size(), position_of(start.position));
+  const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
+  const RunLength length = run_length(config, order.epoch_size(), position_of(start.position));
 
   Trainer trainer(config, *prepared.model, device, length.total_steps);
   load_state(start, prepared, trainer);
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
   start.position.fixed["model.dtype"] = prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
   begin_run(run, start);
+  keep_skipped_rows(train, eval ? &*eval : nullptr, run.directory());
   empty_cache(device);  // of what loading needed
   reset_peak_memory(device);
   show_start(run, config, prepared.artefacts, *prepared.model, plan, train, eval ? &*eval : nullptr, length,

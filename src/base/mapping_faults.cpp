@@ -1,0 +1,86 @@
+#include "trainer/base/mapping_faults.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <unistd.h>
+
+#include "base/mapping_table.h"
+
+namespace trainer {
+namespace {
+
+struct Mapping {
+  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: free
+  std::atomic<int> code = 0;
+  std::array<char, 512> path{};  // written before `begin`
+};
+
+constexpr size_t kMappings = 1024;
+std::array<Mapping, kMappings> mappings;
+std::mutex writing;
+struct sigaction before {};
+static_assert(std::atomic<uintptr_t>::is_always_lock_free);
+
+Mapping* find(uintptr_t address) {
+  for (Mapping& mapping : mappings) {
+    const uintptr_t begin = mapping.begin;
+    if (begin != 0 && begin <= address && address < mapping.end) return &mapping;
+  }
+  return nullptr;
+}
+
+void say(const char* text) {
+  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody listens
+}
+
+// Only what may be called in a handler.
+void on_fault(int, siginfo_t* info, void*) {
+  const Mapping* mapping = find(reinterpret_cast<uintptr_t>(info->si_addr));
+  if (mapping == nullptr) {  // of somebody else: the instruction fails again, under their handler
+    ::sigaction(SIGBUS, &before, nullptr);
+    return;
+  }
+  say("\ntrainer: error: ");
+  say(mapping->path.data());
+  say(": was cut short, or its disk failed, while it was read; the run ends here\n");
+  ::_exit(mapping->code);
+}
+
+void install() {
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigaction(SIGBUS, &action, &before);
+}
+
+}  // namespace
+
+void note_mapping(const void* begin, size_t size, const char* path) {
+  static std::once_flag installed;
+  std::call_once(installed, install);
+  const std::lock_guard lock(writing);
+  for (Mapping& mapping : mappings) {
+    if (mapping.begin != 0) continue;
+    std::strncpy(mapping.path.data(), path, mapping.path.size() - 1);
+    mapping.code = static_cast<int>(ExitCode::files);
+    mapping.end = reinterpret_cast<uintptr_t>(begin) + size;
+    mapping.begin = reinterpret_cast<uintptr_t>(begin);
+    return;
+  }
+}
+
+void forget_mapping(const void* begin) {
+  const std::lock_guard lock(writing);
+  if (Mapping* mapping = find(reinterpret_cast<uintptr_t>(begin))) mapping->begin = 0;
+}
+
+void set_fault_code(const MappedFile& file, ExitCode code) {
+  const std::lock_guard lock(writing);
+  if (Mapping* mapping = find(reinterpret_cast<uintptr_t>(file.data())))
+    mapping->code = static_cast<int>(code);
+}
+
+}  // namespace trainer

@@ -1,0 +1,202 @@
+#include "data/build_index.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+#include <xxhash.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/random.h"
+#include "trainer/base/strings.h"
+
+#include "data/survey.h"
+
+namespace trainer {
+namespace {
+
+// Says every ten seconds how far it is.
+class Progress {
+ public:
+  explicit Progress(const RowFile& file) : file_(file) {}
+  void show(uint64_t offset, int64_t rows) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < std::chrono::seconds(10)) return;
+    shown_ = now;
+    log::info(concat("data: ", file_.shown().string(), ": ", grouped(rows), " rows read, ",
+                     100 * offset / std::max<size_t>(file_.content().size(), 1), " %"));
+  }
+
+ private:
+  const RowFile& file_;
+  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
+};
+
+// Rows that a worker takes at once, and what it makes of them.
+struct Batch {
+  int64_t number = 0;
+  std::vector<RowSpan> rows;
+  std::vector<IndexedSample> samples;
+  std::vector<BadRow> bad;
+  int64_t bad_rows = 0, rows_taken = 0;
+};
+
+class Builder {
+ public:
+  Builder(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
+          const IndexOptions& options)
+      : file_(file),
+        encoder_(encoder),
+        tokenizer_(tokenizer),
+        options_(options),
+        scanner_(file),
+        progress_(file) {}
+
+  RowIndex build() {
+    // The first samples of a file are known only when all before them are: one worker, row after row.
+    const int64_t workers = options_.choice.max_samples ? 1 : std::max<int64_t>(options_.num_workers, 1);
+    std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_));
+    {
+      std::vector<std::jthread> threads;
+      for (size_t i = 1; i < surveys.size(); i++) threads.emplace_back([&, i] { work(surveys[i]); });
+      work(surveys.front());
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    for (size_t i = 1; i < surveys.size(); i++) surveys.front().merge(surveys[i]);
+    index_.summary().survey = surveys.front().to_json();
+    number_lines();
+    return std::move(index_);
+  }
+
+ private:
+  void work(Survey& survey) {
+    try {
+      RowParser parser;
+      Batch batch;
+      while (take(batch)) {
+        for (const RowSpan row : batch.rows) look_at(row, parser, batch, survey);
+        commit(batch);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      ended_ = true;
+    }
+  }
+
+  bool take(Batch& batch) {
+    constexpr size_t kRows = 256;
+    constexpr uint64_t kBytes = 1 << 20;
+    const std::lock_guard lock(mutex_);
+    batch = {};
+    batch.number = next_batch_++;
+    uint64_t bytes = 0;
+    RowSpan row{};
+    while (!ended_ && batch.rows.size() < kRows && bytes < kBytes) {
+      if (!scanner_.next(row)) break;
+      batch.rows.push_back(row);
+      bytes += row.length;
+    }
+    if (!batch.rows.empty()) progress_.show(batch.rows.back().offset, index_.summary().rows);
+    return !batch.rows.empty();
+  }
+
+  void look_at(RowSpan row, RowParser& parser, Batch& batch, Survey& survey) {
+    if (is_full(batch)) return;
+    try {
+      file_.parse(parser, row);
+      const std::string same = encoder_.content(parser);
+      const uint64_t content = XXH3_64bits(same.data(), same.size());
+      if (!options_.choice.takes(content)) return;
+      std::vector<EncodedSample> samples = encoder_.encode(parser);
+      if (const auto most = options_.choice.max_samples) {
+        const int64_t room = *most - index_.size() - static_cast<int64_t>(batch.samples.size());
+        samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
+      }
+      batch.rows_taken++;
+      survey.add(
+          samples, [&] { return encoder_.texts(parser); }, encoder_.kind());
+      for (size_t piece = 0; piece < samples.size(); piece++)
+        batch.samples.push_back({row.offset, content, static_cast<uint32_t>(row.length),
+                                 static_cast<uint32_t>(piece),
+                                 static_cast<uint32_t>(samples[piece].input_tokens),
+                                 static_cast<uint32_t>(samples[piece].target_tokens)});
+    } catch (const DataError& e) {
+      if (options_.choice.part == RowChoice::Part::held_out) return;  // it counts among those that are kept
+      batch.rows_taken++;
+      batch.bad_rows++;
+      batch.bad.push_back({row.offset, row.length, 0, e.what()});
+    }
+  }
+
+  bool is_full(const Batch& batch) const {
+    const auto most = options_.choice.max_samples;
+    return most && index_.size() + static_cast<int64_t>(batch.samples.size()) >= *most;
+  }
+
+  // In the order of the file, whoever is done first.
+  void commit(Batch& batch) {
+    const std::lock_guard lock(mutex_);
+    done_.emplace(batch.number, std::move(batch));
+    for (auto first = done_.begin(); first != done_.end() && first->first == committed_;
+         first = done_.begin()) {
+      const Batch& next = first->second;
+      for (const IndexedSample& sample : next.samples) index_.add(sample);
+      IndexSummary& summary = index_.summary();
+      summary.rows += next.rows_taken;
+      summary.bad_rows += next.bad_rows;
+      for (const BadRow& bad : next.bad) {
+        if (static_cast<int64_t>(summary.problems.size()) < IndexSummary::kProblems)
+          summary.problems.push_back(bad);
+      }
+      committed_++;
+      done_.erase(first);
+    }
+    if (is_full({})) ended_ = true;
+  }
+
+  // Lines are counted only where there is something to say of them.
+  void number_lines() {
+    uint64_t counted = 0;
+    int64_t line = 1;
+    for (BadRow& bad : index_.summary().problems) {
+      const std::string_view between = file_.content().substr(counted, bad.offset - counted);
+      line += std::ranges::count(between, '\n');
+      counted = bad.offset;
+      bad.line = line;
+    }
+  }
+
+  const RowFile& file_;
+  const RowEncoder& encoder_;
+  const Tokenizer& tokenizer_;
+  const IndexOptions options_;
+
+  std::mutex mutex_;  // of all that follows
+  RowScanner scanner_;
+  Progress progress_;
+  RowIndex index_;
+  std::map<int64_t, Batch> done_;
+  int64_t next_batch_ = 0, committed_ = 0;
+  bool ended_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+bool RowChoice::takes(uint64_t content) const {
+  if (part == Part::all) return true;
+  const double place = static_cast<double>(derive(content, "held out")) * 0x1p-64;
+  return (place < held_out) == (part == Part::held_out);
+}
+
+RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
+                     const IndexOptions& options) {
+  return Builder(file, encoder, tokenizer, options).build();
+}
+
+}  // namespace trainer

@@ -1,0 +1,35 @@
+// Reading and tokenising all rows of a file, in parallel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "data/row_encoder.h"
+#include "data/row_file.h"
+#include "data/row_index.h"
+
+namespace trainer {
+
+// Which rows of a file belong to a data set.
+struct RowChoice {
+  enum class Part { all, kept, held_out };
+  Part part = Part::all;
+  double held_out = 0;                 // the share of the rows that is held out
+  std::optional<int64_t> max_samples;  // only the first so many samples
+
+  // By the hash of the row's content alone: rows that are added change nothing for the others, and rows that
+  // are the same are on one side.
+  bool takes(uint64_t content) const;
+};
+
+struct IndexOptions {
+  RowChoice choice;
+  int64_t num_workers = 1;
+};
+
+// Says every ten seconds how far it is. Bad rows are counted and described in the summary. Throws DataError
+// where the rows cannot be told apart (an array that is not closed).
+RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
+                     const IndexOptions& options);
+
+}  // namespace trainer

@@ -1,0 +1,19 @@
+// Tables of comma- or tab-separated values: RFC 4180, as Python's csv module reads them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+
+// Where the record that starts at `at` ends: the place of its line end, or the size of the text. Line ends
+// within quotes belong to their field.
+size_t record_end(std::string_view text, size_t at, char separator);
+
+// The fields of one record, their quotes taken off. Throws DataError for a quote that is not closed and for
+// what follows a closing one.
+std::vector<std::string> split_record(std::string_view record, char separator);
+
+}  // namespace trainer

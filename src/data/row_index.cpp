@@ -1,0 +1,116 @@
+#include "data/row_index.h"
+
+#include <cstring>
+#include <span>
+
+#include "trainer/base/checksum.h"
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+#include "data/cache_folder.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+// head | samples | summary | checksum of all that | kEnd
+struct Head {
+  char magic[16];
+  uint64_t samples, summary_bytes;
+};
+static_assert(sizeof(Head) == 32 && sizeof(IndexedSample) == 32);
+constexpr char kMagic[16] = "trainer index 1";
+constexpr size_t kChecksumDigits = 16;
+
+template <class Value>
+std::string_view bytes_of(std::span<const Value> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+std::string text_of(const IndexSummary& summary, const std::string& fingerprint) {
+  Json problems = Json::array();
+  for (const BadRow& row : summary.problems)
+    problems.push_back({row.offset, row.length, row.line, row.problem});
+  const Json json{{"fingerprint", fingerprint},
+                  {"rows", summary.rows},
+                  {"bad_rows", summary.bad_rows},
+                  {"problems", problems},
+                  {"survey", summary.survey}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
+}
+
+IndexSummary summary_of(const Json& json) {
+  IndexSummary summary;
+  summary.rows = json.at("rows");
+  summary.bad_rows = json.at("bad_rows");
+  summary.survey = json.at("survey");
+  for (const Json& row : json.at("problems"))
+    summary.problems.push_back({row.at(0), row.at(1), row.at(2), row.at(3)});
+  return summary;
+}
+
+}  // namespace
+
+std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const std::string& fingerprint) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+  const auto refuse = [&](const char* reason) {
+    log::warning(concat(path.string(), ": ", reason, "; it is made anew"));
+    return std::nullopt;
+  };
+  try {
+    RowIndex index;
+    index.file_ = MappedFile::open(path);
+    const std::string_view all = index.file_->text();
+    Head head{};
+    if (all.size() < sizeof head + kChecksumDigits) return refuse("is cut off");
+    std::memcpy(&head, all.data(), sizeof head);
+    const size_t most = all.size() / sizeof(IndexedSample);
+    const size_t end = all.size() - kChecksumDigits;
+    if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 || head.samples > most ||
+        sizeof head + head.samples * sizeof(IndexedSample) + head.summary_bytes != end ||
+        checksum(all.substr(0, end)) != all.substr(end))
+      return refuse("is damaged");
+    const Json json = Json::parse(all.substr(end - head.summary_bytes, head.summary_bytes));
+    if (json.at("fingerprint") != fingerprint) return std::nullopt;
+    index.summary_ = summary_of(json);
+    index.size_ = static_cast<int64_t>(head.samples);
+    return index;
+  } catch (const FormatError&) {
+    return refuse("cannot be read");
+  } catch (const Json::exception&) {
+    return refuse("is damaged");
+  }
+}
+
+void RowIndex::add(const IndexedSample& sample) {
+  if (size_ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
+  blocks_.back().push_back(sample);
+  size_++;
+}
+
+const IndexedSample& RowIndex::at(int64_t index) const {
+  if (file_) return reinterpret_cast<const IndexedSample*>(file_->data() + sizeof(Head))[index];
+  return blocks_[static_cast<size_t>(index / kBlock)][static_cast<size_t>(index % kBlock)];
+}
+
+void RowIndex::save(const std::filesystem::path& path, const std::string& fingerprint) const {
+  const std::string summary = text_of(summary_, fingerprint);
+  Head head{{}, static_cast<uint64_t>(size_), summary.size()};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  write_to_cache(path, [&](std::ostream& out) {
+    RunningChecksum sum;
+    const auto put = [&](std::string_view bytes) {
+      sum.add(bytes);
+      out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    };
+    put(bytes_of(std::span<const Head>(&head, 1)));
+    for (const auto& block : blocks_) put(bytes_of(std::span<const IndexedSample>(block)));
+    put(summary);
+    out << sum.digits();
+  });
+}
+
+}  // namespace trainer

@@ -1,0 +1,67 @@
+// Where the samples of a data file are, and how long: made once by reading and tokenising all of it, kept in
+// the cache, and mapped when it is there already.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/files.h"
+
+namespace trainer {
+
+struct IndexedSample {
+  uint64_t offset;                       // of its row in the file
+  uint64_t content;                      // hash of RowEncoder::content()
+  uint32_t length;                       // of the row, in bytes
+  uint32_t piece;                        // which of the row's samples
+  uint32_t input_tokens, target_tokens;  // as in EncodedSample
+};
+
+struct BadRow {
+  uint64_t offset = 0, length = 0;
+  int64_t line = 0;
+  std::string problem;
+};
+
+// What was seen on the way.
+struct IndexSummary {
+  int64_t rows = 0;  // all that were looked at, bad ones too
+  int64_t bad_rows = 0;
+  std::vector<BadRow> problems;  // of bad rows in the order of the file, the first kProblems
+  nlohmann::json survey;         // Survey::to_json()
+  static constexpr int64_t kProblems = 100'000;
+};
+
+class RowIndex {
+ public:
+  // The one that is kept there, if it is whole and was made with this fingerprint.
+  static std::optional<RowIndex> open(const std::filesystem::path& path, const std::string& fingerprint);
+
+  // In memory, to be filled.
+  RowIndex() = default;
+  void add(const IndexedSample& sample);
+  IndexSummary& summary() { return summary_; }
+
+  int64_t size() const { return size_; }
+  const IndexedSample& at(int64_t index) const;
+  const IndexSummary& summary() const { return summary_; }
+
+  // Throws FormatError.
+  void save(const std::filesystem::path& path, const std::string& fingerprint) const;
+
+ private:
+  static constexpr int64_t kBlock = 1 << 15;  // samples, 1 MB
+
+  int64_t size_ = 0;
+  IndexSummary summary_;
+  std::vector<std::vector<IndexedSample>> blocks_;  // in memory,
+  std::shared_ptr<const MappedFile> file_;          // or here
+};
+
+}  // namespace trainer

@@ -1,0 +1,145 @@
+#include "data/unpack.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "trainer/base/checksum.h"
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/free_space.h"
+#include "trainer/base/log.h"
+#include "trainer/base/mapping_faults.h"
+#include "trainer/base/strings.h"
+
+#include "data/cache_folder.h"
+#include "data/file_identity.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+using Take = std::function<void(std::string_view piece, size_t bytes_read)>;
+
+// One member or frame after the other; an unfinished last one is an error.
+void unpack_gzip(std::string_view packed, const Take& take) {
+  z_stream stream{};
+  constexpr int kGzip = 16 + MAX_WBITS;
+  if (inflateInit2(&stream, kGzip) != Z_OK) throw DataError("no memory to unpack it");
+  const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, &inflateEnd);
+  std::vector<char> piece(kPiece);
+  size_t at = 0;
+  int result = Z_OK;
+  do {
+    const size_t input = std::min(packed.size() - at, kPiece);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + at));
+    stream.avail_in = static_cast<uInt>(input);
+    stream.next_out = reinterpret_cast<Bytef*>(piece.data());
+    stream.avail_out = static_cast<uInt>(piece.size());
+    result = inflate(&stream, Z_NO_FLUSH);
+    at += input - stream.avail_in;
+    if (result != Z_OK && result != Z_STREAM_END)
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)), ": ",
+                             result == Z_BUF_ERROR   ? "it ends too early"
+                             : stream.msg != nullptr ? stream.msg
+                                                     : zError(result)));
+    take({piece.data(), piece.size() - stream.avail_out}, at);
+    if (result == Z_STREAM_END) inflateReset(&stream);
+  } while (result != Z_STREAM_END || at < packed.size());
+}
+
+void unpack_zstd(std::string_view packed, const Take& take) {
+  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
+                                                                          &ZSTD_freeDStream);
+  if (!stream) throw DataError("no memory to unpack it");
+  constexpr int kLargestWindow = 31;  // what `zstd --ultra --long=31` makes
+  ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, kLargestWindow);
+  std::vector<char> piece(kPiece);
+  ZSTD_inBuffer input{packed.data(), packed.size(), 0};
+  size_t left = 1;
+  while (left != 0 || input.pos < input.size) {
+    ZSTD_outBuffer output{piece.data(), piece.size(), 0};
+    left = ZSTD_decompressStream(stream.get(), &output, &input);
+    if (ZSTD_isError(left) != 0U)
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)), ": ",
+                             ZSTD_getErrorName(left)));
+    take({piece.data(), output.pos}, input.pos);
+    if (left != 0 && input.pos == input.size && output.pos < output.size)
+      throw DataError(
+          concat("is damaged: it ends too early, at byte ", grouped(static_cast<int64_t>(input.pos))));
+  }
+}
+
+// What the file says of its unpacked size; gzip only modulo 4 GB, many zstd files nothing.
+int64_t size_it_tells(std::string_view packed, bool gzip) {
+  if (gzip) {
+    if (packed.size() < 18) return 0;
+    int64_t size = 0;
+    for (size_t i = 1; i <= 4; i++) size = size << 8 | static_cast<unsigned char>(packed[packed.size() - i]);
+    return std::max(size, static_cast<int64_t>(packed.size()));
+  }
+  const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
+  const bool known = size != ZSTD_CONTENTSIZE_UNKNOWN && size != ZSTD_CONTENTSIZE_ERROR;
+  return known ? static_cast<int64_t>(size) : static_cast<int64_t>(packed.size());
+}
+
+void check_room(const fs::path& folder, int64_t bytes) {
+  const int64_t room = free_space(folder);
+  if (bytes > room)
+    throw FormatError(concat(folder.string(), " has ", bytes_string(room), " free, and at least ",
+                             bytes_string(bytes), " are needed"));
+}
+
+}  // namespace
+
+fs::path unpacked(const fs::path& path, const fs::path& cache) {
+  const bool gzip = path.extension() == ".gz";
+  if (!gzip && path.extension() != ".zst") return path;
+  const FileIdentity identity = FileIdentity::of(path);
+  std::shared_ptr<const MappedFile> file;
+  try {
+    file = MappedFile::open(path);
+  } catch (const FormatError& e) {
+    throw DataError(e.what());
+  }
+  set_fault_code(*file, ExitCode::data);
+  const std::string_view packed = file->text();
+  const fs::path inner = path.stem();  // rows.csv of rows.csv.gz
+  const fs::path made = cache / "unpacked" /
+                        concat(inner.stem().string(), "-", checksum(content_fingerprint(packed, identity)),
+                               inner.extension().string());
+  std::error_code ignored;
+  if (fs::exists(made, ignored)) return made;
+  log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
+  auto shown = std::chrono::steady_clock::now();
+  try {
+    make_directories(made.parent_path());
+    check_room(made.parent_path(), size_it_tells(packed, gzip));
+    write_to_cache(made, [&](std::ostream& out) {
+      const auto take = [&](std::string_view piece, size_t bytes_read) {
+        out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+        const auto now = std::chrono::steady_clock::now();
+        if (now - shown < std::chrono::seconds(10)) return;
+        shown = now;
+        log::info(concat("data: ", path.string(), ": ", 100 * bytes_read / packed.size(), " % unpacked"));
+      };
+      gzip ? unpack_gzip(packed, take) : unpack_zstd(packed, take);
+    });
+  } catch (const DataError& e) {
+    throw DataError(concat(path.string(), ": ", e.what()));
+  } catch (const FormatError& e) {
+    throw DataError(concat(path.string(), ": cannot be unpacked: ", e.what(),
+                           "; set data.cache to a folder with room, or unpack it yourself"));
+  }
+  return made;
+}
+
+}  // namespace trainer

@@ -1,0 +1,182 @@
+// What is kept of data that were read once, and data that change.
+#include <atomic>
+#include <fstream>
+
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+// Counts what is asked of it.
+class CountingTokenizer : public WordTokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
+    calls++;
+    return WordTokenizer::encode(text, add_special_tokens);
+  }
+  std::string fingerprint() const override { return name; }
+  mutable std::atomic<int> calls = 0;
+  std::string name = "counting";
+};
+
+class Index : public DataTest {
+ protected:
+  Index() {
+    config_.data.cache = (folder_ / "cache").string();
+    for (int i = 10; i < 400; i++)
+      content_ += concat("{\"input\": \"", i, " é one\", \"target\": \"", i + 1, " two\"}\n");
+    path_ = write("data.jsonl", content_);
+  }
+
+  // Opens the data and says how often the tokenizer was asked.
+  int calls(const std::string& path = "") {
+    tokenizer_.calls = 0;
+    data_.emplace(Dataset::open({path.empty() ? path_ : path}, config_, tokenizer_, true));
+    return tokenizer_.calls;
+  }
+  std::filesystem::path kept() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache/index"))
+      return entry.path();
+    return {};
+  }
+  void change(size_t offset, char to) const {
+    std::fstream file(kept(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(to);
+  }
+
+  std::string content_, path_;
+  CountingTokenizer tokenizer_;
+  std::optional<Dataset> data_;
+};
+
+TEST_F(Index, IsMadeOnceAndSaysTheSameWhenItIsReadAgain) {
+  EXPECT_GE(calls(), 2 * 390);
+  const std::vector<std::string> lines = data_->report().lines();
+  const Sample sample = data_->sample(389);
+  const Dataset::Lengths lengths = data_->lengths(389);
+  const uint64_t content = data_->content(389);
+  EXPECT_EQ(calls(), 0);
+  EXPECT_EQ(data_->report().lines(), lines);
+  EXPECT_TRUE(has(join(lines, "\n"), "é"));
+  EXPECT_EQ(data_->size(), 390);
+  EXPECT_EQ(data_->sample(389).input_ids, sample.input_ids);
+  EXPECT_EQ(data_->lengths(389).input_tokens, lengths.input_tokens);
+  EXPECT_EQ(lengths.input_tokens, 4);
+  EXPECT_EQ(lengths.target_tokens, 3);
+  EXPECT_EQ(data_->content(389), content);
+  EXPECT_TRUE(ends(data_->origin(389), "data.jsonl:390"));
+}
+
+TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
+  calls();
+  std::ifstream first(kept(), std::ios::binary);
+  const std::string one{std::istreambuf_iterator<char>(first), {}};
+  std::filesystem::remove(kept());
+  config_.training.num_workers = 4;
+  EXPECT_GT(calls(), 0);
+  std::ifstream second(kept(), std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(second), {}), one);
+}
+
+TEST_F(Index, IsMadeAnewWhenSomethingChangesThatItFollowsFrom) {
+  calls();
+  const auto expect_new = [&](const char* what) {
+    EXPECT_GT(calls(), 0) << what;
+    EXPECT_EQ(calls(), 0) << what;
+  };
+  config_.data.max_source_length = 3;
+  expect_new("a length");
+  config_.data.input = "Say: {input}";
+  expect_new("a template");
+  tokenizer_.name = "another";
+  expect_new("the tokenizer");
+  config_.data.max_source_length = 9;
+  expect_new("another length");
+  config_.data.long_samples = LongSamples::drop;
+  expect_new("a policy");
+  write("data.jsonl", content_ + "{\"input\": \"one\", \"target\": \"two\"}\n");
+  expect_new("the file");
+  // Not where it lies, nor what the order is.
+  std::filesystem::rename(path_, folder_ / "moved.jsonl");
+  config_.data.shuffle = false;
+  EXPECT_EQ(calls((folder_ / "moved.jsonl").string()), 0);
+}
+
+TEST_F(Index, ThatIsDamagedIsNotTrusted) {
+  calls();
+  const auto size = std::filesystem::file_size(kept());
+  for (const size_t offset : {size_t{0}, size_t{17}, size_t{40}, size_t{32 * 200}, size - 100, size - 1}) {
+    change(offset, '\x7f');
+    EXPECT_GT(calls(), 0) << offset;
+    EXPECT_EQ(data_->sample(389).input_ids.front(), 399);
+    EXPECT_EQ(calls(), 0) << offset;
+  }
+  for (const size_t left : {size - 1, size / 2, size_t{20}, size_t{0}}) {
+    std::filesystem::resize_file(kept(), left);
+    EXPECT_GT(calls(), 0) << left;
+    EXPECT_EQ(calls(), 0) << left;
+  }
+}
+
+TEST_F(Index, StaysInMemoryWhereTheCacheCannotBeWritten) {
+  config_.data.cache = write("file", "");
+  EXPECT_GT(calls(), 0);
+  EXPECT_GT(calls(), 0);
+  EXPECT_EQ(data_->sample(389).input_ids.front(), 399);
+}
+
+TEST_F(Index, OfATokenizerThatIsNotKnownIsNotKept) {
+  tokenizer_.name = "";
+  calls();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "cache/index"));
+}
+
+TEST_F(Index, OfDataWithBadRowsIsNotKeptWhereTheyAreErrors) {
+  write("data.jsonl", content_ + "{}\n");
+  EXPECT_TRUE(starts(error_of([&] { calls(); }), "data.jsonl:391: "));
+  EXPECT_TRUE(starts(error_of([&] { calls(); }), "data.jsonl:391: "));
+  config_.data.bad_rows = BadRows::skip;
+  EXPECT_GT(calls(), 0);
+  EXPECT_EQ(calls(), 0);
+  EXPECT_EQ(data_->report().bad_rows, 1);
+}
+
+// ---- data that change while they are read
+
+TEST_F(Index, AFileThatChangesWhileItIsReadIsNoticed) {
+  const std::vector<std::function<void()>> changes{
+      [&] { std::ofstream(path_, std::ios::app) << "\n"; }, [&] { std::filesystem::resize_file(path_, 100); },
+      [&] { std::filesystem::remove(path_); },
+      [&] {
+        write("other.jsonl", content_);
+        std::filesystem::rename(folder_ / "other.jsonl", path_);
+      },
+      [&] {
+        std::filesystem::last_write_time(
+            path_, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(9));
+      }};
+  for (size_t i = 0; i < changes.size(); i++) {
+    write("data.jsonl", content_);
+    calls();
+    data_->sample(0);
+    changes[i]();
+    for (const int64_t index : {0, 389}) {
+      EXPECT_TRUE(starts(error_of([&] { data_->sample(index); }), "data.jsonl: ")) << i;
+      EXPECT_TRUE(starts(error_of([&] { data_->texts(index); }), "data.jsonl: ")) << i;
+    }
+  }
+}
+
+TEST_F(Index, AFileThatIsCutShortBetweenTwoLooksEndsTheRunWithItsName) {
+  const auto cut_and_read = [&] {
+    const auto file = MappedFile::open(path_);
+    std::filesystem::resize_file(path_, 10);
+    volatile char last = file->text().back();
+    static_cast<void>(last);
+  };
+  EXPECT_EXIT(cut_and_read(), testing::ExitedWithCode(4), "data.jsonl: was cut short");
+}
+
+}  // namespace
+}  // namespace trainer

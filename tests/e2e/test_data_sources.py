@@ -1,0 +1,93 @@
+"""Data as users have them: compressed tables, several sets, a held-out share, bad rows, files that change."""
+import csv
+import gzip
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from support import ROOT, TRAINER, EndToEnd, read_rows, trainer, write_rows
+
+
+class DataSources(EndToEnd):
+    family = "t5"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.rows = read_rows(cls.data / "train.jsonl")
+        cls.sets = cls.scratch / "sets"
+        (cls.sets / "more").mkdir(parents=True)
+        write_rows(cls.sets / "a.jsonl", cls.rows[:100])
+        with gzip.open(cls.sets / "more" / "b.csv.gz", "wt", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, ["target", "input"], extrasaction="ignore")
+            table.writeheader()
+            table.writerows(cls.rows[100:200])
+
+    def start(self, name, *overrides):
+        return self.train("tiny_t5.yaml", self.scratch / name, "max_steps=3", f"data.cache={self.scratch / 'cache'}",
+                          *overrides)
+
+    def test_a_folder_with_a_compressed_table_and_a_held_out_share(self):
+        result = self.start("folder", f"data.train={self.sets}", "data.eval=0.1", "training.eval_strategy=steps",
+                            "training.eval_steps=3")
+        self.assert_done(result)
+        samples = [int(line.split("data: ")[1].split(" ")[0]) for line in result.stderr.splitlines()
+                   if " samples, seq2seq" in line]
+        self.assertEqual(sum(samples), 200, result.stderr)
+        self.assertTrue(any(row["kind"] == "eval" for row in read_rows(self.scratch / "folder" / "metrics.jsonl")))
+        # The same command with evaluation on what was held out.
+        measured = trainer("eval", "--config", self.scratch / "folder" / "config.yaml", "--json")
+        self.assert_done(measured)
+        self.assertIn("0.1 held out of", json.loads(measured.stdout)["data"])
+
+    def test_weights_make_an_epoch(self):
+        sets = [{"path": str(self.sets / "a.jsonl"), "weight": 0.5}, {"path": str(self.sets / "more"), "weight": 2}]
+        result = self.start("weights", f"data.train={json.dumps(sets)}", "training.effective_batch_size=50",
+                            "max_steps=-1", "num_train_epochs=1")
+        self.assert_done(result)
+        steps = [row for row in read_rows(self.scratch / "weights" / "metrics.jsonl") if row["kind"] == "train"]
+        self.assertEqual(len(steps), (100 // 2 + 2 * 100) // 50)
+        changed = self.start("weights", f"data.train={self.sets}", "training.effective_batch_size=50", "max_steps=10")
+        self.assert_refused(changed, 4, "data.train: ", "weight 0.5")
+
+    def test_bad_rows_are_skipped_and_listed(self):
+        path = self.scratch / "bad.jsonl"
+        lines = [json.dumps(row) for row in self.rows[:20]]
+        lines[3], lines[7] = '{"input": ', '{"input": 4, "target": "b"}'
+        path.write_text("\n".join(lines), encoding="utf-8")
+        self.assert_refused(self.start("bad", f"data.train={path}"), 3, f"{path}:4: malformed JSON", "2 of 20 rows")
+        result = self.start("bad", f"data.train={path}", "data.bad_rows=skip")
+        self.assert_done(result)
+        self.assertIn("2 rows cannot be used and are skipped", result.stderr)
+        skipped = read_rows(self.scratch / "bad" / "skipped_rows.jsonl")
+        self.assertEqual([(row["file"], row["line"], row["row"]) for row in skipped],
+                         [(str(path), 4, lines[3].rstrip()), (str(path), 8, lines[7])])
+
+    def test_a_file_that_is_cut_short_ends_the_run_with_its_name(self):
+        path, output = self.scratch / "changing.jsonl", self.scratch / "changing"
+        write_rows(path, self.rows)
+        with open(self.scratch / "changing.log", "w") as log:
+            process = subprocess.Popen(
+                [TRAINER, "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={self.model}", f"data.train={path}",
+                 f"output_dir={output}", "device=cpu", "max_steps=1000000", "logging_steps=1"], cwd=ROOT, stderr=log,
+                stdout=log)
+            try:
+                metrics, patience = output / "metrics.jsonl", time.monotonic() + 240
+                while time.monotonic() < patience and process.poll() is None:
+                    if metrics.exists() and '"kind":"train"' in metrics.read_text():
+                        break
+                    time.sleep(0.05)
+                os.truncate(path, 5000)
+                self.assertEqual(process.wait(240), 3)
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+        self.assertIn("changing.jsonl", pathlib.Path(log.name).read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
