@@ -83,7 +83,7 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
     const auto found = whole_words_.find(word);
     if (found != whole_words_.end()) {
       ids.push_back(found->second);
-      return;
+      return cache_.insert(word, std::span(ids).last(1));
     }
   }
   const size_t before = ids.size();

@@ -53,6 +53,18 @@ TEST(Console, a_line_per_interval_has_its_mean_loss_and_rates) {
       << line;
 }
 
+TEST(Console, a_line_says_when_its_steps_waited_for_data) {
+  const auto line_with = [](double waited) {
+    Console console({.logging_steps = 2});
+    console.write(train_row(1, 1.0));
+    MetricRow row = train_row(2, 1.0);
+    row.values["data_wait_seconds"] = waited;
+    return shown_by([&] { console.write(row); });
+  };
+  EXPECT_TRUE(contains(line_with(1.0), "samples/s  waits for data 25 %  mem")) << line_with(1.0);
+  EXPECT_FALSE(contains(line_with(0.03), "waits"));
+}
+
 TEST(Console, each_interval_starts_anew) {
   Console console({.logging_steps = 1});
   console.start({}, 500);
