@@ -28,6 +28,8 @@ class Case:
 
 
 OTHER_CUT = {"training.micro_batching": "tokens", "memory.gradient_checkpointing": True, "training.num_threads": 2}
+# Hugging Face has each sample in a row of its own.
+PACKED = {"data.packing": True, "training.micro_batching": "tokens", "training.batch_size": 2}
 
 FP32_CASES = [
     Case("t5_v1_1", "t5_v1_1"),
@@ -70,6 +72,10 @@ FP32_CASES = [
         {"r": 3, "lora_alpha": 6, "lora_bias": True, "target_modules": ["o_proj", "up_proj"]}
         | {"layers_to_transform": 1, "modules_to_save": ["embed_tokens", "input_layernorm"]},
     ),
+    Case("qwen2_packed", "qwen2", changes=PACKED),
+    Case("qwen3_packed_lora", "qwen3", LORA_ALL, changes=PACKED | {"training.batch_size": 1}),
+    Case("llama_packed_lora", "llama", LORA_ALL, changes=PACKED | {"memory.gradient_checkpointing": True}),
+    Case("mistral_packed", "mistral", kind="text", changes=PACKED),
 ]
 
 # A sample a step, and next to no learning (none at all is an error to the program): as many independent losses as there
@@ -80,6 +86,7 @@ BF16_CASES = [
     Case("t5_v1_0_lora_bf16", "t5_v1_0", LORA_ALL, **SINGLY),
     Case("qwen3_bf16", "qwen3", **SINGLY),
     Case("qwen2_lora_bf16", "qwen2", LORA_ALL, **SINGLY),
+    Case("qwen3_packed_bf16", "qwen3", changes=PACKED, **SINGLY),
 ]
 
 # Adapters that the program makes itself.
@@ -90,7 +97,7 @@ FRESH_CASES = [
 ]
 
 # Left out of the short run: their families and paths are in other cases too.
-ONLY_LONG = {"t5_v1_1_other_cut", "qwen3_lora", "llama_patterns", "t5_v1_0_lora_bf16", "qwen3_bf16"}
+ONLY_LONG = {"qwen2_packed", "t5_v1_1_other_cut", "qwen3_lora", "llama_patterns", "t5_v1_0_lora_bf16", "qwen3_bf16"}
 
 
 def selected(short, name_part):

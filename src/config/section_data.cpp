@@ -51,6 +51,9 @@ Section data_section() {
            "ends and says which. skip: they are left out, counted, and listed in skipped_rows.jsonl in "
            "output_dir."),
        key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
+       key(&D::packing, "packing",
+           "Decoders: the samples of a micro-batch lie in one row, without padding and without seeing one "
+           "another; it has at most batch_size x max_length tokens. The result is the same."),
        key(&D::prefetch, "prefetch",
            "Steps whose data training.num_workers threads make ahead, while earlier ones compute.")
            .at_least(1)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -156,7 +157,43 @@ std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, con
   return groups;
 }
 
+// Best fit, the longest first (Johnson 1973): each sample goes where it leaves the least room, the first such
+// place among equals; where it fits nowhere, it begins another micro-batch.
+std::vector<std::vector<int64_t>> pack(const EffectiveBatch& batch, int64_t budget) {
+  std::vector<std::vector<int64_t>> groups;
+  std::set<std::pair<int64_t, size_t>> room;  // tokens that still fit, and the group where they do
+  for (const int64_t slot : slots_by_length(batch)) {
+    const int64_t tokens = packed_tokens(batch.samples[static_cast<size_t>(slot)]);
+    const auto found = room.lower_bound({tokens, 0});
+    std::pair<int64_t, size_t> place{budget, groups.size()};
+    if (found != room.end()) {
+      place = *found;
+      room.erase(found);
+    } else {
+      groups.emplace_back();
+    }
+    groups[place.second].push_back(slot);
+    room.insert({place.first - tokens, place.second});
+  }
+  return groups;
+}
+
+std::vector<int64_t> sizes_of(const std::vector<std::vector<int64_t>>& groups) {
+  std::vector<int64_t> sizes;
+  for (const std::vector<int64_t>& group : groups) sizes.push_back(static_cast<int64_t>(group.size()));
+  return sizes;
+}
+
 }  // namespace
+
+int64_t packed_tokens(const Sample& sample) {
+  return std::max<int64_t>(static_cast<int64_t>(sample.input_ids.size()), 1);
+}
+
+int64_t packed_budget(const CutLimits& limits) {
+  if (!limits.packing || limits.by == MicroBatching::samples) return 0;
+  return std::max<int64_t>(1, halved(limits.batch_size * limits.max_source_length, limits.halvings));
+}
 
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder) {
@@ -164,16 +201,25 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
     return cut_by_samples(static_cast<int64_t>(batch.samples.size()),
                           std::max<int64_t>(1, halved(limits.batch_size, limits.halvings)));
   }
+  if (limits.packing) return pack(batch, packed_budget(limits));
   return cut_by_tokens(batch, limits, encoder_decoder);
 }
 
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
-                                         const std::vector<int64_t>& samples) {
+                                         const std::vector<int64_t>& samples, int64_t budget) {
   const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0});
   if (total != static_cast<int64_t>(batch.samples.size()) ||
       std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
     throw DataError(
         concat("a step of ", batch.samples.size(), " samples cannot be cut into ", shape_string(samples)));
+  }
+  if (budget > 0) {
+    std::vector<std::vector<int64_t>> groups = pack(batch, budget);
+    if (sizes_of(groups) != samples) {
+      throw DataError(concat("a step that is packed by ", budget, " tokens is cut into ",
+                             shape_string(sizes_of(groups)), " samples, not into ", shape_string(samples)));
+    }
+    return groups;
   }
   std::vector<int64_t> slots(batch.samples.size());
   std::iota(slots.begin(), slots.end(), 0);

@@ -1,6 +1,7 @@
-// Chosen samples of an effective batch -> padded tensors. Everything is laid out on the host first, so that
-// no value is ever read back from the device.
+// Chosen samples of an effective batch -> padded or packed tensors. Everything is laid out on the host first,
+// so that no value is ever read back from the device.
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -54,10 +55,41 @@ void add_supervision(Supervision& supervision, const std::vector<int32_t>& label
   }
 }
 
+// One row of samples, one behind the other.
+MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+                          const CollateOptions& options, at::Device device) {
+  MicroBatch result;
+  std::vector<int64_t> starts{0};
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    result.lengths.push_back(packed_tokens(sample));
+    result.tokens += token_count(sample, /*encoder_decoder=*/false);
+    starts.push_back(starts.back() + result.lengths.back());
+  }
+  Supervision supervision;
+  HostMatrix inputs(1, starts.back(), options.pad_id, device), positions(1, starts.back(), 0, device),
+      token_slots(1, starts.back(), 0, device);
+  for (size_t i = 0; i < slots.size(); i++) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slots[i])];
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.at(0, starts[i]));
+    std::iota(&positions.at(0, starts[i]), &positions.at(0, starts[i + 1]), 0);
+    std::fill(&token_slots.at(0, starts[i]), &token_slots.at(0, starts[i + 1]), slots[i]);
+    add_supervision(supervision, sample.labels, starts[i], 1);
+  }
+  result.input_ids = inputs.on(device);
+  result.input_lengths = vector_on(result.lengths, device);
+  result.supervised_rows = vector_on(supervision.rows, device);
+  result.supervised_labels = vector_on(supervision.labels, device);
+  result.slots = vector_on(slots, device);
+  result.packed = {positions.on(device), token_slots.on(device), vector_on(starts, device).to(at::kInt)};
+  return result;
+}
+
 }  // namespace
 
 MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
                    const CollateOptions& options, at::Device device) {
+  if (options.packing) return collate_packed(batch, slots, options, device);
   const auto rows = static_cast<int64_t>(slots.size());
   const auto sample_of = [&](int64_t row) -> const Sample& {
     return batch.samples[static_cast<size_t>(slots[static_cast<size_t>(row)])];

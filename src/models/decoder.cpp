@@ -15,8 +15,8 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
       v_proj(c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias),
       o_proj(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
       head_dim_(c.head_dim),
-      rotated_(c.rotated[layer]),
-      sliding_(c.sliding[layer]) {
+      window_(c.sliding[layer] ? c.sliding_window : 0),
+      rotated_(c.rotated[layer]) {
   add("q_proj", q_proj);
   add("k_proj", k_proj);
   add("v_proj", v_proj);
@@ -43,14 +43,15 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   in.k = rotated(qkv[1], k_norm, pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  in.mask = sliding_ ? pass.window_mask : pass.mask;
+  in.mask = window_ > 0 ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
   if (pass.positions != nullptr) {
     std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
-  return o_proj.forward(attention(in).transpose(1, 2).flatten(2), pass.rows, *pass.context);
+  const at::Tensor out = pass.packed ? packed_attention(in, *pass.packed, window_) : attention(in);
+  return o_proj.forward(out.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
@@ -112,11 +113,23 @@ DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slot
   return pass;
 }
 
-// Rows are padded on the right, so a causal mask alone keeps padding out of what counts.
+// Rows are padded on the right, so a causal mask alone keeps padding out of what counts; or packed.
+DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batch,
+                           const at::Tensor& h) const {
+  if (!batch.packed) {
+    const at::Tensor positions = at::arange(h.size(1), batch.slots.options());
+    return start(context, batch.slots, h, positions, batch.lengths);
+  }
+  const PackedRow& row = *batch.packed;
+  DecoderPass pass{&context, row_keys(row.slots, row.positions),
+                   rotary_.tables(row.positions, batch.lengths, h.options())};
+  pass.packed = {row.starts, batch.lengths};
+  return pass;
+}
+
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
   at::Tensor h = embed(batch.input_ids);
-  const at::Tensor positions = at::arange(h.size(1), batch.slots.options());
-  DecoderPass pass = start(context, batch.slots, h, positions, batch.lengths);
+  DecoderPass pass = start(context, batch, h);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     enter(layer);

@@ -30,6 +30,8 @@ struct DecoderPass {
   // The same for sliding layers; also where a position is beyond the window of another. Additive, broadcast
   // over [B, H, S, keys].
   at::Tensor window_mask{};
+  // Where samples share a row: they, and no masks.
+  std::optional<Sequences> packed{};
 };
 
 class DecoderAttention : public Module {
@@ -45,8 +47,8 @@ class DecoderAttention : public Module {
  private:
   at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
 
-  int64_t head_dim_;
-  bool rotated_, sliding_;
+  int64_t head_dim_, window_;  // 0: none
+  bool rotated_;
 };
 
 class DecoderMlp : public Module {
@@ -110,6 +112,7 @@ class Decoder : public Model, public BlockHook {
   // have these lengths with them.
   DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
                     const at::Tensor& positions, const std::vector<int64_t>& lengths) const;
+  DecoderPass start(const ForwardContext& context, const MicroBatch& batch, const at::Tensor& h) const;
 
   DecoderConfig c_;
   DecoderBody body_;

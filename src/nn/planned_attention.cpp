@@ -92,6 +92,38 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cuda_flash_backward(
   return {gq, gk, gv};
 }
 
+// The same of sequences in one row: [tokens, heads, K], grouped by `starts`.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> cuda_flash_rows(
+    const at::Tensor& q, const at::Tensor&, const at::Tensor&, const MaybeTensor&, const MaybeTensor&,
+    c10::SymInt, c10::SymInt, double, bool, bool, MaybeScale, std::optional<c10::SymInt>,
+    std::optional<c10::SymInt>, const MaybeTensor&, const MaybeTensor&) {
+  const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64));
+  return {at::empty(q.sizes(), q.options()),
+          at::empty({q.size(1), q.size(0)}, fp32(q)),
+          random_state,
+          at::empty({}, random_state.options()),
+          {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cuda_flash_rows_backward(
+    const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor&, const at::Tensor&, const at::Tensor& starts, const at::Tensor&, c10::SymInt,
+    c10::SymInt, double, bool, const at::Tensor&, const at::Tensor&, MaybeScale, std::optional<c10::SymInt>,
+    std::optional<c10::SymInt>) {
+  const int64_t heads = q.size(1), size = q.size(2), rows = q.size(0) + 128 * (starts.numel() - 1);
+  const at::Tensor contiguous = gradient.contiguous();
+  const at::Tensor gq = at::empty(q.sizes(), q.options()), gk = at::empty(k.sizes(), k.options()),
+                   gv = at::empty(v.sizes(), v.options());
+  const at::Tensor row_sums = at::empty({heads, rows}, fp32(q));
+  const at::Tensor gq_sum = at::empty({rows, heads, round_up(size, size <= 128 ? 32 : 64)}, fp32(q));
+  at::Tensor all_gk, all_gv;  // grouped heads: of each head, summed afterwards
+  if (k.size(1) != heads) {
+    all_gk = at::empty({k.size(0), heads, size}, k.options());
+    all_gv = at::empty_like(all_gk);
+  }
+  return {gq, gk, gv};
+}
+
 // Memory-efficient attention on CUDA.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cuda_efficient(const at::Tensor& q,
                                                                           const at::Tensor&,
@@ -120,6 +152,8 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", cpu_flash_backward);
   library.impl("_scaled_dot_product_flash_attention", cuda_flash);
   library.impl("_scaled_dot_product_flash_attention_backward", cuda_flash_backward);
+  library.impl("_flash_attention_forward", cuda_flash_rows);
+  library.impl("_flash_attention_backward", cuda_flash_rows_backward);
   library.impl("_scaled_dot_product_efficient_attention", cuda_efficient);
   library.impl("_scaled_dot_product_efficient_attention_backward", cuda_efficient_backward);
 }

@@ -31,8 +31,9 @@ struct Rotate : torch::autograd::Function<Rotate> {
 Rotary::Rotary(const RopeParameters& parameters)
     : parameters_(parameters), inverse_frequencies_(rope_frequencies(parameters)) {}
 
-// [head_dim / 2], or [batch, 1, head_dim / 2] where a sequence has its own.
-at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths) const {
+// [head_dim / 2]; where a sequence has its own [batch, 1, head_dim / 2], and in one row [1, seq, head_dim /
+// 2].
+at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const {
   const auto stretched = [&](int64_t length) {
     return parameters_.type == RopeType::dynamic && length > parameters_.max_position_embeddings;
   };
@@ -40,13 +41,15 @@ at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths) cons
   std::vector<at::Tensor> rows;
   for (const int64_t length : lengths) {
     rows.push_back(stretched(length) ? stretched_frequencies(parameters_, length) : inverse_frequencies_);
+    if (in_one_row) rows.back() = rows.back().expand({length, -1});
   }
-  return at::stack(rows).unsqueeze(1);
+  return in_one_row ? at::cat(rows).unsqueeze(0) : at::stack(rows).unsqueeze(1);
 }
 
 Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                               const at::TensorOptions& options) const {
-  const at::Tensor inverse = inverse_frequencies(lengths).to(options.device());
+  const bool in_one_row = positions.dim() == 2 && positions.size(0) == 1 && lengths.size() > 1;
+  const at::Tensor inverse = inverse_frequencies(lengths, in_one_row).to(options.device());
   at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;  // [(batch,) seq, head_dim / 2]
   if (angles.dim() == 3) angles = angles.unsqueeze(1);                   // the same for all heads
   at::Tensor cos = angles.cos(), sin = angles.sin();

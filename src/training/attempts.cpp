@@ -7,14 +7,47 @@
 #include "trainer/base/strings.h"
 
 namespace trainer {
-int64_t largest_with(const Division& division, const std::vector<int64_t>& slots) {
-  size_t largest = 0;
-  for (const std::vector<int64_t>& group : division.slots) {
+namespace {
+
+// The largest micro-batch that has one of `slots`.
+const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const Division& division,
+                                         const std::vector<int64_t>& slots) {
+  const auto size = [&](const std::vector<int64_t>& group) {
     const bool shares = std::ranges::any_of(
         slots, [&](int64_t slot) { return std::ranges::find(group, slot) != group.end(); });
-    if (shares) largest = std::max(largest, group.size());
+    return shares ? size_of(batch, division, group) : -1;
+  };
+  return *std::ranges::max_element(division.slots, {}, size);
+}
+
+}  // namespace
+
+void cut_by_limits(const EffectiveBatch& batch, Division& division) {
+  division.slots = cut(batch, division.limits, division.encoder_decoder);
+  division.packed_budget = packed_budget(division.limits);
+}
+
+int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots) {
+  if (division.packed_budget == 0) return static_cast<int64_t>(slots.size());
+  int64_t tokens = 0;
+  for (const int64_t slot : slots) tokens += packed_tokens(batch.samples[static_cast<size_t>(slot)]);
+  return tokens;
+}
+
+Recovery recovery_of(const std::string& stage, const OutOfMemory& lack, const EffectiveBatch& batch,
+                     const Division& division, const std::vector<int64_t>& slots) {
+  const std::vector<int64_t>& largest = largest_with(batch, division, slots);
+  Recovery recovery;
+  recovery.stage = stage;
+  recovery.lack = lack;
+  recovery.from_samples = static_cast<int64_t>(slots.size());
+  recovery.to_samples = static_cast<int64_t>(largest.size());
+  if (division.packed_budget > 0) {
+    recovery.from_tokens = size_of(batch, division, slots);
+    recovery.to_tokens = size_of(batch, division, largest);
   }
-  return static_cast<int64_t>(largest);
+  recovery.recomputed_blocks = division.recomputed_blocks;
+  return recovery;
 }
 
 void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
@@ -22,13 +55,17 @@ void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& b
   do {
     budget.shrink();
     division.limits.halvings = budget.halvings;
-    division.slots = cut(batch, division.limits, division.encoder_decoder);
-  } while (largest_with(division, slots) >= static_cast<int64_t>(slots.size()));
+    cut_by_limits(batch, division);
+  } while (size_of(batch, division, largest_with(batch, division, slots)) >= size_of(batch, division, slots));
 }
 
 std::string Recovery::line() const {
   std::string how = "the same again after freeing memory";
-  if (to_samples < from_samples) {
+  if (to_tokens < from_tokens) {
+    how = concat("the micro-batch of ", from_samples, " samples with ", from_tokens,
+                 " tokens is cut into smaller ones, of at most ", to_tokens,
+                 " tokens; the result stays the same");
+  } else if (to_samples < from_samples) {
     how = concat("the micro-batch of ", from_samples, " samples is cut into smaller ones, of at most ",
                  to_samples, "; the result stays the same");
   } else if (recomputed_blocks > 0) {
@@ -60,7 +97,7 @@ void Attempts::divide(const EffectiveBatch& batch, Division& division, BatchBudg
                   ? "a single sample does not fit"
                   : concat("recovery.min_batch_size: ", options_.config.min_batch_size, " is reached"));
     }
-    announce({stage, *lack, samples, largest_with(division, failed), division.recomputed_blocks});
+    announce(recovery_of(stage, *lack, batch, division, failed));
   }
 }
 
@@ -75,7 +112,10 @@ void Attempts::repeat(const std::string& stage, const std::function<void()>& wor
       give_up(name, *lack, concat("recovery.max_retries: ", retries_, " is used up"));
     }
     retries_++;
-    announce({name, *lack, 0, 0, 0});
+    Recovery recovery;
+    recovery.stage = name;
+    recovery.lack = *lack;
+    announce(recovery);
   }
 }
 

@@ -17,15 +17,21 @@ struct Division {
   CutLimits limits;
   bool encoder_decoder = true;
   std::vector<std::vector<int64_t>> slots;  // of each micro-batch
+  int64_t packed_budget = 0;                // that they were packed by; 0: they were not
   int64_t recomputed_blocks = 0;
   int64_t most_blocks = 0;  // that can be recomputed
 };
 
+// The micro-batches that its limits give.
+void cut_by_limits(const EffectiveBatch& batch, Division& division);
 // Halves the budget until the micro-batch of these slots is cut into smaller ones; it has more than one.
 void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
                  const std::vector<int64_t>& slots);
-// Samples in the largest micro-batch that has one of `slots`.
-int64_t largest_with(const Division& division, const std::vector<int64_t>& slots);
+// What a micro-batch of these slots has more of than a smaller one: samples; where it is packed, tokens.
+int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots);
+// The lack of memory of the micro-batch of these slots, and what `division` has in its place.
+Recovery recovery_of(const std::string& stage, const OutOfMemory& lack, const EffectiveBatch& batch,
+                     const Division& division, const std::vector<int64_t>& slots);
 
 // Where an attempt is.
 struct Place {

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/memory/device.h"
 
@@ -15,8 +17,24 @@ namespace trainer {
 
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size) {
   const DataConfig& data = config.data;
-  return {config.training.micro_batching, batch_size,
-          encoder_decoder ? data.max_source_length : data.max_length, data.max_target_length};
+  CutLimits limits{config.training.micro_batching, batch_size,
+                   encoder_decoder ? data.max_source_length : data.max_length, data.max_target_length};
+  limits.packing = data.packing;
+  return limits;
+}
+
+CollateOptions collate_options(const Config& config, const Model& model) {
+  CollateOptions options = model.collate_options();
+  options.packing = config.data.packing;
+  return options;
+}
+
+void check_packing(const Config& config, const Model& model) {
+  if (!config.data.packing || !model.encoder_decoder()) return;
+  throw ConfigError(concat(
+      "data.packing: is for decoders, and ", model.model_type(),
+      " is an encoder-decoder: its encoder and its cross-attention look at a whole source, which samples "
+      "cannot share. Leave it out: samples of similar length go together, so there is little padding"));
 }
 
 namespace {
@@ -49,6 +67,7 @@ Attempts attempts_with(const Config& config, at::Device device, const RecoveryLi
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between) {
+  check_packing(config, model);
   at::NoGradGuard no_grad;
   ForwardContext context;
   context.count_correct = true;
@@ -68,14 +87,14 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     result.supervised_tokens += batch.supervised_tokens;
     Attempts attempts = attempts_with(config, device, listener);
     division.limits.halvings = budget.halvings;
-    division.slots = cut(batch, division.limits, division.encoder_decoder);
+    cut_by_limits(batch, division);
     attempts.divide(batch, division, budget, [&](Place& place) {
       Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device)),
                 at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device))};
       for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
         if (between) between();
         const MicroBatch micro =
-            collate(batch, division.slots[place.micro_batch], model.collate_options(), device);
+            collate(batch, division.slots[place.micro_batch], collate_options(config, model), device);
         if (micro.supervised_labels.numel() == 0) continue;
         const LossSum out = model.loss(micro, context);
         sums.loss += out.loss;

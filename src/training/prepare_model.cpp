@@ -4,6 +4,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/models/lora.h"
 #include "trainer/models/vocabulary.h"
+#include "trainer/training/evaluate.h"
 
 namespace trainer {
 namespace {
@@ -25,6 +26,7 @@ void grow_vocabulary(Model& model, int64_t rows) {
 
 std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& config, int64_t vocab_rows,
                                                   at::Device device) {
+  check_packing(config, model);
   set_dropout(model, config.training);
   const bool added = !config.model.add_tokens.empty();
   const bool continues = config.lora && !config.lora->adapter.empty();  // with rows of its own

@@ -69,6 +69,7 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
                  {"memory_reserved", memory.reserved},
                  {"memory_peak", memory.peak},
                  {"memory_resident", memory.resident}}};
+  if (result.packed_budget > 0) row.values["packed_budget"] = result.packed_budget;
   if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
   if (result.skipped) row.values["skipped"] = true;
   return row;
@@ -98,16 +99,21 @@ MetricRow recovery_row(const Position& position, const Recovery& recovery) {
   const auto known = [](int64_t bytes) {
     return bytes >= 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
   };
-  return {"recovery",
-          {{"step", position.step},
-           {"stage", recovery.stage},
-           {"asked", known(recovery.lack.asked)},
-           {"free", known(recovery.lack.free)},
-           {"allocated", known(recovery.lack.allocated)},
-           {"from_samples", recovery.from_samples},
-           {"to_samples", recovery.to_samples},
-           {"recomputed_blocks", recovery.recomputed_blocks},
-           {"message", recovery.lack.message}}};
+  MetricRow row{"recovery",
+                {{"step", position.step},
+                 {"stage", recovery.stage},
+                 {"asked", known(recovery.lack.asked)},
+                 {"free", known(recovery.lack.free)},
+                 {"allocated", known(recovery.lack.allocated)},
+                 {"from_samples", recovery.from_samples},
+                 {"to_samples", recovery.to_samples},
+                 {"recomputed_blocks", recovery.recomputed_blocks},
+                 {"message", recovery.lack.message}}};
+  if (recovery.from_tokens > 0) {
+    row.values["from_tokens"] = recovery.from_tokens;
+    row.values["to_tokens"] = recovery.to_tokens;
+  }
+  return row;
 }
 
 MetricRow save_row(int64_t step, const std::string& path, int64_t bytes, double seconds, bool in_background) {

@@ -8,6 +8,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
+#include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
 #include "trainer/memory/device.h"
 #include "trainer/memory/memory_phase.h"
@@ -16,6 +17,17 @@
 #include "training/memory_table.h"
 
 namespace trainer {
+namespace {
+
+// Packed samples are in another order than padded ones.
+void check_replay(const CutLimits& limits, const StepCuts& replay) {
+  const bool packs = packed_budget(limits) > 0, packed = replay.packed_budget > 0;
+  if (packs == packed) return;
+  throw ConfigError(concat("training.replay_cuts: its steps were ", packed ? "packed" : "not packed",
+                           "; set data.packing and training.micro_batching as they were in that run"));
+}
+
+}  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps)
     : config_(config),
@@ -70,6 +82,7 @@ void Trainer::end_step(const EffectiveBatch& batch, const Division& division, At
   if (every > 0 && steps_ % every == 0) empty_cache(device_);
   for (const std::vector<int64_t>& slots : division.slots)
     result.cuts.push_back(static_cast<int64_t>(slots.size()));
+  result.packed_budget = division.packed_budget;
   result.recomputed_blocks = division.recomputed_blocks;
   if (device_.is_meta()) return;
   result.retries = attempts.retries();
@@ -79,16 +92,15 @@ void Trainer::end_step(const EffectiveBatch& batch, const Division& division, At
 
 // As a lack of memory, but for the steps to come: this one has ended.
 void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts) {
-  const std::vector<int64_t> largest =
-      *std::ranges::max_element(division.slots, {}, &std::vector<int64_t>::size);
-  const auto samples = static_cast<int64_t>(largest.size());
-  if (samples <= config_.recovery.min_batch_size) return;
+  const std::vector<int64_t> largest = *std::ranges::max_element(
+      division.slots, {}, [&](const auto& slots) { return size_of(batch, division, slots); });
+  if (static_cast<int64_t>(largest.size()) <= config_.recovery.min_batch_size) return;
   cut_smaller(batch, division, budgets_.training, largest);
   empty_cache(device_);
   OutOfMemory lack;
   lack.message = "the allocator had to empty its cache in several steps in a row";
   lack.allocated = memory_use(device_).current;
-  attempts.announce({"allocator retries", lack, samples, largest_with(division, largest), 0});
+  attempts.announce(recovery_of("allocator retries", lack, batch, division, largest));
 }
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
@@ -128,7 +140,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
       place.stage = "forward";
       const MicroBatch micro = [&] {
         const InPhase phase(MemoryPhase::input);
-        return collate(batch, division.slots[place.micro_batch], model_.collate_options(), device_);
+        return collate(batch, division.slots[place.micro_batch], collate_options(config_, model_), device_);
       }();
       if (micro.supervised_labels.numel() == 0) continue;
       const LossSum out = model_.loss(micro, context);
@@ -147,7 +159,8 @@ std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Atte
   std::vector<double> losses(batch.samples.size());
   for (size_t i = 0; i < losses.size(); i++) {
     attempts.repeat("forward", [&] {
-      const MicroBatch micro = collate(batch, {static_cast<int64_t>(i)}, model_.collate_options(), device_);
+      const MicroBatch micro =
+          collate(batch, {static_cast<int64_t>(i)}, collate_options(config_, model_), device_);
       const int64_t supervised = micro.supervised_labels.numel();
       if (supervised > 0)
         losses[i] = model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
@@ -163,10 +176,12 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
   division.limits = cut_limits(config_, division.encoder_decoder, config_.training.batch_size);
   division.limits.halvings = budgets_.training.halvings;
   if (replay != nullptr) {
-    division.slots = cut_as(batch, division.limits.by, replay->samples);
+    check_replay(division.limits, *replay);
+    division.slots = cut_as(batch, division.limits.by, replay->samples, replay->packed_budget);
+    division.packed_budget = replay->packed_budget;
     division.recomputed_blocks = replay->recomputed_blocks;
   } else {
-    division.slots = cut(batch, division.limits, division.encoder_decoder);
+    cut_by_limits(batch, division);
     division.recomputed_blocks = config_.memory.gradient_checkpointing.of(model_.num_blocks());
   }
   return division;

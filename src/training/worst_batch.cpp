@@ -9,6 +9,12 @@ namespace {
 
 int64_t longest_of(int64_t seen, int64_t allowed) { return seen > 0 ? std::min(seen, allowed) : allowed; }
 
+// Every token is supervised.
+Sample sample_of(int64_t source, int64_t target) {
+  return {std::vector<int32_t>(static_cast<size_t>(source), 0),
+          std::vector<int32_t>(static_cast<size_t>(target), 0)};
+}
+
 }  // namespace
 
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest) {
@@ -24,12 +30,18 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Lon
   }
   const int64_t effective = config.effective_batch_size(), samples = effective > rows ? 2 * rows : effective;
 
-  const Sample sample{std::vector<int32_t>(static_cast<size_t>(source), 0),
-                      std::vector<int32_t>(static_cast<size_t>(target), 0)};
   EffectiveBatch batch;
-  batch.samples.assign(static_cast<size_t>(samples), sample);
-  batch.supervised_tokens = samples * supervised_tokens(sample, encoder_decoder);
-  batch.tokens = samples * token_count(sample, encoder_decoder);
+  batch.samples.assign(static_cast<size_t>(samples), sample_of(source, target));
+  // Rows of full length may leave room in the budget, which packed samples of other lengths fill.
+  const int64_t budget = config.training.batch_size * source_allowed, room = budget - rows * source;
+  const bool packs = config.data.packing && config.training.micro_batching == MicroBatching::tokens;
+  if (packs && samples > rows && room > 0) {
+    for (int i = 0; i < 2; i++) batch.samples.push_back(sample_of(room, room));
+  }
+  for (const Sample& sample : batch.samples) {
+    batch.supervised_tokens += supervised_tokens(sample, encoder_decoder);
+    batch.tokens += token_count(sample, encoder_decoder);
+  }
   return batch;
 }
 

@@ -128,6 +128,76 @@ TEST(CutTest, TargetsHaveTheirOwnBudget) {
   EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 1, 2, 3}}));
 }
 
+CutLimits packing(int64_t batch_size, int64_t max_length) {
+  CutLimits limits{MicroBatching::tokens, batch_size, max_length};
+  limits.packing = true;
+  return limits;
+}
+
+TEST(CutTest, PackedSamplesFillEachOthersRoom) {
+  const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {0, 0}});
+  EXPECT_EQ(packed_budget(packing(1, 10)), 10);
+  // 7 + 3, 6 + 4; an empty sample is one token and fits nowhere
+  EXPECT_EQ(cut(batch, packing(1, 10), false), (Cut{{2, 0}, {1, 3}, {4}}));
+  EXPECT_EQ(cut(batch, packing(2, 10), false), (Cut{{2, 1, 3, 0}, {4}}));
+  EXPECT_EQ(cut(batch, packing(3, 10), false), (Cut{{2, 1, 3, 0, 4}}));
+}
+
+TEST(CutTest, NoPackedSampleIsLostOrCutAndNoRowExceedsItsBudget) {
+  EffectiveBatch batch;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < 500; i++) {
+    const size_t length = 1 + (i * i * 7919 + i * 13) % 97;
+    batch.samples.push_back({Ids(length, 5), Ids(length, 5)});
+    tokens += static_cast<int64_t>(length);
+  }
+  for (const int64_t rows : {1, 3, 8}) {
+    const Cut groups = cut(batch, packing(rows, 100), false);
+    std::set<int64_t> seen;
+    for (const auto& group : groups) {
+      int64_t size = 0;
+      for (const int64_t slot : group) {
+        EXPECT_TRUE(seen.insert(slot).second);
+        size += packed_tokens(batch.samples[static_cast<size_t>(slot)]);
+      }
+      EXPECT_LE(size, rows * 100);
+    }
+    EXPECT_EQ(seen.size(), batch.samples.size());
+    // Tokens alone need so many; a twentieth more is for lengths that leave room.
+    EXPECT_LE(static_cast<int64_t>(groups.size()), tokens / (rows * 100) * 21 / 20 + 1);
+    EXPECT_EQ(groups, cut(batch, packing(rows, 100), false));
+  }
+}
+
+TEST(CutTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
+  const EffectiveBatch batch = of_lengths({{9, 9}, {5, 5}, {4, 4}, {1, 1}});
+  CutLimits limits = packing(2, 10);
+  EXPECT_EQ(cut(batch, limits, false).size(), 1u);
+  limits.halvings = 1;
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 3}, {1, 2}}));
+  limits.halvings = 70;
+  EXPECT_EQ(packed_budget(limits), 1);
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{0}, {1}, {2}, {3}}));
+}
+
+TEST(CutTest, PackedBySamplesIsPlainGroupsInOrder) {
+  CutLimits limits = packing(2, 10);
+  limits.by = MicroBatching::samples;
+  EXPECT_EQ(packed_budget(limits), 0);
+  EXPECT_EQ(cut(of_lengths({{1, 1}, {9, 9}, {2, 2}}), limits, false), (Cut{{0, 1}, {2}}));
+}
+
+TEST(CutAsTest, PackedRowsAreThoseOfTheirBudget) {
+  const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {2, 2}});
+  for (const int64_t rows : {1, 2, 4}) {
+    const Cut groups = cut(batch, packing(rows, 10), false);
+    std::vector<int64_t> sizes;
+    for (const auto& group : groups) sizes.push_back(static_cast<int64_t>(group.size()));
+    EXPECT_EQ(cut_as(batch, MicroBatching::tokens, sizes, rows * 10), groups);
+  }
+  EXPECT_THROW(cut_as(batch, MicroBatching::tokens, {1, 1, 1, 1, 1}, 20), DataError);
+}
+
 TEST(CutTest, ASampleLargerThanTheBudgetGoesAlone) {
   const EffectiveBatch batch = of_lengths({{3, 1}, {50, 1}, {3, 1}});
   CutLimits limits{MicroBatching::tokens, 1, 10, 10};

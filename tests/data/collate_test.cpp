@@ -43,6 +43,32 @@ TEST(CollateTest, Decoder) {
   EXPECT_EQ(batch.tokens, 6);
 }
 
+TEST(CollateTest, PackedSamplesShareARow) {
+  const EffectiveBatch samples{
+      {{{3, 4, 5, 1}, {kIgnore, kIgnore, 5, 1}}, {{3, 7}, {3, 7}}, {{}, {}}, {{8}, {8}}}, 0, 0};
+  CollateOptions options{false, 9, 0};
+  options.packing = true;
+  const MicroBatch batch = collate(samples, {1, 0, 2, 3}, options, at::kCPU);
+  EXPECT_EQ(batch.input_ids.sizes(), (at::IntArrayRef{1, 8}));
+  EXPECT_EQ(values(batch.input_ids), (Numbers{3, 7, 3, 4, 5, 1, 9, 8}));
+  EXPECT_EQ(batch.lengths, (Numbers{2, 4, 1, 1}));
+  EXPECT_EQ(values(batch.slots), (Numbers{1, 0, 2, 3}));
+  // The last token of a sample predicts nothing, nor is the first of one predicted.
+  EXPECT_EQ(values(batch.supervised_rows), (Numbers{0, 3, 4}));
+  EXPECT_EQ(values(batch.supervised_labels), (Numbers{7, 5, 1}));
+  EXPECT_EQ(batch.tokens, 7);
+  ASSERT_TRUE(batch.packed);
+  EXPECT_EQ(values(batch.packed->positions), (Numbers{0, 1, 0, 1, 2, 3, 0, 0}));
+  EXPECT_EQ(values(batch.packed->slots), (Numbers{1, 1, 0, 0, 0, 0, 2, 3}));
+  EXPECT_EQ(batch.packed->starts.scalar_type(), at::kInt);
+  EXPECT_EQ(values(batch.packed->starts.to(at::kLong)), (Numbers{0, 2, 6, 7, 8}));
+
+  const MicroBatch meta = collate(samples, {1, 0, 2, 3}, options, at::kMeta);
+  EXPECT_EQ(meta.input_ids.sizes(), batch.input_ids.sizes());
+  EXPECT_EQ(meta.packed->starts.sizes(), batch.packed->starts.sizes());
+  EXPECT_TRUE(meta.packed->positions.is_meta() && meta.packed->slots.is_meta());
+}
+
 TEST(CollateTest, MetaHasTheSameShapes) {
   const MicroBatch real = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kCPU);
   const MicroBatch meta = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kMeta);

@@ -1,7 +1,8 @@
 // What the library makes of models, for scripts/parity_models to hold against Hugging Face Transformers.
 //
-//   dump_model CASE...
+//   dump_model [--packed] CASE...
 //
+// --packed: samples of decoders share a row.
 // CASE/model is a model directory, CASE/batch.json {"input_ids", "labels", "prompts", "max_new_tokens"}.
 // Writes CASE/ours.safetensors: logits that predict each supervised label, loss, grad.NAME; and
 // CASE/ours.json:
@@ -24,7 +25,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 using Ids = std::vector<std::vector<int32_t>>;
 
-void dump(const fs::path& folder, json& result) {
+void dump(const fs::path& folder, bool packed, json& result) {
   std::ifstream in(folder / "batch.json");
   const json samples = json::parse(in);
   const auto model = load_model(folder / "model", {at::kCPU, at::kFloat, /*train_all=*/true});
@@ -36,7 +37,9 @@ void dump(const fs::path& folder, json& result) {
     batch.samples.push_back({inputs[i], labels[i]});
     batch.supervised_tokens += supervised_tokens(batch.samples.back(), model->encoder_decoder());
   }
-  const MicroBatch micro_batch = collate(batch, slots, model->collate_options(), at::kCPU);
+  CollateOptions options = model->collate_options();
+  options.packing = packed && !model->encoder_decoder();
+  const MicroBatch micro_batch = collate(batch, slots, options, at::kCPU);
   ForwardContext context;
   context.anchor = at::zeros({1}).set_requires_grad(true);
   std::map<std::string, at::Tensor> tensors;
@@ -67,11 +70,12 @@ void dump(const fs::path& folder, json& result) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (int i = 1; i < argc; i++) {
+  const bool packed = argc > 1 && std::string(argv[1]) == "--packed";
+  for (int i = packed ? 2 : 1; i < argc; i++) {
     const fs::path folder = argv[i];
     json result;
     try {
-      dump(folder, result);
+      dump(folder, packed, result);
     } catch (const std::exception& error) {
       result["error"] = error.what();
     }

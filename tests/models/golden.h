@@ -51,7 +51,12 @@ struct Golden {
   MicroBatch whole() const {
     std::vector<int64_t> slots(batch.samples.size());
     for (size_t i = 0; i < slots.size(); i++) slots[i] = static_cast<int64_t>(i);
-    return collate(batch, slots, model->collate_options(), at::kCPU);
+    return micro_batch(slots);
+  }
+  MicroBatch micro_batch(const std::vector<int64_t>& slots) const {
+    CollateOptions options = model->collate_options();
+    options.packing = packing;
+    return collate(batch, slots, options, at::kCPU);
   }
   // Gradients of sum(loss) / supervised tokens by name, over the given cut.
   std::map<std::string, at::Tensor> gradients(const std::vector<std::vector<int64_t>>& cuts,
@@ -60,7 +65,7 @@ struct Golden {
     double sum = 0;
     const double n = static_cast<double>(batch.supervised_tokens);
     for (const auto& slots : cuts) {
-      const LossSum out = model->loss(collate(batch, slots, model->collate_options(), at::kCPU), context);
+      const LossSum out = model->loss(micro_batch(slots), context);
       sum += out.loss.item<double>();
       out.loss.backward(at::full({}, 1.0 / n));
     }
@@ -78,6 +83,7 @@ struct Golden {
     return {slots};
   }
 
+  bool packing = false;  // how micro-batches are laid out
   std::filesystem::path directory;
   std::unique_ptr<Model> model;
   EffectiveBatch batch;

@@ -19,11 +19,12 @@ namespace {
 
 struct Case {
   std::string model;
-  bool lora, recompute;
+  bool lora, recompute, packing = false;
 };
 
 std::string name_of(const Case& c) {
-  return c.model + (c.lora ? "_lora" : "_full") + (c.recompute ? "_recomputed" : "_kept");
+  return c.model + (c.lora ? "_lora" : "_full") + (c.recompute ? "_recomputed" : "_kept") +
+         (c.packing ? "_packed" : "");
 }
 
 Config config_of(const Case& c) {
@@ -34,6 +35,7 @@ Config config_of(const Case& c) {
   config.training.max_grad_norm = 1.0;
   config.data.max_source_length = config.data.max_target_length = config.data.max_length = 32;
   config.memory.gradient_checkpointing = c.recompute;
+  config.data.packing = c.packing;
   config.recovery.grow_after = 0;
   return config;
 }
@@ -95,7 +97,7 @@ class EveryAllocation : public testing::TestWithParam<Case> {
     fail_host_allocation(n, then);
     const StepResult result = wanting.trainer->step(batch);
     fail_host_allocation(0);
-    const StepCuts cuts{result.cuts, result.recomputed_blocks};
+    const StepCuts cuts{result.cuts, result.recomputed_blocks, result.packed_budget};
     const StepResult expected = ample.trainer->step(batch, &cuts);
     EXPECT_EQ(expected.retries, 0);
     EXPECT_EQ(expected.cuts, result.cuts);
@@ -116,7 +118,8 @@ TEST_P(EveryAllocation, ThatFailsCostsTimeAndNothingElse) {
   int64_t n = 1, cut = 0;
   for (; step_both(wanting, ample, batch, n) && !HasFatalFailure(); n++) {
     stages.merge(wanting.stages());
-    cut += wanting.recoveries.front().to_samples < wanting.recoveries.front().from_samples ? 1 : 0;
+    const Recovery& first = wanting.recoveries.front();
+    cut += first.to_samples < first.from_samples || first.to_tokens < first.from_tokens ? 1 : 0;
     ASSERT_EQ(host_memory().in_use, floor)
         << "allocation " << n << " of " << wanting.recoveries.front().stage;
   }
@@ -162,7 +165,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryAllocation,
                          testing::Values(Case{"t5_v1_1", false, false}, Case{"t5_v1_1", false, true},
                                          Case{"t5_v1_1", true, false}, Case{"t5_v1_1", true, true},
                                          Case{"qwen2", false, false}, Case{"qwen2", false, true},
-                                         Case{"qwen2", true, false}, Case{"qwen2", true, true}),
+                                         Case{"qwen2", true, false}, Case{"qwen2", true, true},
+                                         Case{"qwen2", false, true, true},
+                                         Case{"mistral", true, false, true}),
                          [](const auto& param) { return name_of(param.param); });
 
 class Limits : public testing::Test {

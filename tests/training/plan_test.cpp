@@ -168,6 +168,15 @@ const std::vector<Variant>& variants() {
          c.training.dropout = std::nullopt;
          c.training.effective_batch_size = c.training.batch_size;
        }},
+      {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
+      {"lora_bf16_recompute_packed", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->target_modules = "all-linear";
+         c.memory.gradient_checkpointing = true;
+         c.data.packing = true;
+         c.data.max_length = 200;
+       }},
   };
   return list;
 }
@@ -186,6 +195,7 @@ TEST_P(PlanGrid, PredictsThePeak) {
   config.training.batch_size = 4;
   config.training.effective_batch_size = 16;
   variant.change(config);
+  if (config.data.packing && family.config.contains("d_model")) GTEST_SKIP() << "decoders only";
   PlanTarget target;
   target.dtype = variant.dtype;
   const double planned = static_cast<double>(plan_memory(config, directory.path(), target).peak());
@@ -203,6 +213,50 @@ INSTANTIATE_TEST_SUITE_P(All, PlanGrid,
                            return families()[std::get<0>(param.param)].name + "_" +
                                   variants()[std::get<1>(param.param)].name;
                          });
+
+// Steps of random lengths, whose rows are as full as best fit makes them.
+TEST(Plan, PackedStepsStayWithinIt) {
+  const testing::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json")
+      << decoder({{"model_type", "qwen3"}, {"head_dim", 32}}).dump();
+  for (const bool lora : {false, true}) {
+    Config config;
+    config.data.packing = true;
+    config.data.max_length = 100;
+    config.training.batch_size = 4;
+    config.training.effective_batch_size = 24;
+    if (lora) config.lora.emplace();
+    const int64_t planned = plan_memory(config, directory.path(), {}).peak();
+    CountingAllocator& allocator = CountingAllocator::installed();
+    const int64_t before = allocator.in_use();
+    allocator.reset_peak();
+    {
+      const std::unique_ptr<Model> model = model_on_meta(directory.path(), at::kFloat, !lora);
+      model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+        parameter.value = at::full(parameter.shape, 0.01).set_requires_grad(!lora);
+      });
+      prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
+      Trainer trainer(config, *model, at::kCPU, 10);
+      const UpdateCheck check(*model);
+      uint64_t state = 1;
+      for (int step = 0; step < 6; step++) {
+        EffectiveBatch batch;
+        for (int64_t i = 0; i < config.effective_batch_size(); i++) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          const size_t length = 1 + (state >> 33) % 100;
+          batch.samples.push_back({std::vector<int32_t>(length, 1), std::vector<int32_t>(length, 1)});
+          batch.supervised_tokens += static_cast<int64_t>(length) - 1;
+        }
+        const StepResult result = trainer.step(batch);
+        EXPECT_EQ(result.packed_budget, 400);
+        EXPECT_GT(result.cuts.size(), 1u);
+      }
+    }
+    const int64_t measured = allocator.peak() - before;
+    EXPECT_LE(measured, planned) << lora;
+    EXPECT_GE(static_cast<double>(measured), 0.9 * static_cast<double>(planned)) << lora;
+  }
+}
 
 MemoryPlan plan_of(const Json& model, const Config& config = {}) {
   const testing::TemporaryDirectory directory;
@@ -311,6 +365,23 @@ TEST(WorstBatch, HasTheRowsThatTheBudgetsAllow) {
   EXPECT_EQ(worst_batch(config, true, {50, 10}).samples.size(), 8);
   config.training.effective_batch_size = 3;
   EXPECT_EQ(worst_batch(config, true).samples.size(), 3);
+}
+
+TEST(WorstBatch, FillsPackedRows) {
+  Config config;
+  config.data.packing = true;
+  config.data.max_length = 100;
+  config.training.batch_size = 2;
+  config.training.effective_batch_size = 100;
+  const auto tokens = [&](int64_t longest) { return worst_batch(config, false, {longest, 0}).tokens; };
+  EXPECT_EQ(tokens(0), 400);
+  EXPECT_EQ(tokens(70), 400);
+  EXPECT_EQ(tokens(3), 400);
+  config.training.effective_batch_size = 2;
+  EXPECT_EQ(tokens(70), 140) << "all samples of a step in one row";
+  config.training.micro_batching = MicroBatching::samples;
+  config.training.effective_batch_size = 100;
+  EXPECT_EQ(tokens(70), 280);
 }
 
 }  // namespace

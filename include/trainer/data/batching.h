@@ -51,6 +51,9 @@ int64_t supervised_tokens(const Sample& sample, bool encoder_decoder);
 // A sample's tokens, source and target.
 int64_t token_count(const Sample& sample, bool encoder_decoder);
 
+// What a decoder's sample takes in a packed row: its tokens; an empty one is one token of padding.
+int64_t packed_tokens(const Sample& sample);
+
 struct CutLimits {
   MicroBatching by = MicroBatching::tokens;
   int64_t batch_size =
@@ -61,27 +64,35 @@ struct CutLimits {
   // added.
   int64_t overhead_tokens = 256;
   int64_t halvings = 0;  // rows and budgets are halved so often (recovery); down to single samples
+  bool packing = false;  // decoders: a micro-batch is one row of samples, without padding
 };
+
+// Of a packed micro-batch that is cut by tokens: batch_size x max_length, halved. 0: no other one is.
+int64_t packed_budget(const CutLimits& limits);
 
 // Slots of the effective batch, one vector a micro-batch; every slot once.
 // samples: plain consecutive groups of batch_size. tokens: ordered by length (source, then target; longest
 // first) and cut so that padded tokens and overhead are least, with rows x longest source <= batch_size x
-// max_source_length in each and the same for targets; one sample is always allowed.
+// max_source_length in each and the same for targets; one sample is always allowed. With packing, in as few
+// micro-batches as best fit, the longest first, finds, none with more tokens than packed_budget().
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder);
 
 // The cut into micro-batches of these numbers of samples, in the order of cut(): what metrics.jsonl records.
-// Throws DataError when they are not as many as the batch has.
+// `budget`: the packed_budget() that it was made with. Throws DataError when the numbers are not as many as
+// the batch has, or not what the budget gives.
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
-                                         const std::vector<int64_t>& samples);
+                                         const std::vector<int64_t>& samples, int64_t budget = 0);
 
 struct CollateOptions {
   bool encoder_decoder = true;
   int64_t pad_id = 0;
   int64_t decoder_start_id = 0;  // T5: pad
+  bool packing = false;          // decoders only
 };
 
-// Right-padded tensors of the chosen slots on `device` (meta too: shapes without values).
+// Tensors of the chosen slots on `device` (meta too: shapes without values), padded on the right, or packed
+// in their order.
 MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
                    const CollateOptions& options, at::Device device);
 

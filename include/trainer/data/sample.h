@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +26,27 @@ struct EffectiveBatch {
   int64_t tokens = 0;             // not padding, source and target
 };
 
-// Samples that go through the model together, right-padded to the longest. Tensors on the device they were
-// asked for.
+// Where samples lie that share a row of tokens, one behind the other and nothing between them.
+struct PackedRow {
+  at::Tensor positions;  // [1, tokens] int64: inside the token's sample
+  at::Tensor slots;      // [1, tokens] int64: of the token's sample
+  at::Tensor starts;     // [samples + 1] int32: where each begins, and where the last ends ("cu_seqlens")
+};
+
+// Samples that go through the model together, right-padded to the longest; or packed: then `batch` is 1 for
+// the tensors of tokens, and `seq` is the sum of the samples' lengths. Tensors on the device they were asked
+// for.
 struct MicroBatch {
   at::Tensor input_ids;          // [batch, seq] int64
-  at::Tensor input_lengths;      // [batch] int64
+  at::Tensor input_lengths;      // [samples] int64
   at::Tensor decoder_input_ids;  // [batch, target_seq] int64: labels shifted right; undefined for decoders
   at::Tensor supervised_rows;  // [n] int64: rows of the [batch * (target_)seq, hidden] states that predict a
                                // token to learn
   at::Tensor supervised_labels;  // [n] int64: those tokens
-  at::Tensor slots;              // [batch] int64: dropout keys
+  at::Tensor slots;              // [samples] int64: dropout keys
   std::vector<int64_t> lengths;  // input_lengths on the host
   int64_t tokens = 0;            // not padding, source and target
+  std::optional<PackedRow> packed;
 };
 
 }  // namespace trainer

@@ -1,7 +1,9 @@
 // Attention without a kept [heads, queries, keys] matrix.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -47,6 +49,17 @@ at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
 
 // [batch, heads, queries, head_dim]; LibTorch's scaled dot product attention.
 at::Tensor attention(const AttentionInputs& inputs);
+
+// Sequences that lie one behind the other in one row.
+struct Sequences {
+  at::Tensor starts;             // [sequences + 1] int32 on the row's device: where each begins, and the end
+  std::vector<int64_t> lengths;  // of each, in the same order
+};
+
+// Causal attention of each sequence to itself: q, k, v have batch 1 and no mask. `window`: positions that a
+// position sees, itself among them; 0: all before it. On the CPU by LibTorch's fused operator for each
+// sequence; on a GPU one call of FlashAttention for bf16, else an operator a sequence.
+at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
 // What the recomputing attention needs in place of a mask.
 struct BiasAndDropout {

@@ -19,6 +19,9 @@ at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64
 // Keys of the rows of [batch, seq, ...] states: of (slot, position). int64 [batch, seq].
 at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
 
+// The same of tokens with these slots and positions, elementwise.
+at::Tensor row_keys(const at::Tensor& slots, const at::Tensor& positions);
+
 // What CUDA uses: src/nn/kernels/dropout.cu, and the composite of LibTorch's operators where that does not
 // work. Both equal the CPU's kernel bit by bit (tests hold them so).
 at::Tensor dropout_gpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);

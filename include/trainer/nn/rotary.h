@@ -39,8 +39,9 @@ class Rotary {
     at::Tensor cos, sin;
   };
   // Of these positions, int64 [seq] or [batch, seq]; computed in fp32, cast to the type of `options`.
-  // `lengths`: of the batch's sequences as they are now, without padding. Type dynamic stretches each beyond
-  // max_position_embeddings by its own length, so that a batch's cut changes nothing.
+  // `lengths`: of the batch's sequences as they are now, without padding; where positions are one row and
+  // there are several lengths, the sequences lie one behind the other in it. Type dynamic stretches each
+  // beyond max_position_embeddings by its own length, so that a batch's cut changes nothing.
   Tables tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                 const at::TensorOptions& options) const;
 
@@ -49,7 +50,7 @@ class Rotary {
   static at::Tensor apply(const at::Tensor& x, const Tables& tables);
 
  private:
-  at::Tensor inverse_frequencies(const std::vector<int64_t>& lengths) const;
+  at::Tensor inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const;
 
   RopeParameters parameters_;
   at::Tensor inverse_frequencies_;  // fp32 [head_dim / 2], on the CPU

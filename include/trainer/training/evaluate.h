@@ -27,7 +27,11 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {});
 
-// How micro-batches of this size are cut.
+// How micro-batches of this size are cut, and how they are laid out.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
+CollateOptions collate_options(const Config& config, const Model& model);
+
+// Throws ConfigError: data.packing, and the model is an encoder-decoder.
+void check_packing(const Config& config, const Model& model);
 
 }  // namespace trainer

@@ -16,7 +16,8 @@ struct Recovery {
   // Samples of the micro-batch that did not fit, and of the largest one that takes its place; equal where the
   // same is tried again.
   int64_t from_samples = 0, to_samples = 0;
-  int64_t recomputed_blocks = 0;  // in the attempt to come
+  int64_t from_tokens = 0, to_tokens = 0;  // of the same, where samples are packed by tokens
+  int64_t recomputed_blocks = 0;           // in the attempt to come
   std::string line() const;
 };
 using RecoveryListener = std::function<void(const Recovery&)>;
@@ -30,6 +31,7 @@ struct BatchBudgets {
 struct StepCuts {
   std::vector<int64_t> samples;  // of each micro-batch
   int64_t recomputed_blocks = 0;
+  int64_t packed_budget = 0;  // 0: not packed by tokens
 };
 
 }  // namespace trainer

@@ -27,6 +27,7 @@ struct StepResult {
   bool skipped = false;
   std::vector<double> sample_losses;  // where skipped: each sample alone, over its own supervised tokens
   std::vector<int64_t> cuts;          // samples of each micro-batch
+  int64_t packed_budget = 0;          // the most tokens of a packed micro-batch (data/batching.h)
   int64_t recomputed_blocks = 0;      // that kept only their input
   int64_t retries = 0;                // how often memory did not suffice
 };

@@ -18,7 +18,7 @@ struct LongestSample {
 // second one runs beside the first one's gradients; where a step is one micro-batch, its samples. All samples
 // have the longest source and target, every token is supervised, all ids are 0. With budgets in tokens no cut
 // of real samples needs more: rows x longest is the same, and what grows with the square of a length is
-// largest for the longest.
+// largest for the longest. Packed micro-batches are filled up by a shorter sample.
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest = {});
 
 }  // namespace trainer

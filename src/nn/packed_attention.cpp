@@ -1,0 +1,149 @@
+// Attention of samples that share a row: each by itself, so that no matrix over the row exists and nothing is
+// computed between samples.
+#include "nn/packed_attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/memory/target_device.h"
+
+#include "nn/rotate.h"
+
+namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Queries that are done together, with all keys that one of them sees.
+struct Piece {
+  int64_t first_query, queries, first_key, keys;
+  at::Tensor mask;  // additive [queries, keys]; undefined: causal, and the keys are those of the queries
+
+  at::Tensor of_queries(const at::Tensor& x) const { return x.narrow(2, first_query, queries); }
+  at::Tensor of_keys(const at::Tensor& x) const { return x.narrow(2, first_key, keys); }
+};
+
+// A sample each; of one that is longer than the window so many queries each that most keys are in the window
+// of most of them. All of these look at the same mask.
+std::vector<Piece> pieces_of(const std::vector<int64_t>& lengths, int64_t window,
+                             const at::TensorOptions& options) {
+  const int64_t rows = std::clamp<int64_t>(window, 32, 512);
+  std::vector<Piece> pieces;
+  at::Tensor mask;
+  int64_t begin = 0;
+  for (const int64_t length : lengths) {
+    if (window == 0 || length <= window) {
+      pieces.push_back({begin, length, begin, length, {}});
+      begin += length;
+      continue;
+    }
+    if (!mask.defined()) mask = sliding_window_mask(rows, rows + window - 1, window, options);
+    for (int64_t first = 0; first < length; first += rows) {
+      const int64_t queries = std::min(rows, length - first), before = std::min(first, window - 1);
+      const int64_t keys = before + queries;
+      pieces.push_back({begin + first, queries, begin + first - before, keys,
+                        mask.narrow(0, 0, queries).narrow(1, window - 1 - before, keys)});
+    }
+    begin += length;
+  }
+  return pieces;
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& x) {
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
+// LibTorch's operator of the CPU, piece by piece, as one node of the graph. On meta the same for the plan.
+struct PackedAttention : torch::autograd::Function<PackedAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const std::vector<int64_t>& lengths, double scale,
+                            int64_t window) {
+    const at::Tensor out = empty_by_position(q);
+    const at::Tensor sums =
+        at::empty({1, q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
+    for (const Piece& piece : pieces_of(lengths, window, q.options())) {
+      const auto [result, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+          piece.of_queries(q), piece.of_keys(k), piece.of_keys(v), 0.0, !piece.mask.defined(),
+          optional(piece.mask), scale);
+      piece.of_queries(out).copy_(result);
+      piece.of_queries(sums).copy_(logsumexp);
+    }
+    ctx->save_for_backward({q, k, v, out, sums});
+    ctx->saved_data["lengths"] = lengths;
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["window"] = window;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &sums = saved[4];
+    const std::vector<int64_t> lengths = ctx->saved_data["lengths"].toIntVector();
+    const double scale = ctx->saved_data["scale"].toDouble();
+    const int64_t window = ctx->saved_data["window"].toInt();
+    const at::Tensor gq = empty_by_position(q), gk = empty_by_position(k), gv = empty_by_position(v);
+    if (window > 0) {  // keys are in several pieces
+      gk.zero_();
+      gv.zero_();
+    }
+    const auto put = [&](const at::Tensor& to, const at::Tensor& gradient) {
+      window > 0 ? to.add_(gradient) : to.copy_(gradient);
+    };
+    for (const Piece& piece : pieces_of(lengths, window, q.options())) {
+      const auto [of_q, of_k, of_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          piece.of_queries(grads[0]), piece.of_queries(q), piece.of_keys(k), piece.of_keys(v),
+          piece.of_queries(out), piece.of_queries(sums), 0.0, !piece.mask.defined(), optional(piece.mask),
+          scale);
+      piece.of_queries(gq).copy_(of_q);
+      put(piece.of_keys(gk), of_k);
+      put(piece.of_keys(gv), of_v);
+    }
+    return {gq, gk, gv, {}, {}, {}};
+  }
+};
+
+// What torch.nn.attention.varlen calls: one kernel for the row, which takes windows and grouped heads.
+at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
+  const auto by_token = [](const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); };
+  const int64_t longest = *std::ranges::max_element(sequences.lengths);
+  std::optional<int64_t> before, behind;  // the query
+  if (window > 0) {
+    before = window - 1;
+    behind = 0;
+  }
+  const at::Tensor out = std::get<0>(at::_flash_attention_forward(
+      by_token(in.q), by_token(in.k), by_token(in.v), sequences.starts, sequences.starts, longest, longest,
+      0.0, /*is_causal=*/window == 0, /*return_debug_mask=*/false, in.scale, before, behind));
+  return out.transpose(0, 1).unsqueeze(0);
+}
+
+}  // namespace
+
+at::Tensor attention_one_by_one(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
+  std::vector<at::Tensor> outs;
+  for (const Piece& piece : pieces_of(sequences.lengths, window, in.q.options().requires_grad(false))) {
+    AttentionInputs part = in;
+    part.q = piece.of_queries(in.q);
+    part.k = piece.of_keys(in.k);
+    part.v = piece.of_keys(in.v);
+    part.mask = piece.mask;
+    part.causal = !piece.mask.defined();
+    outs.push_back(attention(part));
+  }
+  return at::cat(outs, 2);
+}
+
+at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
+  TORCH_CHECK(in.q.size(0) == 1 && !in.mask.defined(), "packed attention takes one row and no mask");
+  if (target_of(in.q.device()) == c10::kCPU) {
+    return PackedAttention::apply(in.q, in.k, in.v, sequences.lengths, in.scale, window);
+  }
+  const bool flash = in.q.scalar_type() == at::kBFloat16 && in.q.size(3) <= 256 && in.q.size(3) % 8 == 0;
+  return flash ? by_flash_attention(in, sequences, window) : attention_one_by_one(in, sequences, window);
+}
+
+}  // namespace trainer

@@ -1,0 +1,121 @@
+// Samples that share a row against the same samples in rows of their own, and against Transformers.
+#include <cmath>
+
+#include "models/golden.h"
+
+namespace trainer {
+namespace {
+
+constexpr double kFp32Tolerance = 1e-5;  // relative 2-norm, as for padded rows
+
+std::vector<std::string> decoders() {
+  std::vector<std::string> names;
+  for (const std::string& name : golden_names()) {
+    if (name.find("t5") == std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+ForwardContext training_context() {
+  ForwardContext context;
+  context.anchor = at::zeros({1}).set_requires_grad(true);
+  context.training = true;
+  context.random_key = 7;
+  return context;
+}
+
+class Packing : public testing::TestWithParam<std::string> {};
+
+TEST_P(Packing, LossAndEveryGradientAreThoseOfTransformersOnSeparateRows) {
+  Golden golden(GetParam());
+  golden.packing = true;
+  const ForwardContext context = training_context();
+  using Cuts = std::vector<std::vector<int64_t>>;
+  for (const Cuts& cuts : {golden.one_cut(), Cuts{{3, 0, 2}, {4, 1}}, Cuts{{0}, {1}, {2}, {3}, {4}}}) {
+    double loss = 0;
+    const auto gradients = golden.gradients(cuts, context, &loss);
+    EXPECT_NEAR(loss, golden.expected("loss").item<double>(), 1e-5 * loss);
+    for (const auto& [name, gradient] : gradients)
+      EXPECT_LE(relative_error(gradient, golden.expected("grad." + name)), kFp32Tolerance) << name;
+  }
+}
+
+TEST_P(Packing, RecomputingEveryBlockGivesTheSameBits) {
+  Golden golden(GetParam());
+  golden.packing = true;
+  ForwardContext context = training_context();
+  const auto kept = golden.gradients(golden.one_cut(), context);
+  context.recompute_blocks = golden.model->num_blocks();
+  for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context))
+    EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
+}
+
+TEST_P(Packing, Bf16IsAsCloseToFp32AsTransformersIs) {
+  Golden golden(GetParam(), at::kBFloat16);
+  golden.packing = true;
+  double squares = 0, total = 0;
+  for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), training_context())) {
+    const at::Tensor expected = golden.expected("grad." + name).to(at::kDouble);
+    squares += (gradient.to(at::kDouble) - expected).square().sum().item<double>();
+    total += expected.square().sum().item<double>();
+  }
+  const double theirs = golden.json("hf_bf16_error.json").at("grads").at("overall").get<double>();
+  EXPECT_LE(std::sqrt(squares / total), 1.5 * theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Decoders, Packing, testing::ValuesIn(decoders()),
+                         [](const auto& param) { return param.param; });
+
+// Samples of several lengths; some are longer than Mistral's window and than the positions that Qwen3's
+// rotary embedding (type dynamic) knows.
+EffectiveBatch long_and_short(int64_t vocab_size) {
+  EffectiveBatch batch;
+  int32_t token = 1;
+  for (const size_t length : {2, 90, 7, 41, 1, 64, 13}) {
+    Sample sample;
+    for (size_t i = 0; i < length; i++) {
+      token = static_cast<int32_t>((token * 31 + 17) % vocab_size);
+      sample.input_ids.push_back(token);
+      sample.labels.push_back(i * 2 < length ? kIgnore : token);
+    }
+    batch.supervised_tokens += supervised_tokens(sample, /*encoder_decoder=*/false);
+    batch.samples.push_back(std::move(sample));
+  }
+  return batch;
+}
+
+// LoRA with dropout on every layer: the mask is that of the sample wherever it lies.
+class PackingWithDropout : public testing::TestWithParam<std::string> {};
+
+TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
+  Golden golden(GetParam());
+  LoraConfig lora;
+  lora.r = 4;
+  lora.lora_dropout = 0.3;
+  lora.target_modules = "all-linear";
+  golden.model = load_model(golden.directory / "model", {at::kCPU, at::kFloat, /*train_all=*/false});
+  apply_lora(*golden.model, lora, 1, at::kCPU);
+  golden.model->for_each_parameter([](const std::string& name, Parameter& p) {
+    at::NoGradGuard no_grad;
+    if (name.find("lora_B") != std::string::npos) p.value.fill_(0.01);  // else A has no gradient
+  });
+  golden.batch = long_and_short(golden.model->vocab_size());
+  const ForwardContext context = training_context();
+  const auto padded = golden.gradients(golden.one_cut(), context);
+  golden.packing = true;
+  const auto packed = golden.gradients(golden.one_cut(), context),
+             single = golden.gradients({{6}, {3}, {0}, {1}, {2}, {5}, {4}}, context);
+  for (const auto& [name, gradient] : packed) {
+    EXPECT_GT(gradient.norm().item<double>(), 0) << name;
+    EXPECT_LE(relative_error(gradient, padded.at(name)), kFp32Tolerance) << name;
+    EXPECT_LE(relative_error(gradient, single.at(name)), kFp32Tolerance) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PackingWithDropout,
+                         testing::Values("qwen2", "qwen2_yarn", "qwen3", "qwen3_dynamic", "llama", "llama_31",
+                                         "mistral"),
+                         [](const auto& param) { return param.param; });
+
+}  // namespace
+}  // namespace trainer

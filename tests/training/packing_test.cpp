@@ -1,0 +1,106 @@
+// data.packing in whole runs: evaluation, recovery, replay, and what it refuses.
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/memory/host_allocator.h"
+#include "trainer/training/evaluate.h"
+#include "trainer/training/prepare_model.h"
+#include "trainer/training/trainer.h"
+
+#include "data/fixture.h"
+#include "models/golden.h"
+#include "support/error_message.h"
+
+namespace trainer {
+namespace {
+
+Config packed_config(int64_t max_length) {
+  Config config;
+  config.data.packing = true;
+  config.data.max_length = max_length;
+  config.training.batch_size = 2;
+  config.optimizer.learning_rate = 1e-3;
+  config.recovery.grow_after = 0;
+  return config;
+}
+
+class PackingTest : public DataTest {
+ protected:
+  static void SetUpTestSuite() {
+    install_host_allocator();
+    log::set_level(log::Level::error);
+  }
+  static void TearDownTestSuite() { log::set_level(log::Level::info); }
+  void TearDown() override { fail_host_allocation(0); }
+};
+
+TEST_F(PackingTest, EvaluationGivesTheSameNumbers) {
+  config_.data.kind = DataKind::text;
+  config_.data.input = "text";
+  std::string rows;
+  for (int i = 1; i < 40; i++) {
+    std::string text;
+    for (int word = 0; word < i % 7 + 1; word++) text += " " + std::to_string((i * 13 + word * 5) % 90);
+    rows += "{\"text\": \"" + text + "\"}\n";
+  }
+  const Dataset dataset = data(rows, /*encoder_decoder=*/false);
+  const Golden golden("qwen2");
+  Config config = packed_config(16);
+  BatchBudget budget;
+  const EvaluationResult packed = evaluate(*golden.model, dataset, config, at::kCPU, budget);
+  config.data.packing = false;
+  const EvaluationResult padded = evaluate(*golden.model, dataset, config, at::kCPU, budget);
+  EXPECT_NEAR(packed.loss, padded.loss, 1e-6 * padded.loss);
+  EXPECT_EQ(packed.token_accuracy, padded.token_accuracy);
+  EXPECT_EQ(packed.supervised_tokens, padded.supervised_tokens);
+  EXPECT_EQ(packed.samples, padded.samples);
+}
+
+TEST_F(PackingTest, ALackOfMemoryHalvesTheTokensOfARow) {
+  const Golden golden("qwen2");  // 13, 12, 17, 23 and 9 tokens
+  const Config config = packed_config(40);
+  Trainer trainer(config, *golden.model, at::kCPU, 10);
+  std::vector<Recovery> recoveries;
+  trainer.on_recovery([&](const Recovery& recovery) { recoveries.push_back(recovery); });
+  StepResult result = trainer.step(golden.batch);
+  EXPECT_EQ(result.cuts, std::vector<int64_t>{5});
+  EXPECT_EQ(result.packed_budget, 80);
+  fail_host_allocation(60);
+  result = trainer.step(golden.batch);
+  EXPECT_EQ(result.retries, 1);
+  EXPECT_EQ(result.cuts, (std::vector<int64_t>{2, 3}));  // 23 + 17, 13 + 12 + 9
+  EXPECT_EQ(result.packed_budget, 40);
+  ASSERT_EQ(recoveries.size(), 1u);
+  EXPECT_EQ(recoveries[0].from_tokens, 74);
+  EXPECT_EQ(recoveries[0].to_tokens, 40);
+  EXPECT_TRUE(testing::contains(recoveries[0].line(),
+                                "the micro-batch of 5 samples with 74 tokens is cut into smaller ones, of at "
+                                "most 40 tokens"));
+}
+
+TEST_F(PackingTest, AReplayNeedsTheLayoutOfItsRun) {
+  const Golden golden("qwen2");
+  Config config = packed_config(40);
+  Trainer trainer(config, *golden.model, at::kCPU, 10);
+  const StepCuts padded{{5}, 0}, packed{{2, 3}, 0, 40};
+  EXPECT_EQ(trainer.step(golden.batch, &packed).cuts, packed.samples);
+  EXPECT_THROW(trainer.step(golden.batch, &padded), ConfigError);
+  config.data.packing = false;
+  EXPECT_THROW(trainer.step(golden.batch, &packed), ConfigError);
+}
+
+TEST_F(PackingTest, AnEncoderDecoderIsRefused) {
+  const Golden golden("t5_v1_1");
+  const Config config = packed_config(40);
+  const std::string message = testing::error_message<ConfigError>(
+      [&] { prepare_for_training(*golden.model, config, golden.model->vocab_size(), at::kCPU); });
+  EXPECT_TRUE(testing::contains(message, "data.packing"));
+  EXPECT_TRUE(testing::contains(message, "t5 is an encoder-decoder"));
+  BatchBudget budget;
+  const Dataset dataset = data("{\"prompt\": \"1 2\", \"completion\": \"3\"}\n");
+  EXPECT_THROW(evaluate(*golden.model, dataset, config, at::kCPU, budget), ConfigError);
+}
+
+}  // namespace
+}  // namespace trainer
