@@ -23,7 +23,7 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 using Arguments = std::vector<std::string>;
 
 const std::vector<std::string> kCommands{"train",  "eval", "config",   "generate", "merge",
-                                         "export", "plan", "tokenize", "doctor"};
+                                         "export", "plan", "tokenize", "doctor",   "data"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -54,7 +54,7 @@ Arguments with_command(Arguments arguments) {
 // Keys typed as flags, as other trainers have them: --training.batch_size=4, --learning_rate 1e-4.
 void refuse_keys_as_flags(const Arguments& arguments) {
   const bool takes_keys =
-      std::ranges::any_of(Arguments{"train", "config", "plan", "doctor"},
+      std::ranges::any_of(Arguments{"train", "config", "plan", "doctor", "data"},
                           [&](const auto& command) { return is_one_of(command, arguments); });
   if (!takes_keys) return;
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -103,6 +103,7 @@ void run(Arguments arguments) {
   add_merge_command(app);
   add_export_command(app);
   add_plan_command(app);
+  add_data_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back

@@ -82,7 +82,8 @@ Core open_core(int64_t num_threads, const MemoryConfig& memory) {
           find<decltype(Core::eval)>(library, "trainer_core_eval"),
           find<decltype(Core::export_model)>(library, "trainer_core_export"),
           find<decltype(Core::doctor)>(library, "trainer_core_doctor"),
-          find<decltype(Core::plan)>(library, "trainer_core_plan")};
+          find<decltype(Core::plan)>(library, "trainer_core_plan"),
+          find<decltype(Core::data)>(library, "trainer_core_data")};
 }
 
 bool core_is_open() { return is_open; }

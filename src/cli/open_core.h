@@ -16,6 +16,7 @@ struct Core {
   decltype(&trainer_core_export) export_model;
   decltype(&trainer_core_doctor) doctor;
   decltype(&trainer_core_plan) plan;
+  decltype(&trainer_core_data) data;
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.

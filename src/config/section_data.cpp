@@ -50,6 +50,21 @@ Section data_section() {
            "run "
            "ends and says which. skip: they are left out, counted, and listed in skipped_rows.jsonl in "
            "output_dir."),
+       key(&D::max_malformed, "max_malformed",
+           "Largest share of rows that cannot be used, where bad_rows is skip. Above it the run ends with "
+           "exit "
+           "code 3 before it begins. null: any.")
+           .at_least(0)
+           .below(1),
+       key(&D::max_truncated, "max_truncated",
+           "Largest share of rows of which something is cut off or that are dropped for their length; in the "
+           "same way.")
+           .at_least(0)
+           .below(1),
+       key(&D::max_unknown, "max_unknown",
+           "Largest share of rows with text that the tokenizer does not know (<unk>); in the same way.")
+           .at_least(0)
+           .below(1),
        key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
        key(&D::packing, "packing",
            "Decoders: the samples of a micro-batch lie in one row, without padding and without seeing one "

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 #include <xxhash.h>
 
@@ -14,6 +15,7 @@
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 
+#include "data/stored_counts.h"
 #include "data/survey.h"
 
 namespace trainer {
@@ -59,7 +61,7 @@ class Builder {
   RowIndex build() {
     // The first samples of a file are known only when all before them are: one worker, row after row.
     const int64_t workers = options_.choice.max_samples ? 1 : std::max<int64_t>(options_.num_workers, 1);
-    std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_));
+    std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_, encoder_.kind()));
     {
       std::vector<std::jthread> threads;
       for (size_t i = 1; i < surveys.size(); i++) threads.emplace_back([&, i] { work(surveys[i]); });
@@ -67,8 +69,9 @@ class Builder {
     }
     if (failure_) std::rethrow_exception(failure_);
     for (size_t i = 1; i < surveys.size(); i++) surveys.front().merge(surveys[i]);
-    index_.summary().survey = surveys.front().to_json();
-    number_lines();
+    DataReport counts = surveys.front().counts();
+    number_lines(counts);
+    index_.summary().counts = stored_counts(counts);
     return std::move(index_);
   }
 
@@ -118,10 +121,11 @@ class Builder {
         samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
       }
       batch.rows_taken++;
-      survey.add(
-          samples, [&] { return encoder_.texts(parser); }, encoder_.kind());
+      const Dataset::Texts texts = encoder_.texts(parser);
+      const uint64_t input = XXH3_64bits(texts.input.data(), texts.input.size());
+      survey.add(row.offset, samples, texts);
       for (size_t piece = 0; piece < samples.size(); piece++)
-        batch.samples.push_back({row.offset, content, static_cast<uint32_t>(row.length),
+        batch.samples.push_back({row.offset, content, input, static_cast<uint32_t>(row.length),
                                  static_cast<uint32_t>(piece),
                                  static_cast<uint32_t>(samples[piece].input_tokens),
                                  static_cast<uint32_t>(samples[piece].target_tokens)});
@@ -160,14 +164,17 @@ class Builder {
   }
 
   // Lines are counted only where there is something to say of them.
-  void number_lines() {
+  void number_lines(DataReport& counts) {
+    std::vector<std::pair<uint64_t, int64_t*>> rows;
+    for (BadRow& bad : index_.summary().problems) rows.emplace_back(bad.offset, &bad.line);
+    for (NamedRow* row : counts.named_rows()) rows.emplace_back(row->offset, &row->line);
+    std::ranges::sort(rows);
     uint64_t counted = 0;
     int64_t line = 1;
-    for (BadRow& bad : index_.summary().problems) {
-      const std::string_view between = file_.content().substr(counted, bad.offset - counted);
-      line += std::ranges::count(between, '\n');
-      counted = bad.offset;
-      bad.line = line;
+    for (const auto& [offset, number] : rows) {
+      line += std::ranges::count(file_.content().substr(counted, offset - counted), '\n');
+      counted = offset;
+      *number = line;
     }
   }
 

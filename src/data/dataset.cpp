@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
@@ -16,15 +17,13 @@
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
-#include "data/survey.h"
+#include "data/stored_counts.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr size_t kBadRowsShown = 5;
 
 // What is read again in a moment is not worth a file in the user's cache.
 constexpr size_t kWorthKeeping = size_t{4} << 20;
@@ -169,35 +168,31 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
 }
 
 void Dataset::State::make_report() {
-  Survey survey(*tokenizer);
-  for (const Part& part : parts) survey.merge(part.index.summary().survey);
-  report = survey.report();
-  for (const Part& part : parts) {
-    report.rows += part.index.summary().rows;
-    report.bad_rows += part.index.summary().bad_rows;
+  for (size_t number = 0; number < parts.size(); number++) {
+    const IndexSummary& summary = parts[number].index.summary();
+    DataReport counts = counts_from(summary.counts);
+    counts.rows = summary.rows;
+    counts.malformed.count = summary.bad_rows;
+    for (const BadRow& bad : summary.problems | std::views::take(RowCount::kNamed))
+      counts.malformed.first.push_back({.offset = bad.offset, .line = bad.line, .note = bad.problem});
+    for (NamedRow* row : counts.named_rows()) {
+      row->file = static_cast<int64_t>(number);
+      row->origin = concat(parts[number].file.shown().string(), ":", row->line);
+    }
+    report.merge(counts);
   }
+  report.name = name;
   report.kind = encoder->kind();
   report.input_field = encoder->input_field();
   report.target_field = encoder->target_field();
 }
 
 void Dataset::State::refuse_bad_rows() const {
-  if (report.bad_rows == 0) return;
-  std::vector<std::string> lines;
-  for (const Part& part : parts) {
-    for (const BadRow& bad : part.index.summary().problems) {
-      if (lines.size() < kBadRowsShown)
-        lines.push_back(concat(part.file.shown().string(), ":", bad.line, ": ", bad.problem));
-    }
-  }
-  if (report.bad_rows == 1) throw DataError(lines.front());
-  const int64_t more = report.bad_rows - static_cast<int64_t>(lines.size());
-  throw DataError(concat(grouped(report.bad_rows), " of ", grouped(report.rows), " rows cannot be used:\n  ",
-                         join(lines, "\n  "), more > 0 ? concat("\n  and ", grouped(more), " more") : ""));
+  if (report.malformed.count > 0) throw DataError(report.malformed_text());
 }
 
 void Dataset::State::check_samples(const RowChoice& choice) const {
-  if (report.rows > 0 && report.bad_rows == report.rows) refuse_bad_rows();
+  if (report.rows > 0 && report.malformed.count == report.rows) refuse_bad_rows();
   if (size == 0 && choice.part == RowChoice::Part::held_out)
     throw DataError(concat("data.eval: a share of ", choice.held_out, " of ", name, " holds no row"));
   if (size == 0)
@@ -282,6 +277,10 @@ Dataset::Lengths Dataset::lengths(int64_t index) const {
 }
 
 uint64_t Dataset::content(int64_t index) const { return state_->entry(index).content; }
+
+uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
+
+bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
 
 const DataReport& Dataset::report() const { return state_->report; }
 

@@ -1,82 +1,111 @@
-// The data report as lines for people.
+// The data report in brief, as lines for people.
+#include "trainer/data/report.h"
+
 #include <cstdio>
 
 #include "trainer/base/strings.h"
-#include "trainer/data/dataset.h"
+
+#include "data/report_words.h"
 
 namespace trainer {
 namespace {
 
-// "12 (1.3 %)"
-std::string share(int64_t part, int64_t whole) {
-  const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  char text[32];
-  std::snprintf(text, sizeof text, percent > 0 && percent < 0.05 ? "<0.1 %%" : "%.1f %%", percent);
-  return concat(grouped(part), " (", text, ")");
-}
-
-std::string lengths(const char* name, int64_t tokens, int64_t longest, int64_t samples) {
+std::string lengths(const char* name, const SideReport& side) {
   char mean[32];
-  std::snprintf(mean, sizeof mean, "%.1f", static_cast<double>(tokens) / static_cast<double>(samples));
-  return concat(name, ": ", grouped(tokens), " tokens, mean ", mean, ", longest ", grouped(longest));
+  std::snprintf(mean, sizeof mean, "%.1f", side.lengths.mean());
+  const LengthCounts& counts = side.lengths;
+  return concat(name, ": ", grouped(side.tokens), " tokens; lengths: mean ", mean, ", p50 ",
+                grouped(counts.percentile(0.5)), ", p90 ", grouped(counts.percentile(0.9)), ", p99 ",
+                grouped(counts.percentile(0.99)), ", longest ", grouped(counts.longest()));
 }
 
-std::string sample_word(int64_t count) { return count == 1 ? " sample" : " samples"; }
+class Warnings {
+ public:
+  Warnings(const DataReport& report, std::vector<std::string>& lines) : report_(report), lines_(lines) {}
 
-void warn_truncated(std::vector<std::string>& lines, const DataReport& report) {
-  const bool seq2seq = report.kind == DataKind::seq2seq;
-  const auto warn = [&](int64_t count, const char* what, const char* key) {
-    if (count == 0) return;
-    lines.push_back(
-        concat("warning: ", what, " cut at ", key, " in ", share(count, report.samples), sample_word(count)));
-  };
-  const char* input = seq2seq ? "source" : report.kind == DataKind::text ? "text" : "prompt";
-  warn(report.truncated_inputs, input, seq2seq ? "data.max_source_length" : "data.max_length");
-  warn(report.truncated_targets, seq2seq ? "target" : "completion",
-       seq2seq ? "data.max_target_length" : "data.max_length");
-}
+  void all() {
+    malformed();
+    cut(report_.input, report_.input_name(), /*of_targets=*/false);
+    cut(report_.target, report_.target_name(), /*of_targets=*/true);
+    if (report_.dropped_rows > 0)
+      warn(concat("left out rows that are too long: ", share_of(report_.dropped_rows, report_.rows)));
+    unknown(report_.input, "inputs");
+    unknown(report_.target, "targets");
+    empty(report_.input, report_.input_name());
+    empty(report_.target, report_.target_name());
+    unsupervised();
+  }
 
-void warn_unknown(std::vector<std::string>& lines, const DataReport& report) {
-  const auto warn = [&](int64_t tokens, int64_t count, const char* where, const std::string& characters) {
-    if (tokens == 0) return;
-    lines.push_back(concat("warning: the tokenizer does not know some of the text: ", grouped(tokens),
-                           " <unk> in the ", where, " of ", share(count, report.samples), sample_word(count),
-                           characters.empty() ? "" : ": " + characters));
-  };
-  warn(report.unknown_tokens_in_inputs, report.samples_with_unknown_inputs, "inputs",
-       report.unknown_characters_in_inputs);
-  warn(report.unknown_tokens_in_targets, report.samples_with_unknown_targets, "targets",
-       report.unknown_characters_in_targets);
-}
+ private:
+  void warn(const std::string& text) { lines_.push_back("warning: " + text); }
+  std::string of_samples(int64_t count) const {
+    return concat(share_of(count, report_.samples), count == 1 ? " sample" : " samples");
+  }
+  std::string of_rows(const RowCount& rows) const {
+    return concat(share_of(rows.count, report_.rows), rows.count == 1 ? " row is" : " rows are");
+  }
+
+  void malformed() {
+    const RowCount& rows = report_.malformed;
+    if (rows.count > 0)
+      warn(concat("skipped rows that cannot be used: ", share_of(rows.count, report_.rows), ": ",
+                  places(rows)));
+  }
+  void cut(const SideReport& side, const char* name, bool of_targets) {
+    if (side.truncated == 0) return;
+    warn(concat(name, " cut at ", length_key(report_.kind, of_targets), " in ", of_samples(side.truncated),
+                ", ", counted(side.tokens_lost, "token"), " lost"));
+  }
+  void unknown(const SideReport& side, const char* where) {
+    if (side.unknown_tokens == 0) return;
+    warn(concat("the tokenizer does not know some of the text: ", grouped(side.unknown_tokens),
+                " <unk> in the ", where, " of ", of_samples(side.with_unknown),
+                side.unknown_characters.empty() ? "" : ": " + shown(side.unknown_characters)));
+  }
+  void empty(const SideReport& side, const char* name) {
+    if (side.empty.count == 0) return;
+    warn(concat("the ", name, " of ", of_rows(side.empty), " empty: ", places(side.empty)));
+  }
+  void unsupervised() {
+    if (report_.without_supervision == 0) return;
+    warn(concat("nothing to learn in ", of_samples(report_.without_supervision),
+                report_.kind == DataKind::completion ? ": the prompt alone fills data.max_length" : ""));
+  }
+
+  const DataReport& report_;
+  std::vector<std::string>& lines_;
+};
 
 }  // namespace
 
 std::vector<std::string> DataReport::lines() const {
   std::vector<std::string> lines;
-  const char* kind_name = kind == DataKind::seq2seq ? "seq2seq"
-                          : kind == DataKind::text  ? "text"
-                                                    : "completion";
-  lines.push_back(concat(grouped(samples), sample_word(samples), ", ", kind_name, ": ", input_field,
+  lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", input_field,
                          target_field.empty() ? "" : " -> " + target_field));
-  if (samples == 0) return lines;
-  if (bad_rows > 0)
-    lines.push_back(concat("warning: skipped rows that cannot be used: ", share(bad_rows, rows)));
-  if (dropped_rows > 0)
-    lines.push_back(concat("warning: left out rows that are too long: ", share(dropped_rows, rows)));
-  if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share(split_rows, rows)));
-  const char* input_name = kind == DataKind::seq2seq ? "source" : kind == DataKind::text ? "text" : "prompt";
-  lines.push_back(lengths(input_name, input_tokens, longest_input, samples));
-  if (kind != DataKind::text) {
-    lines.push_back(
-        lengths(kind == DataKind::seq2seq ? "target" : "completion", target_tokens, longest_target, samples));
+  if (samples > 0) {
+    lines.push_back(lengths(input_name(), input));
+    if (has_target()) lines.push_back(lengths(target_name(), target));
   }
-  warn_truncated(lines, *this);
-  warn_unknown(lines, *this);
-  if (without_supervision > 0) {
-    lines.push_back(concat("warning: nothing to learn in ", share(without_supervision, samples),
-                           sample_word(without_supervision),
-                           kind == DataKind::completion ? ": the prompt alone fills data.max_length" : ""));
-  }
+  if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
+  Warnings(*this, lines).all();
+  return lines;
+}
+
+std::vector<std::string> RunDataReport::repeat_lines() const {
+  std::vector<std::string> lines;
+  const auto repeated = [&](const char* what, const DataReport& report) {
+    const RowCount& rows = report.duplicates;
+    if (rows.count > 0)
+      lines.push_back(concat(what, " data: warning: ", share_of(rows.count, report.rows),
+                             " rows repeat others: ", places(rows, true)));
+  };
+  repeated("train", train);
+  if (eval) repeated("eval", *eval);
+  if (!overlap || overlap->same_input.count == 0) return lines;
+  const RowCount &inputs = overlap->same_input, &both = overlap->same_both;
+  lines.push_back(concat("eval data: warning: the input of ", share_of(inputs.count, eval->rows),
+                         " rows is in the training data, of ", grouped(both.count),
+                         " with its target: ", places(inputs, true)));
   return lines;
 }
 

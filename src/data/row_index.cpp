@@ -20,7 +20,7 @@ struct Head {
   char magic[16];
   uint64_t samples, summary_bytes;
 };
-static_assert(sizeof(Head) == 32 && sizeof(IndexedSample) == 32);
+static_assert(sizeof(Head) == 32 && sizeof(IndexedSample) == 40);
 constexpr char kMagic[16] = "trainer index 1";
 constexpr size_t kChecksumDigits = 16;
 
@@ -37,7 +37,7 @@ std::string text_of(const IndexSummary& summary, const std::string& fingerprint)
                   {"rows", summary.rows},
                   {"bad_rows", summary.bad_rows},
                   {"problems", problems},
-                  {"survey", summary.survey}};
+                  {"counts", summary.counts}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 
@@ -45,7 +45,7 @@ IndexSummary summary_of(const Json& json) {
   IndexSummary summary;
   summary.rows = json.at("rows");
   summary.bad_rows = json.at("bad_rows");
-  summary.survey = json.at("survey");
+  summary.counts = json.at("counts");
   for (const Json& row : json.at("problems"))
     summary.problems.push_back({row.at(0), row.at(1), row.at(2), row.at(3)});
   return summary;

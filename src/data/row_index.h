@@ -18,6 +18,7 @@ namespace trainer {
 struct IndexedSample {
   uint64_t offset;                       // of its row in the file
   uint64_t content;                      // hash of RowEncoder::content()
+  uint64_t input;                        // hash of the input's text
   uint32_t length;                       // of the row, in bytes
   uint32_t piece;                        // which of the row's samples
   uint32_t input_tokens, target_tokens;  // as in EncodedSample
@@ -34,7 +35,7 @@ struct IndexSummary {
   int64_t rows = 0;  // all that were looked at, bad ones too
   int64_t bad_rows = 0;
   std::vector<BadRow> problems;  // of bad rows in the order of the file, the first kProblems
-  nlohmann::json survey;         // Survey::to_json()
+  nlohmann::json counts;         // stored_counts()
   static constexpr int64_t kProblems = 100'000;
 };
 

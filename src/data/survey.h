@@ -1,16 +1,15 @@
-// Counting what the data report tells, sample by sample; each thread has one, merged at the end.
+// Counting what the data report tells, row by row; each thread has one, merged at the end.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "trainer/data/dataset.h"
+#include "trainer/data/report.h"
 
 #include "data/encode.h"
 
@@ -18,28 +17,28 @@ namespace trainer {
 
 class Survey {
  public:
-  explicit Survey(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  Survey(const Tokenizer& tokenizer, DataKind kind) : tokenizer_(&tokenizer), kind_(kind) {
+    counts_.kind = kind;
+  }
 
-  // A row and its samples; `texts` is called where they matter.
-  void add(const std::vector<EncodedSample>& samples, const std::function<Dataset::Texts()>& texts,
-           DataKind kind);
-  void merge(const Survey& other);
+  // A row at this place in its file, and its samples: one, several where it is split, or none where it is
+  // dropped.
+  void add(uint64_t offset, const std::vector<EncodedSample>& samples, const Dataset::Texts& texts);
+  void merge(const Survey& other) { counts_.merge(other.counts_); }
 
-  // What was counted, for an index, and from one.
-  nlohmann::json to_json() const;
-  void merge(const nlohmann::json& counted);
-
-  // The counts; kind and field names are not known here.
-  DataReport report() const;
+  // Without what is malformed, and what repeats.
+  const DataReport& counts() const { return counts_; }
 
  private:
-  void add(const EncodedSample& encoded, const std::function<Dataset::Texts()>& texts, DataKind kind);
+  void add(const EncodedSample& encoded);
+  // Whether there are any.
+  bool add_unknown(std::span<const int32_t> ids, std::string_view text, SideReport& side);
   void find_unknown_characters(std::string_view text, std::set<std::string>& found);
   bool is_unknown(const std::string& character);
 
   const Tokenizer* tokenizer_;
+  DataKind kind_;
   DataReport counts_;
-  std::set<std::string> unknown_in_inputs_, unknown_in_targets_;
   std::map<std::string, bool> is_unknown_;  // of the characters looked up so far
 };
 

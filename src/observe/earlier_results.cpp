@@ -42,7 +42,7 @@ bool is_weights(const std::string& name) {
 // Written by a run beside weights and checkpoints.
 bool is_record(const std::string& name) {
   static constexpr std::array names{
-      kMetrics,      "bad_steps.jsonl", "skipped_rows.jsonl",  "log.txt",
+      kMetrics,      "bad_steps.jsonl", "skipped_rows.jsonl",  "data_report.json", "log.txt",
       "config.yaml", "config.json",     "adapter_config.json", kTrainerStateFile};
   return std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -37,7 +37,7 @@ Tokens prompt_of(Sample sample, bool encoder_decoder) {
 }
 
 GenerationConfig resolved(GenerationConfig generation, const EvaluationConfig& config, const Dataset& data) {
-  const double longest = static_cast<double>(data.report().longest_target);
+  const double longest = static_cast<double>(data.report().target.longest);
   generation.max_new_tokens =
       config.max_new_tokens.value_or(std::max<int64_t>(1, std::llround(std::ceil(1.5 * longest))));
   generation.num_beams = config.num_beams;

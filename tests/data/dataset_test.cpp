@@ -179,8 +179,8 @@ TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
   EXPECT_EQ(set.sample(1).labels, (Ids{kIgnore, kIgnore, kIgnore, 6, 1}));
   EXPECT_EQ(set.sample(2).input_ids, (Ids{3, 4, 5, 6, 7}));
   const DataReport& report = set.report();
-  EXPECT_EQ(report.truncated_inputs, 1);
-  EXPECT_EQ(report.truncated_targets, 3);
+  EXPECT_EQ(report.input.truncated, 1);
+  EXPECT_EQ(report.target.truncated, 3);
   EXPECT_EQ(report.without_supervision, 2);
   EXPECT_EQ(report.samples, 4);
   EXPECT_EQ(report.supervised_tokens, 4);
@@ -212,19 +212,20 @@ TEST_F(DatasetTest, ReportCountsLengthsAndTruncation) {
     }
     const DataReport report = data(content).report();
     EXPECT_EQ(report.samples, 2000);
-    EXPECT_EQ(report.input_tokens, 500 * 4 + 1500 * 2);
-    EXPECT_EQ(report.target_tokens, 500 * 2 + 1500 * 4);
-    EXPECT_EQ(report.supervised_tokens, report.target_tokens);
-    EXPECT_EQ(report.longest_input, 4);
-    EXPECT_EQ(report.longest_target, 4);
+    EXPECT_EQ(report.input.tokens, 500 * 4 + 1500 * 2);
+    EXPECT_EQ(report.target.tokens, 500 * 2 + 1500 * 4);
+    EXPECT_EQ(report.supervised_tokens, report.target.tokens);
+    EXPECT_EQ(report.input.longest, 4);
+    EXPECT_EQ(report.target.longest, 4);
     EXPECT_EQ(report.longest_sample, 6);
-    EXPECT_EQ(report.truncated_inputs, 500);
-    EXPECT_EQ(report.truncated_targets, 0);
+    EXPECT_EQ(report.input.truncated, 500);
+    EXPECT_EQ(report.target.truncated, 0);
     EXPECT_EQ(report.lines(),
               (std::vector<std::string>{
-                  "2,000 samples, seq2seq: input -> target", "source: 5,000 tokens, mean 2.5, longest 4",
-                  "target: 7,000 tokens, mean 3.5, longest 4",
-                  "warning: source cut at data.max_source_length in 500 (25.0 %) samples"}));
+                  "2,000 samples, seq2seq: input -> target",
+                  "source: 5,000 tokens; lengths: mean 2.8, p50 2, p90 5, p99 5, longest 5",
+                  "target: 7,000 tokens; lengths: mean 3.5, p50 4, p90 4, p99 4, longest 4",
+                  "warning: source cut at data.max_source_length in 500 (25.0 %) samples, 500 tokens lost"}));
   }
 }
 
@@ -234,11 +235,11 @@ TEST_F(DatasetTest, ReportNamesTheCharactersThatTheTokenizerDoesNotKnow) {
       "{\"input\": \"é one\", \"target\": \"two {b\"}\n"
       "{\"input\": \"one\", \"target\": \"two\"}\n");
   const DataReport& report = set.report();
-  EXPECT_EQ(report.unknown_tokens_in_targets, 3);
-  EXPECT_EQ(report.samples_with_unknown_targets, 2);
-  EXPECT_EQ(report.unknown_characters_in_targets, "{ }");
-  EXPECT_EQ(report.unknown_tokens_in_inputs, 1);
-  EXPECT_EQ(report.unknown_characters_in_inputs, "é");
+  EXPECT_EQ(report.target.unknown_tokens, 3);
+  EXPECT_EQ(report.target.with_unknown, 2);
+  EXPECT_EQ(report.target.unknown_characters, (std::set<std::string>{"{", "}"}));
+  EXPECT_EQ(report.input.unknown_tokens, 1);
+  EXPECT_EQ(report.input.unknown_characters, std::set<std::string>{"é"});
   EXPECT_TRUE(has(join(report.lines(), "\n"),
                   "warning: the tokenizer does not know some of the text: 3 <unk> in the targets "
                   "of 2 (66.7 %) samples: { }"));
@@ -246,8 +247,8 @@ TEST_F(DatasetTest, ReportNamesTheCharactersThatTheTokenizerDoesNotKnow) {
 
 TEST_F(DatasetTest, UnknownTokensOfDecodersAreCountedOnTheirSide) {
   const DataReport report = data("{\"prompt\": \"é one\", \"completion\": \"{ } two\"}", false).report();
-  EXPECT_EQ(report.unknown_tokens_in_inputs, 1);
-  EXPECT_EQ(report.unknown_tokens_in_targets, 2);
+  EXPECT_EQ(report.input.unknown_tokens, 1);
+  EXPECT_EQ(report.target.unknown_tokens, 2);
 }
 
 TEST_F(DatasetTest, CleanDataHaveNoWarnings) {

@@ -139,7 +139,7 @@ TEST_F(Index, OfDataWithBadRowsIsNotKeptWhereTheyAreErrors) {
   config_.data.bad_rows = BadRows::skip;
   EXPECT_GT(calls(), 0);
   EXPECT_EQ(calls(), 0);
-  EXPECT_EQ(data_->report().bad_rows, 1);
+  EXPECT_EQ(data_->report().malformed.count, 1);
 }
 
 // ---- data that change while they are read

@@ -38,8 +38,8 @@ TEST_F(Policies, TruncationOnTheLeftKeepsTheEnd) {
   EXPECT_EQ(completion.sample(0).input_ids, (Ids{4, 5, 6, 1}));
   EXPECT_EQ(completion.sample(0).labels, (Ids{kIgnore, kIgnore, 6, 1}));
   EXPECT_EQ(completion.sample(1).labels, (Ids{6, 7, 8, 1}));
-  EXPECT_EQ(completion.report().truncated_inputs, 2);
-  EXPECT_EQ(completion.report().truncated_targets, 0);
+  EXPECT_EQ(completion.report().input.truncated, 2);
+  EXPECT_EQ(completion.report().target.truncated, 0);
   EXPECT_EQ(completion.lengths(0).input_tokens, 2);
   EXPECT_EQ(completion.lengths(1).input_tokens, 0);
   EXPECT_EQ(data("{\"text\": \"one two three four\"}", false).sample(0).input_ids, (Ids{5, 6, 7, 1}));
@@ -57,7 +57,7 @@ TEST_F(Policies, LongRowsAreLeftOut) {
   EXPECT_TRUE(ends(set.origin(0), "data.jsonl:2"));
   EXPECT_EQ(set.report().rows, 3);
   EXPECT_EQ(set.report().dropped_rows, 2);
-  EXPECT_EQ(set.report().truncated_inputs, 0);
+  EXPECT_EQ(set.report().input.truncated, 0);
   EXPECT_TRUE(has(join(set.report().lines(), "\n"), "left out rows that are too long: 2 (66.7 %)"));
 }
 
@@ -120,7 +120,7 @@ TEST_F(Policies, BadRowsAreSkippedAndListed) {
     EXPECT_EQ(set.size(), std::ssize(bad) + 1);
     for (int64_t i = 0; i < set.size(); i++) EXPECT_EQ(set.texts(i).input, "one");
     EXPECT_TRUE(ends(set.origin(set.size() - 1), concat("data.jsonl:", 2 * bad.size() + 1)));
-    EXPECT_EQ(set.report().bad_rows, std::ssize(bad));
+    EXPECT_EQ(set.report().malformed.count, std::ssize(bad));
     EXPECT_EQ(set.report().rows, 2 * std::ssize(bad) + 1);
     EXPECT_TRUE(
         has(join(set.report().lines(), "\n"), "warning: skipped rows that cannot be used: 8 (47.1 %)"));

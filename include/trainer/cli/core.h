@@ -76,6 +76,12 @@ struct PlanOptions {
   std::vector<int64_t> gpus;  // bytes of memory: what fits where
 };
 
+// What `trainer data` was asked for.
+struct DataOptions {
+  Config config;
+  bool json = false;
+};
+
 }  // namespace trainer
 
 // Trains as configured. The configuration has passed check_for_training.
@@ -89,6 +95,10 @@ extern "C" void trainer_core_export(const trainer::ExportOptions& options);
 
 // Prints its report. Throws Error with the code of the first failure.
 extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);
+
+// The configuration has passed check_for_training. Prints its report, then throws DataError where the data
+// are above a limit.
+extern "C" void trainer_core_data(const trainer::DataOptions& options);
 
 // Throws OutOfMemoryError where the plan exceeds the limit.
 extern "C" void trainer_core_plan(const trainer::PlanOptions& options);

@@ -10,30 +10,11 @@
 
 #include "trainer/base/files.h"
 #include "trainer/config/config.h"
+#include "trainer/data/report.h"
 #include "trainer/data/sample.h"
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
-
-// What was seen while opening the data; shown before the first step.
-struct DataReport {
-  int64_t rows = 0, bad_rows = 0;
-  int64_t dropped_rows = 0, split_rows = 0;  // as data.long_samples says
-  // After truncation. Input and target are source and target, or prompt and completion; plain text is all
-  // input.
-  int64_t samples = 0, input_tokens = 0, target_tokens = 0;
-  int64_t supervised_tokens = 0;
-  int64_t longest_input = 0, longest_target = 0;
-  int64_t longest_sample = 0;                           // input and target together
-  int64_t truncated_inputs = 0, truncated_targets = 0;  // samples
-  int64_t unknown_tokens_in_inputs = 0, unknown_tokens_in_targets = 0;
-  int64_t samples_with_unknown_inputs = 0, samples_with_unknown_targets = 0;
-  std::string unknown_characters_in_inputs, unknown_characters_in_targets;  // "{ } ~", the first ones
-  int64_t without_supervision = 0;                                          // samples with nothing to learn
-  DataKind kind = DataKind::automatic;  // what `automatic` turned out to be
-  std::string input_field, target_field;
-  std::vector<std::string> lines() const;  // for the start block, warnings included
-};
 
 // One entry of data.train: the samples that follow those of the entries before it.
 struct SampleSet {
@@ -92,6 +73,8 @@ class Dataset {
   };
   Lengths lengths(int64_t index) const;
   uint64_t content(int64_t index) const;  // a hash, the same for rows with the same content
+  uint64_t input(int64_t index) const;    // a hash of the input's text
+  bool begins_row(int64_t index) const;   // false: a further piece of the row that the sample before is of
 
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 

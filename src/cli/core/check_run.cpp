@@ -152,13 +152,18 @@ class RunCheckup {
     const bool encoder_decoder = prepared_->model->encoder_decoder();
     const Dataset train = Dataset::open_train(config_, *tokenizer_, encoder_decoder);
     longest_ = longest_sample(train);
-    tell_of(train);
-    if (!config_.data.eval.empty()) tell_of(Dataset::open_eval(config_, *tokenizer_, encoder_decoder));
+    RunDataReport report;
+    report.train = train.report();
+    if (!config_.data.eval.empty())
+      report.eval = Dataset::open_eval(config_, *tokenizer_, encoder_decoder).report();
+    check_limits(report, config_.data);
+    tell_of(report.train);
+    if (report.eval) tell_of(*report.eval);
   }
 
-  void tell_of(const Dataset& data) {
-    const std::vector<std::string> lines = data.report().lines();
-    const std::string text = concat(data.name(), ": ", join(lines, "\n"));
+  void tell_of(const DataReport& data) {
+    const std::vector<std::string> lines = data.lines();
+    const std::string text = concat(data.name, ": ", join(lines, "\n"));
     const bool warns =
         std::ranges::any_of(lines, [](const std::string& line) { return line.starts_with("warning"); });
     warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);

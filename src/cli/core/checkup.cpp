@@ -1,9 +1,9 @@
 #include "cli/core/checkup.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "trainer/base/strings.h"
+#include "trainer/base/wrap.h"
 
 namespace trainer {
 namespace {
@@ -23,25 +23,6 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
-// Broken between words at `width` (0: never); what the text itself breaks stays so.
-std::vector<std::string> lines_of(const std::string& text, size_t width) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string given; std::getline(in, given);) {
-    std::istringstream words(given);
-    std::string line;
-    for (std::string word; words >> word;) {
-      if (width > 0 && !line.empty() && line.size() + 1 + word.size() > width) {
-        lines.push_back(line);
-        line.clear();
-      }
-      line += (line.empty() ? "" : " ") + word;
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
-
 void print_finding(const Finding& finding, std::ostream& out, bool colour, size_t width) {
   const size_t room = width > kTextColumn + 20 ? width - kTextColumn - 3 : 0;
   const std::string margin(kTextColumn, ' ');
@@ -49,12 +30,12 @@ void print_finding(const Finding& finding, std::ostream& out, bool colour, size_
   out << padded(verdict_name(finding.verdict), kNameColumn) << (colour ? "\x1b[0m" : "")
       << padded(finding.name, kTextColumn - kNameColumn);
   const char* separator = "";
-  for (const std::string& line : lines_of(finding.text, room)) {
+  for (const std::string& line : wrapped(finding.text, room)) {
     out << separator << line << '\n';
     separator = margin.c_str();
   }
   const char* start = "-> ";
-  for (const std::string& line : lines_of(finding.advice, room)) {
+  for (const std::string& line : wrapped(finding.advice, room)) {
     out << margin << start << line << '\n';
     start = "   ";
   }

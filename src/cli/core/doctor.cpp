@@ -1,8 +1,5 @@
 // trainer doctor: could a run start here, and what would it find?
-#include <cstdlib>
 #include <iostream>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -13,6 +10,7 @@
 #include "cli/core/check_machine.h"
 #include "cli/core/check_run.h"
 #include "cli/core/checkup.h"
+#include "cli/core/terminal.h"
 
 namespace trainer {
 namespace {
@@ -21,11 +19,8 @@ void print(const Checkup& checkup, bool json) {
   if (json) {
     checkup.print_json(std::cout);
   } else {
-    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-    winsize size{};
-    const bool has_width = terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-    checkup.print_text(std::cout, terminal && std::getenv("NO_COLOR") == nullptr,
-                       has_width ? size.ws_col : 0);
+    const Terminal terminal = stdout_terminal();
+    checkup.print_text(std::cout, terminal.colour, terminal.width);
   }
   std::cout.flush();
 }

@@ -22,7 +22,8 @@ void write_rows(const Dataset& data, std::ostream& out) {
 
 void keep_skipped_rows(const Dataset& train, const Dataset* eval, const std::filesystem::path& output_dir) {
   const std::filesystem::path file = output_dir / "skipped_rows.jsonl";
-  const int64_t rows = train.report().bad_rows + (eval != nullptr ? eval->report().bad_rows : 0);
+  const int64_t rows =
+      train.report().malformed.count + (eval != nullptr ? eval->report().malformed.count : 0);
   try {
     if (rows == 0) {
       delete_entry(file);

@@ -16,7 +16,7 @@ namespace trainer {
 
 LongestSample longest_sample(const Dataset& train) {
   const DataReport& report = train.report();
-  return train.encoder_decoder() ? LongestSample{report.longest_input, report.longest_target}
+  return train.encoder_decoder() ? LongestSample{report.input.longest, report.target.longest}
                                  : LongestSample{report.longest_sample, 0};
 }
 

@@ -58,9 +58,8 @@ std::string batch_text(const Config& config, const Model& model) {
 }  // namespace
 
 void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
-                const Dataset& train, const Dataset* eval, const RunLength& length, at::Device device) {
+                const RunDataReport& data, const RunLength& length, at::Device device) {
   const Count count = count_parameters(model);
-  const DataReport& report = train.report();
   StartBlock block;
   const auto line = [&](const std::string& name, const std::string& value) {
     block.lines.emplace_back(name, value);
@@ -75,14 +74,18 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
   for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
-  line("tokens", concat(grouped(report.input_tokens + report.target_tokens), " an epoch, ",
-                        grouped(report.supervised_tokens), " of them supervised"));
+  line("tokens", concat(grouped(data.train.tokens()), " an epoch, ", grouped(data.train.supervised_tokens),
+                        " of them supervised"));
+  line("padding",
+       concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),
+              " of what is computed"));
   line("output", run.directory().string());
   run.console().start(block, length.total_steps);
-  for (const std::string& text : report.lines()) log::info("train data: " + text);
-  if (eval != nullptr) {
-    for (const std::string& text : eval->report().lines()) log::info("eval data: " + text);
+  for (const std::string& text : data.train.lines()) log::info("train data: " + text);
+  if (data.eval) {
+    for (const std::string& text : data.eval->lines()) log::info("eval data: " + text);
   }
+  for (const std::string& text : data.repeat_lines()) log::info(text);
 }
 
 }  // namespace trainer

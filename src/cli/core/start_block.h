@@ -1,7 +1,7 @@
 // What is shown before the first step.
 #pragma once
 
-#include "trainer/data/dataset.h"
+#include "trainer/data/report.h"
 #include "trainer/observe/run.h"
 #include "trainer/training/artefacts.h"
 #include "trainer/training/progress.h"
@@ -11,6 +11,6 @@
 namespace trainer {
 
 void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
-                const Dataset& train, const Dataset* eval, const RunLength& length, at::Device device);
+                const RunDataReport& data, const RunLength& length, at::Device device);
 
 }  // namespace trainer

@@ -2,6 +2,7 @@
 #include "trainer/cli/train.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
@@ -18,6 +19,7 @@
 #include "trainer/training/progress.h"
 #include "trainer/training/trainer.h"
 
+#include "cli/core/describe_data.h"
 #include "cli/core/keep_skipped_rows.h"
 #include "cli/core/loop.h"
 #include "cli/core/open_model.h"
@@ -81,12 +83,14 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   load_state(start, prepared, trainer);
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
   start.position.fixed["model.dtype"] = prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
+  const RunDataReport data_report = describe_data(config, train, eval ? &*eval : nullptr, *tokenizer);
+  check_limits(data_report, config.data);
   begin_run(run, start);
+  write_atomically(run.directory() / "data_report.json", to_json_text(data_report));
   keep_skipped_rows(train, eval ? &*eval : nullptr, run.directory());
   empty_cache(device);  // of what loading needed
   reset_peak_memory(device);
-  show_start(run, config, prepared.artefacts, *prepared.model, plan, train, eval ? &*eval : nullptr, length,
-             device);
+  show_start(run, config, prepared.artefacts, *prepared.model, plan, data_report, length, device);
   Loop({config, run, prepared, trainer, train, eval ? &*eval : nullptr, predictor ? &*predictor : nullptr,
         length, plan, device, start, time_limit})
       .go();

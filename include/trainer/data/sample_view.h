@@ -1,0 +1,28 @@
+// A sample as the model sees it, for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/data/sample.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+
+struct SampleView {
+  struct Piece {
+    std::string text;
+    bool supervised = false;
+  };
+  std::string origin;
+  // The pieces make up tokenizer.decode() of the ids, special tokens included.
+  std::vector<Piece> input;   // of a decoder: all of it
+  std::vector<Piece> target;  // of an encoder-decoder
+  int64_t input_tokens = 0, target_tokens = 0, supervised_tokens = 0;
+};
+
+SampleView view_of(const Sample& sample, bool encoder_decoder, const std::string& origin,
+                   const Tokenizer& tokenizer);
+
+}  // namespace trainer

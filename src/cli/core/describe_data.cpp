@@ -1,0 +1,36 @@
+#include "cli/core/describe_data.h"
+
+#include <algorithm>
+
+#include "trainer/data/batching.h"
+#include "trainer/data/count_repeats.h"
+#include "trainer/data/padding.h"
+#include "trainer/data/sample_view.h"
+#include "trainer/training/evaluate.h"
+
+namespace trainer {
+
+RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
+                            const Tokenizer& tokenizer) {
+  constexpr int64_t kSamplesShown = 3;
+  RunDataReport report;
+  report.train = train.report();
+  if (eval != nullptr) report.eval = eval->report();
+  const bool encoder_decoder = train.encoder_decoder();
+  report.effective_batch_size = config.effective_batch_size();
+  const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
+  report.steps_per_epoch = steps_per_epoch(order.epoch_size(), report.effective_batch_size);
+  // Left to the memory plan, a micro-batch can be as large as the step.
+  const int64_t batch_size = config.training.batch_size.is_automatic() ? report.effective_batch_size
+                                                                       : int64_t{config.training.batch_size};
+  report.padding = measure_padding(train, order, report.effective_batch_size,
+                                   cut_limits(config, encoder_decoder, batch_size));
+  count_repeats(train, eval, report);
+  for (int64_t i = 0; i < std::min(kSamplesShown, order.epoch_size()); i++) {
+    const int64_t index = order.index_at(i);
+    report.samples.push_back(view_of(train.sample(index), encoder_decoder, train.origin(index), tokenizer));
+  }
+  return report;
+}
+
+}  // namespace trainer

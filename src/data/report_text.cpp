@@ -1,0 +1,221 @@
+// The data report as tables for people.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <sstream>
+
+#include "trainer/base/strings.h"
+#include "trainer/base/wrap.h"
+#include "trainer/data/report.h"
+
+#include "data/report_words.h"
+#include "data/sample_text.h"
+
+namespace trainer {
+namespace {
+
+constexpr size_t kNames = 14;  // columns of the names
+
+class Page {
+ public:
+  explicit Page(const TextStyle& style) : style_(style) {}
+
+  void heading(const std::string& text) {
+    for (const std::string& line : wrapped(text, style_.width)) out_ << line << '\n';
+  }
+  // A value that is too long goes on below itself.
+  void row(const std::string& name, const std::string& value) {
+    const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
+    entry(name, wrapped(value, room));
+  }
+  void sample(const std::string& name, const std::vector<SampleView::Piece>& pieces) {
+    const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
+    entry(name, marked_lines(pieces, style_, room));
+  }
+  void line(const std::string& text = "") { out_ << text << '\n'; }
+  std::string text() const { return out_.str(); }
+
+ private:
+  void entry(const std::string& name, const std::vector<std::string>& lines) {
+    std::string start = "  " + name;
+    for (const std::string& line : lines) {
+      out_ << padded_right(start, kNames) << line << '\n';
+      start.clear();
+    }
+  }
+
+  const TextStyle& style_;
+  std::ostringstream out_;
+};
+
+std::string one_decimal(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+// "none", or "12 (1.3 %): a.jsonl:3, a.jsonl:7 and 10 more"
+std::string rows_text(const RowCount& rows, int64_t of, bool twins = false) {
+  return rows.count == 0 ? "none" : concat(share_of(rows.count, of), ": ", places(rows, twins));
+}
+
+void add_rows(Page& page, const DataReport& report) {
+  const int64_t usable = report.rows - report.malformed.count;
+  page.row("rows", grouped(report.rows));
+  page.row("malformed", rows_text(report.malformed, report.rows));
+  for (const NamedRow& row : report.malformed.first) page.row("", concat(row.origin, ": ", row.note));
+  const bool changed = report.samples != report.rows;
+  page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
+                             report.target_field.empty() ? "" : " -> " + report.target_field));
+  if (changed && report.dropped_rows + report.split_rows > 0)
+    page.row("", concat(counted(report.dropped_rows, "row"), " left out, ", grouped(report.split_rows),
+                        " split, longer than ", length_key(report.kind, false)));
+  page.row("repeated", rows_text(report.duplicates, usable, true));
+  page.row("empty", concat(report.input_name(), " ", rows_text(report.input.empty, usable),
+                           report.has_target() ? concat("; ", report.target_name(), " ",
+                                                        rows_text(report.target.empty, usable))
+                                               : ""));
+}
+
+std::string unknown_text(const SideReport& side, const char* name, int64_t samples) {
+  if (side.unknown_tokens == 0) return concat(name, " none");
+  return concat(name, " ", grouped(side.unknown_tokens), " in ", share_of(side.with_unknown, samples), ": ",
+                shown(side.unknown_characters));
+}
+
+std::string cut_text(const SideReport& side, const char* name, int64_t samples) {
+  if (side.truncated == 0) return concat(name, " none");
+  return concat(name, " ", share_of(side.truncated, samples), ", ", counted(side.tokens_lost, "token"),
+                " lost");
+}
+
+template <class Describe>
+std::string both_sides(const DataReport& report, const Describe& describe) {
+  std::string text = describe(report.input, report.input_name(), report.samples);
+  if (report.has_target()) text += "; " + describe(report.target, report.target_name(), report.samples);
+  return text;
+}
+
+void add_tokens(Page& page, const DataReport& report) {
+  page.row("cut", both_sides(report, cut_text));
+  page.row("<unk>", both_sides(report, unknown_text));
+  page.row("supervised",
+           concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
+                  percent(report.supervised_tokens, report.tokens()), "); nothing to learn in ",
+                  report.without_supervision == 0 ? "no sample"
+                                                  : share_of(report.without_supervision, report.samples)));
+}
+
+void add_numbers(Page& page, const std::string& name, const std::vector<std::string>& numbers) {
+  constexpr size_t kWidths[] = {14, 9, 8, 8, 8, 9};
+  std::string line = padded_right("  " + name, kNames);
+  for (size_t i = 0; i < numbers.size(); i++) line += padded_left(numbers[i], kWidths[i]);
+  page.line(line);
+}
+
+void add_lengths(Page& page, const char* name, const SideReport& side) {
+  const LengthCounts& lengths = side.lengths;
+  add_numbers(
+      page, name,
+      {grouped(side.tokens), one_decimal(lengths.mean()), grouped(lengths.percentile(0.5)),
+       grouped(lengths.percentile(0.9)), grouped(lengths.percentile(0.99)), grouped(lengths.longest())});
+}
+
+std::string bar(int64_t count, int64_t most) {
+  constexpr int64_t kWidth = 14;
+  const int64_t full = (count * kWidth + most - 1) / std::max<int64_t>(most, 1);
+  std::string text;
+  for (int64_t i = 0; i < full; i++) text += "█";
+  return padded_right(text, kWidth);
+}
+
+// Samples by length, those of inputs and targets beside each other.
+void add_histogram(Page& page, const DataReport& report) {
+  std::map<int64_t, std::array<int64_t, 2>> counts;  // by the bucket's first length
+  std::map<int64_t, int64_t> ends;
+  int64_t most = 0;
+  const std::array<const SideReport*, 2> sides{&report.input, &report.target};
+  for (size_t side = 0; side < sides.size(); side++) {
+    for (const LengthCounts::Bucket& bucket : sides[side]->lengths.histogram()) {
+      counts[bucket.from][side] = bucket.count;
+      ends[bucket.from] = bucket.to;
+      most = std::max(most, bucket.count);
+    }
+  }
+  const bool both = report.has_target();
+  page.line(padded_right("  length", kNames) + padded_left(report.input_name(), 14) +
+            (both ? std::string(15, ' ') + padded_left(report.target_name(), 14) : ""));
+  for (const auto& [from, samples] : counts) {
+    const std::string name =
+        from == ends[from] ? grouped(from) : concat(grouped(from), "-", grouped(ends[from]));
+    std::string line = padded_right("  " + name, kNames);
+    for (size_t side = 0; side < (both ? 2 : 1); side++)
+      line += padded_left(grouped(samples[side]), 14) + " " + bar(samples[side], most);
+    line.erase(line.find_last_not_of(' ') + 1);
+    page.line(line);
+  }
+}
+
+void add_set(Page& page, const std::string& what, const DataReport& report) {
+  page.heading(concat(what, ": ", report.name));
+  add_rows(page, report);
+  if (report.samples == 0) return;
+  add_tokens(page, report);
+  page.line();
+  add_numbers(page, "", {"tokens", "mean", "p50", "p90", "p99", "longest"});
+  add_lengths(page, report.input_name(), report.input);
+  if (report.has_target()) add_lengths(page, report.target_name(), report.target);
+  page.line();
+  add_histogram(page, report);
+  page.line();
+}
+
+void add_overlap(Page& page, const RunDataReport& report) {
+  const RowCount &inputs = report.overlap->same_input, &both = report.overlap->same_both;
+  const DataReport& eval = *report.eval;
+  page.heading("evaluation data that are in the training data");
+  page.row("same input", rows_text(inputs, eval.rows, true));
+  if (eval.has_target()) page.row("input, target", rows_text(both, eval.rows, true));
+  page.line();
+}
+
+void add_epoch(Page& page, const RunDataReport& report) {
+  const PaddingReport& padding = report.padding;
+  page.heading("an epoch");
+  page.row("steps",
+           concat(grouped(report.steps_per_epoch), " of ", counted(report.effective_batch_size, "sample")));
+  page.row("tokens", concat(grouped(report.train.tokens()), ", ", grouped(report.train.supervised_tokens),
+                            " of them supervised"));
+  page.row("padding",
+           concat(percent(padding.share()), " of what is computed, in ", grouped(padding.micro_batches),
+                  padding.micro_batches == 1 ? " micro-batch" : " micro-batches", " of ",
+                  counted(padding.steps, "step")));
+  page.line();
+}
+
+void add_samples(Page& page, const RunDataReport& report, const TextStyle& style) {
+  page.heading(concat("the first samples, as the model sees them; what it learns is ",
+                      style.colour ? "in colour" : "in [[ ]]"));
+  for (const SampleView& sample : report.samples) {
+    const int64_t tokens = sample.input_tokens + sample.target_tokens;
+    page.line(concat("  ", sample.origin, "  ", counted(tokens, "token"), ", ",
+                     grouped(sample.supervised_tokens), " of them supervised"));
+    page.sample(sample.target.empty() ? "" : report.train.input_name(), sample.input);
+    if (!sample.target.empty()) page.sample(report.train.target_name(), sample.target);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const RunDataReport& report, const TextStyle& style) {
+  Page page(style);
+  add_set(page, "training data", report.train);
+  if (report.eval) add_set(page, "evaluation data", *report.eval);
+  if (report.overlap) add_overlap(page, report);
+  add_epoch(page, report);
+  add_samples(page, report, style);
+  return page.text();
+}
+
+}  // namespace trainer

@@ -1,0 +1,88 @@
+#include "data/report_words.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+std::string percent(double share) {
+  char text[32];
+  const double hundredths = 100 * share;
+  std::snprintf(text, sizeof text, hundredths > 0 && hundredths < 0.05 ? "<0.1 %%" : "%.1f %%", hundredths);
+  return text;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  return percent(whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0);
+}
+
+std::string share_of(int64_t part, int64_t whole) {
+  return concat(grouped(part), " (", percent(part, whole), ")");
+}
+
+std::string counted(int64_t count, const char* what) {
+  return concat(grouped(count), " ", what, count == 1 ? "" : "s");
+}
+
+std::string places(const RowCount& rows, bool twins) {
+  std::vector<std::string> names;
+  for (const NamedRow& row : rows.first)
+    names.push_back(twins ? concat(row.origin, " = ", row.note) : row.origin);
+  const int64_t more = rows.count - static_cast<int64_t>(names.size());
+  return join(names) + (more > 0 ? concat(" and ", grouped(more), " more") : "");
+}
+
+std::string shown(const std::set<std::string>& characters) {
+  constexpr size_t kShown = 20;
+  std::string text;
+  size_t number = 0;
+  for (const std::string& character : characters) {
+    if (number++ == kShown) return text + " …";
+    text += (text.empty() ? "" : " ") + character;
+  }
+  return text;
+}
+
+const char* length_key(DataKind kind, bool of_targets) {
+  if (kind != DataKind::seq2seq) return "data.max_length";
+  return of_targets ? "data.max_target_length" : "data.max_source_length";
+}
+
+const char* name_of(DataKind kind) {
+  switch (kind) {
+    case DataKind::seq2seq:
+      return "seq2seq";
+    case DataKind::completion:
+      return "completion";
+    case DataKind::text:
+      return "text";
+    case DataKind::chat:
+      return "chat";
+    case DataKind::automatic:
+      break;
+  }
+  return "auto";
+}
+
+bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }
+
+bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }
+
+std::string DataReport::malformed_text() const {
+  std::vector<std::string> lines;
+  for (const NamedRow& row : malformed.first) lines.push_back(concat(row.origin, ": ", row.note));
+  if (malformed.count == 1) return lines.front();
+  const int64_t more = malformed.count - static_cast<int64_t>(lines.size());
+  return concat(grouped(malformed.count), " of ", grouped(rows), " rows cannot be used:\n  ",
+                join(lines, "\n  "), more > 0 ? concat("\n  and ", grouped(more), " more") : "");
+}
+
+const char* DataReport::input_name() const {
+  return kind == DataKind::seq2seq ? "source" : kind == DataKind::completion ? "prompt" : name_of(kind);
+}
+
+const char* DataReport::target_name() const { return kind == DataKind::completion ? "completion" : "target"; }
+
+}  // namespace trainer

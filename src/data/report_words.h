@@ -1,0 +1,31 @@
+// Numbers and names as the data report writes them.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "trainer/data/report.h"
+
+namespace trainer {
+
+// "1.3 %"; "<0.1 %" for what is above 0.
+std::string percent(double share);
+std::string percent(int64_t part, int64_t whole);
+
+// "12 (1.3 %)"
+std::string share_of(int64_t part, int64_t whole);
+
+// "1 row", "2 rows"
+std::string counted(int64_t count, const char* what);
+
+// "a.jsonl:3, a.jsonl:7 and 12 more"; with `twins` "a.jsonl:3 = a.jsonl:1"
+std::string places(const RowCount& rows, bool twins = false);
+
+// "{ } ~ …", the first ones
+std::string shown(const std::set<std::string>& characters);
+
+// What the setting that cuts inputs, or targets, is called.
+const char* length_key(DataKind kind, bool of_targets);
+
+}  // namespace trainer

@@ -1,0 +1,78 @@
+#include "data/stored_counts.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+Json stored_rows(const RowCount& rows) {
+  Json first = Json::array();
+  for (const NamedRow& row : rows.first) first.push_back({row.offset, row.line});
+  return {rows.count, first};
+}
+
+RowCount rows_from(const Json& stored) {
+  RowCount rows{stored.at(0), {}};
+  for (const Json& row : stored.at(1)) rows.first.push_back({.offset = row.at(0), .line = row.at(1)});
+  return rows;
+}
+
+Json stored_side(const SideReport& side) {
+  Json lengths = Json::array();
+  for (const auto& [length, times] : side.lengths.counts()) lengths.push_back({length, times});
+  return {{"lengths", lengths},
+          {"tokens", side.tokens},
+          {"longest", side.longest},
+          {"truncated", side.truncated},
+          {"tokens_lost", side.tokens_lost},
+          {"unknown_tokens", side.unknown_tokens},
+          {"with_unknown", side.with_unknown},
+          {"unknown_characters", side.unknown_characters},
+          {"empty", stored_rows(side.empty)}};
+}
+
+SideReport side_from(const Json& stored) {
+  SideReport side;
+  for (const Json& length : stored.at("lengths")) side.lengths.add(length.at(0), length.at(1));
+  side.tokens = stored.at("tokens");
+  side.longest = stored.at("longest");
+  side.truncated = stored.at("truncated");
+  side.tokens_lost = stored.at("tokens_lost");
+  side.unknown_tokens = stored.at("unknown_tokens");
+  side.with_unknown = stored.at("with_unknown");
+  stored.at("unknown_characters").get_to(side.unknown_characters);
+  side.empty = rows_from(stored.at("empty"));
+  return side;
+}
+
+}  // namespace
+
+Json stored_counts(const DataReport& counts) {
+  return {{"samples", counts.samples},
+          {"dropped", counts.dropped_rows},
+          {"split", counts.split_rows},
+          {"input", stored_side(counts.input)},
+          {"target", stored_side(counts.target)},
+          {"longest_sample", counts.longest_sample},
+          {"truncated", stored_rows(counts.truncated)},
+          {"unknown", stored_rows(counts.unknown)},
+          {"supervised_tokens", counts.supervised_tokens},
+          {"without_supervision", counts.without_supervision}};
+}
+
+DataReport counts_from(const Json& stored) {
+  DataReport counts;
+  counts.samples = stored.at("samples");
+  counts.dropped_rows = stored.at("dropped");
+  counts.split_rows = stored.at("split");
+  counts.input = side_from(stored.at("input"));
+  counts.target = side_from(stored.at("target"));
+  counts.longest_sample = stored.at("longest_sample");
+  counts.truncated = rows_from(stored.at("truncated"));
+  counts.unknown = rows_from(stored.at("unknown"));
+  counts.supervised_tokens = stored.at("supervised_tokens");
+  counts.without_supervision = stored.at("without_supervision");
+  return counts;
+}
+
+}  // namespace trainer
