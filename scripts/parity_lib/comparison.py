@@ -1,5 +1,7 @@
 """The checks of the parity runs."""
 
+import unicodedata
+
 import torch
 from peft import PeftConfig, PeftModel
 from safetensors import safe_open
@@ -104,12 +106,31 @@ def check_generation(report, bench, program, model):
     report.equal(f"generated texts, {len(set(theirs))} different", ours, theirs)
 
 
+def covers(text, ours, theirs):
+    rest = text[ours[0] : theirs[0]] + text[theirs[1] : ours[1]] if theirs[0] < theirs[1] else text[ours[0] : ours[1]]
+    within = theirs[0] == theirs[1] or ours[0] <= theirs[0] and theirs[1] <= ours[1]
+    return within and all(c.isspace() or unicodedata.combining(c) for c in rest)
+
+
+def check_offsets(report, bench, program, samples):
+    """Where tokens come from. Ours have the blanks and combining marks that belong to a token; where nothing of the text is
+    meant, any empty range is as good as another."""
+    encoded = [bench.tokenizer(text, return_offsets_mapping=True) for text in samples]
+    theirs = [[(begin, end) for begin, end in row.offset_mapping] for row in encoded]
+    ours = [[(begin, end) for begin, end in row] for row in program.offsets(bench.model, samples, bench.directory / "texts.jsonl")]
+    tokens = [(text, a, b) for text, row, other in zip(samples, ours, theirs) for a, b in zip(row, other)]
+    differing = [f"\n    {text!r}: ours {a}, HF {b}" for text, a, b in tokens if not covers(text, a, b)]
+    equal = not differing and [len(row) for row in ours] == [len(row) for row in theirs]
+    report.check(f"offsets of {len(tokens)} tokens", equal, "".join(differing[:5]))
+
+
 def check_tokenizer(report, bench, program):
     samples = texts.ODD_TEXTS + [row[key] for row in bench.train_rows for key in ("input", "target")]
     theirs = [bench.tokenizer(text).input_ids for text in samples]
     ours = program.tokenize(bench.model, samples, bench.directory / "texts.jsonl")
     differing = [f"\n    {text!r}: ours {a}, HF {b}" for text, a, b in zip(samples, ours, theirs) if a != b]
     report.check(f"token ids of {len(samples)} texts", ours == theirs, "".join(differing))
+    check_offsets(report, bench, program, samples)
     decoded = [bench.tokenizer.decode(ids, skip_special_tokens=True) for ids in theirs]
     back = program.decode(bench.model, theirs, bench.directory / "ids.jsonl")
     differing = [f"\n    ours {a!r}, HF {b!r}" for a, b in zip(back, decoded) if a != b]

@@ -28,11 +28,15 @@ class Program:
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     def rows(self, *arguments):
-        return [json.loads(line) for line in self.run(*arguments).splitlines()]
+        return [json.loads(line) for line in self.run(*arguments).split("\n") if line]
 
     def tokenize(self, model, texts, scratch):
         write_rows(scratch, [{"text": text} for text in texts])
         return [row["ids"] for row in self.rows("tokenize", "--model", model, "--input", scratch)]
+
+    def offsets(self, model, texts, scratch):
+        write_rows(scratch, [{"text": text} for text in texts])
+        return [row["offsets"] for row in self.rows("tokenize", "--model", model, "--input", scratch, "--offsets")]
 
     def decode(self, model, ids, scratch):
         write_rows(scratch, [{"ids": row} for row in ids])

@@ -1,9 +1,10 @@
-// trainer tokenize --model DIR --input FILE [--decode]
+// trainer tokenize --model DIR --input FILE [--decode | --chat]
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
 #include "cli/commands.h"
@@ -18,11 +21,11 @@
 namespace trainer::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, input;
-  bool decode = false, skip_special_tokens = false;
+  std::string model, input, chat_template, loss_on = "all_turns";
+  bool decode = false, skip_special_tokens = false, offsets = false, chat = false;
 };
 
 // "found 'tex'": what a row without its field has instead.
@@ -40,11 +43,63 @@ const Json& field(const Json& row, const char* name) {
   return *found;
 }
 
-Json encode(const Tokenizer& tokenizer, const Json& row) {
-  const Json& text = field(row, "text");
-  if (!text.is_string()) throw DataError(concat("'text' must be a string, found ", text.type_name()));
-  return {{"ids", tokenizer.encode(text.get_ref<const std::string&>(), /*add_special_tokens=*/true)}};
+// How many characters begin before each byte, and in the whole text.
+std::vector<size_t> characters_before(const std::string& text) {
+  std::vector<size_t> counts{0};
+  for (const char byte : text) {
+    const bool begins = (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+    counts.push_back(counts.back() + (begins ? 1 : 0));
+  }
+  return counts;
 }
+
+Json encode(const Tokenizer& tokenizer, const Json& row, bool offsets) {
+  const Json& value = field(row, "text");
+  if (!value.is_string()) throw DataError(concat("'text' must be a string, found ", value.type_name()));
+  const auto& text = value.get_ref<const std::string&>();
+  if (!offsets) return {{"ids", tokenizer.encode(text, /*add_special_tokens=*/true)}};
+  const TokenizedText tokenized = tokenizer.encode_with_ranges(text, /*add_special_tokens=*/true);
+  const std::vector<size_t> characters = characters_before(text);
+  Json pairs = Json::array();
+  for (const auto& [begin, end] : tokenized.ranges) pairs.push_back({characters[begin], characters[end]});
+  return {{"ids", tokenized.ids}, {"offsets", pairs}};
+}
+
+// Conversations to what a model is trained on.
+class ChatRows {
+ public:
+  explicit ChatRows(const Options& options) : loss_on_(loss_on(options.loss_on)) {
+    if (!options.chat_template.empty()) {
+      template_ = read_chat_template(options.chat_template, options.model);
+    } else {
+      template_ = load_chat_template(options.model);
+    }
+    if (!template_)
+      throw FormatError(concat(options.model, ": has no chat template; give one with --chat-template FILE"));
+  }
+
+  Json encode(const Tokenizer& tokenizer, const Json& row) const {
+    std::vector<std::string> names;
+    for (const auto& entry : row.items()) names.push_back(entry.key());
+    const auto form = row.is_object() ? conversation_form(names) : std::nullopt;
+    if (!form)
+      throw DataError(concat("a row with messages, conversations, or instruction and output is expected; ",
+                             row.is_object() ? fields_of(row) : concat("found ", row.type_name())));
+    const ChatTokens chat = tokenize_chat(*template_, tokenizer, read_conversation(row, *form), loss_on_);
+    Json mask = Json::array();
+    for (const bool learn : chat.learn) mask.push_back(learn ? 1 : 0);
+    return {{"text", chat.text}, {"ids", chat.ids}, {"mask", mask}};
+  }
+
+ private:
+  static LossOn loss_on(const std::string& name) {
+    if (name == "everything") return LossOn::everything;
+    return name == "last_turn" ? LossOn::last_turn : LossOn::all_turns;
+  }
+
+  LossOn loss_on_;
+  std::optional<ChatTemplate> template_;
+};
 
 Json decode(const Tokenizer& tokenizer, const Json& row, bool skip_special_tokens) {
   const Json& numbers = field(row, "ids");
@@ -91,9 +146,13 @@ void run(const Options& options) {
     if (!file) throw DataError(concat(options.input, ": cannot be opened; is the path right?"));
   }
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.model);
+  std::optional<ChatRows> chat;
+  if (options.chat) chat.emplace(options);
   std::istream& rows = options.input == "-" ? std::cin : file;
   convert_rows(rows, options.input == "-" ? "stdin" : options.input, [&](const Json& row) {
-    return options.decode ? decode(*tokenizer, row, options.skip_special_tokens) : encode(*tokenizer, row);
+    if (chat) return chat->encode(*tokenizer, row);
+    return options.decode ? decode(*tokenizer, row, options.skip_special_tokens)
+                          : encode(*tokenizer, row, options.offsets);
   });
 }
 
@@ -101,8 +160,9 @@ void run(const Options& options) {
 
 void add_tokenize_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("tokenize", "Rows {\"text\": ...} -> {\"ids\": [...]}, or the other way");
+  CLI::App* command = app.add_subcommand("tokenize",
+                                         "Rows {\"text\": ...} -> {\"ids\": [...]}, or the other way, or "
+                                         "conversations -> what is learnt of them");
   command->add_option("-m,--model", options->model, "Model directory with its tokenizer")->type_name("DIR");
   command->add_option("-i,--input", options->input, "Rows of JSON; - is stdin")->type_name("FILE");
   CLI::Option* decode =
@@ -111,6 +171,22 @@ void add_tokenize_command(CLI::App& app) {
       ->add_flag("--skip-special-tokens", options->skip_special_tokens,
                  "Leave </s> and the like out of the text")
       ->needs(decode);
+  command
+      ->add_flag("--offsets", options->offsets,
+                 "With each id where it comes from: [begin, end) in characters of the text")
+      ->excludes(decode);
+  CLI::Option* chat =
+      command->add_flag("--chat", options->chat,
+                        "Rows with messages, conversations or instruction and output -> text, ids "
+                        "and mask (1: to be learnt)");
+  chat->excludes(decode);
+  command->add_option("--chat-template", options->chat_template, "A template in place of the model's own")
+      ->type_name("FILE")
+      ->needs(chat);
+  command->add_option("--loss-on", options->loss_on, "Which of the answers are learnt, as data.loss_on")
+      ->check(CLI::IsMember({"all_turns", "last_turn", "everything"}))
+      ->capture_default_str()
+      ->needs(chat);
   command->callback([options] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");

@@ -11,6 +11,8 @@
 
 namespace trainer {
 
+struct AlignedText;
+
 // Unicode's normal forms, for the characters that the `tokenizers` library knows in them.
 enum class NormalForm { c, d, kc, kd };
 
@@ -32,6 +34,8 @@ class Normalizer {
 
   // The normalized text: `text` itself (valid UTF-8), or in `storage`.
   std::string_view normalize(std::string_view text, std::string& storage) const;
+  // The same, with where each byte of it comes from.
+  AlignedText align(std::string_view text) const;
 
  private:
   struct Prepend {

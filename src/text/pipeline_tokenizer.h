@@ -13,6 +13,7 @@ class PipelineTokenizer final : public FileTokenizer {
   PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
+  TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
   std::optional<int32_t> token_to_id(std::string_view token) const override;
@@ -27,6 +28,10 @@ class PipelineTokenizer final : public FileTokenizer {
   void prepare_added_tokens();
   void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+
+  struct RangeWriter;
+  void ranges_of_piece(std::string_view piece, size_t offset, RangeWriter& writer) const;
+  std::vector<size_t> ends_in_word(std::string_view word, const std::vector<int32_t>& ids) const;
 
   Pipeline pipeline_;
   // id -> what the decoder gets; for one that only puts bytes together, these bytes. None: no such id.

@@ -180,6 +180,22 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
   }
 }
 
+std::string_view PreTokenizer::sign_of_blanks() const {
+  for (const auto& step : steps_) {
+    if (const auto* metaspace = std::get_if<Metaspace>(&step)) return metaspace->replacement;
+  }
+  return "";
+}
+
+bool PreTokenizer::drops_blanks() const {
+  for (const auto& step : steps_) {
+    if (std::holds_alternative<Metaspace>(step)) return false;
+    const auto* split = std::get_if<CharacterSplit>(&step);
+    if (split && split->behavior == SplitBehavior::removed && split->matches(U' ')) return true;
+  }
+  return false;
+}
+
 std::vector<std::string_view> PreTokenizer::words(std::string_view text, bool at_start,
                                                   std::deque<std::string>& storage) const {
   Parts parts{{text}, at_start, storage};

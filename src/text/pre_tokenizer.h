@@ -39,6 +39,11 @@ class PreTokenizer {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme, split});
   }
 
+  // What stands for a blank in words; "": a blank.
+  std::string_view sign_of_blanks() const;
+  // Blanks are left out of words before such signs are put in front.
+  bool drops_blanks() const;
+
   // The words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing comes before
   // `text`.
   std::vector<std::string_view> words(std::string_view text, bool at_start,

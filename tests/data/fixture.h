@@ -32,6 +32,19 @@ class WordTokenizer : public Tokenizer {
     if (add_special_tokens && specials_ == Specials::eos_after) ids.push_back(1);
     return ids;
   }
+  TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const override {
+    TokenizedText out{encode(text, add_special_tokens), {}};
+    size_t at = 0;
+    for (size_t i = 0; i < out.ids.size(); i++) {
+      const bool added = add_special_tokens && (specials_ == Specials::bos_before  ? i == 0
+                                                : specials_ == Specials::eos_after ? i + 1 == out.ids.size()
+                                                                                   : false);
+      const size_t begin = added ? at : text.find_first_not_of(' ', at);
+      if (!added) at = std::min(text.find(' ', begin), text.size());
+      out.ranges.push_back({begin, at});
+    }
+    return out;
+  }
   std::string decode(std::span<const int32_t>, bool) const override { return ""; }
   int64_t vocab_size() const override { return 1000; }
   std::optional<int32_t> token_to_id(std::string_view token) const override {

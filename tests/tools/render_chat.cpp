@@ -1,5 +1,6 @@
 // What scripts/parity_chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
 // stdin, lines of {"text"} or {"error"} on stdout. In place of "template" may stand "directory": of a model.
+// With "answers": true, what a model is to learn of the text as well.
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +18,19 @@ int main() {
           request.contains("directory")
               ? *trainer::load_chat_template(request["directory"].get<std::string>())
               : trainer::ChatTemplate({{"default", {request["template"], "template"}}}, {});
-      answer["text"] = chat.render(request["messages"], request["tools"], request["variables"]);
+      if (request.value("answers", false)) {
+        const auto chatted =
+            chat.render_with_answers(request["messages"], request["tools"], request["variables"]);
+        answer["text"] = chatted.text;
+        answer["answers"] = Json::array();
+        for (const auto& [message, begin, end] : chatted.answers)
+          answer["answers"].push_back({{"message", message},
+                                       {"text", chatted.text.substr(begin, end - begin)},
+                                       {"begin", begin},
+                                       {"end", end}});
+      } else {
+        answer["text"] = chat.render(request["messages"], request["tools"], request["variables"]);
+      }
     } catch (const trainer::Error& error) {
       answer["error"] = error.what();
       answer["code"] = static_cast<int>(error.code());

@@ -12,6 +12,16 @@
 
 namespace trainer {
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin, end;
+};
+
+struct TokenizedText {
+  std::vector<int32_t> ids;
+  std::vector<TextRange> ranges;  // of each id: what of the text it comes from
+};
+
 // Safe to use from several threads at once, but for add_tokens().
 class Tokenizer {
  public:
@@ -20,6 +30,11 @@ class Tokenizer {
   // The ids of `text`; with add_special_tokens those that Hugging Face's default call gives (T5: ends in
   // </s>). Throws DataError for text that is not valid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
+
+  // The same ids with their places in `text`, as `offsets` of Hugging Face's `tokenizers` gives them, but in
+  // bytes and with the blanks that are in a token: a token that is a part of a character gets all of it, one
+  // that stands for nothing of the text (</s> at the end, a blank put in front) an empty range.
+  virtual TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const = 0;
 
   // The text of `ids`. Characters split across tokens are put together; bytes that form no character become
   // U+FFFD. Ids outside the vocabulary throw DataError.

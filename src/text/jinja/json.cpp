@@ -8,7 +8,7 @@
 
 namespace trainer::jinja {
 
-Value from_json(const nlohmann::ordered_json& json) {
+Value from_json(const nlohmann::ordered_json& json, Origin origin) {
   using Type = nlohmann::ordered_json::value_t;
   switch (json.type()) {
     case Type::null:
@@ -25,15 +25,15 @@ Value from_json(const nlohmann::ordered_json& json) {
     case Type::number_float:
       return Value(json.get<double>());
     case Type::string:
-      return text_value(json.get<std::string>());
+      return Value(Text(json.get_ref<const std::string&>(), origin));
     case Type::array: {
       List items;
-      for (const auto& item : json) items.push_back(from_json(item));
+      for (const auto& item : json) items.push_back(from_json(item, origin));
       return Value(std::move(items));
     }
     case Type::object: {
       Dict dict;
-      for (const auto& [key, value] : json.items()) dict.set(text_value(key), from_json(value));
+      for (const auto& [key, value] : json.items()) dict.set(text_value(key), from_json(value, origin));
       return Value(std::move(dict));
     }
     default:

@@ -10,7 +10,8 @@
 
 namespace trainer::jinja {
 
-Value from_json(const nlohmann::ordered_json& json);
+// `origin`: of all strings in it but the keys.
+Value from_json(const nlohmann::ordered_json& json, Origin origin = {});
 
 struct JsonStyle {
   bool ensure_ascii = false, sort_keys = false;

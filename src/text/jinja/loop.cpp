@@ -62,6 +62,26 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   std::optional<Value> last_;
 };
 
+// What belongs to the turn of a message, while a loop goes through.
+class Turns {
+ public:
+  explicit Turns(Rendering& rendering)
+      : rendering_(rendering), outer_(rendering.turn), outer_by_set_(rendering.turn_by_set) {}
+  ~Turns() {
+    rendering_.turn = outer_;
+    rendering_.turn_by_set = outer_by_set_;
+  }
+  void begin(const Value& item) const {
+    rendering_.turn = outer_;
+    rendering_.turn_by_set = !rendering_.enter(item) && item.is_integral();
+  }
+
+ private:
+  Rendering& rendering_;
+  const Origin outer_;
+  const bool outer_by_set_;
+};
+
 }  // namespace
 
 Flow For::execute(const Frame& frame, Text& out) const {
@@ -79,8 +99,10 @@ Flow For::execute(const Frame& frame, Text& out) const {
   }
   if (items.empty()) return otherwise.execute(frame.inner(), out);
   const auto loop = std::make_shared<Loop>(items);
+  const Turns turns(frame.rendering);
   for (size_t i = 0; i < items.size(); i++) {
     loop->go_to(i);
+    turns.begin(items[i]);
     const Frame inner = frame.inner();
     inner.scope.set(loop_name, Value(std::shared_ptr<Object>(loop)));
     target.assign(inner, items[i]);

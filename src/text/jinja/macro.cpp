@@ -105,7 +105,7 @@ Flow MacroDefinition::execute(const Frame& frame, Text&) const {
 Flow CallBlock::execute(const Frame& frame, Text& out) const {
   const Value body(std::shared_ptr<Object>(std::make_shared<Macro>(caller, frame)));
   const Value written = call->evaluate_with(frame, {{"caller", body}});
-  out.append(to_text(written));
+  out.append(to_text(written), frame.rendering.turn);
   return Flow::next;
 }
 

@@ -18,7 +18,10 @@ class Parser : ExpressionParser {
  public:
   Parser(std::vector<Token> tokens, Names& names) : ExpressionParser(std::move(tokens), names) {}
 
-  Block run() { return statements({}, 0); }
+  ParsedTemplate run() {
+    Block body = statements({}, 0);
+    return {std::move(body), has_generation_};
+  }
 
  private:
   // Up to a tag of one of the `ends`, whose name is the next token then. No ends: up to the end of the
@@ -89,6 +92,7 @@ class Parser : ExpressionParser {
     if (tag.value == "generation") {
       auto node = std::make_unique<Generation>(line);
       node->body = closed_body({"endgeneration"}, line);
+      has_generation_ = true;
       return node;
     }
     if (tag.value == "break" || tag.value == "continue") {
@@ -263,11 +267,12 @@ class Parser : ExpressionParser {
   }
 
   int depth_ = 0, loops_ = 0;
+  bool has_generation_ = false;
 };
 
 }  // namespace
 
-Block parse_template(const std::string& source, Names& names) {
+ParsedTemplate parse_template(const std::string& source, Names& names) {
   return Parser(tokenize_template(source), names).run();
 }
 

@@ -7,7 +7,12 @@
 
 namespace trainer::jinja {
 
+struct ParsedTemplate {
+  Block body;
+  bool has_generation;  // {% generation %} stands in it
+};
+
 // Throws SyntaxError, also for tags, filters and tests that are not supported. Names are added to `names`.
-Block parse_template(const std::string& source, Names& names);
+ParsedTemplate parse_template(const std::string& source, Names& names);
 
 }  // namespace trainer::jinja

@@ -65,9 +65,19 @@ struct Rendering {
   explicit Rendering(const Names& names) : names(names) {}
 
   const Names& names;
-  int line = 1;                                // of the construct that is being worked out, for messages
-  int depth = 0;                               // of macros that call macros
+  int line = 1;   // of the construct that is being worked out, for messages
+  int depth = 0;  // of macros that call macros
+  Origin turn;    // of what the template itself writes now
+  // In a loop, and its item is no message: {% set message = messages[i] %} begins the turn of one.
+  bool turn_by_set = false;
   std::vector<std::unique_ptr<Scope>> scopes;  // macros may outlive the block that they stand in
+
+  // What is written from here on belongs to the turn of this message. Returns whether it is one.
+  bool enter(const Value& value) {
+    if (!value.is(Kind::dict) || !value.dict().message()) return false;
+    turn = Origin(*value.dict().message(), Origin::Part::written);
+    return true;
+  }
 
   Scope& new_scope(const Scope* outer) { return *scopes.emplace_back(std::make_unique<Scope>(outer)); }
 };

@@ -5,6 +5,17 @@
 #include "text/jinja/operators.h"
 
 namespace trainer::jinja {
+namespace {
+
+void print(const Frame& frame, const Value& value, Text& out) {
+  if (value.is(Kind::text)) {
+    out.append(value.text(), frame.rendering.turn);
+  } else {
+    out.append(to_text(value), frame.rendering.turn);
+  }
+}
+
+}  // namespace
 
 void Target::assign(const Frame& frame, Value value) const {
   frame.at(line);
@@ -38,15 +49,15 @@ Text Block::write(const Frame& frame) const {
   return out;
 }
 
-Flow Data::execute(const Frame&, Text& out) const {
-  out.append(text);
+Flow Data::execute(const Frame& frame, Text& out) const {
+  out.append(text, frame.rendering.turn);
   return Flow::next;
 }
 
 Flow Print::execute(const Frame& frame, Text& out) const {
   const Value printed = value->evaluate(frame);
   frame.at(line);
-  out.append(to_text(printed));
+  print(frame, printed, out);
   return Flow::next;
 }
 
@@ -59,7 +70,10 @@ Flow If::execute(const Frame& frame, Text& out) const {
 
 Flow Set::execute(const Frame& frame, Text&) const {
   if (value) {
-    target.assign(frame, value->evaluate(frame));
+    Value assigned = value->evaluate(frame);
+    // {% set message = messages[i] %} in a loop over numbers.
+    if (frame.rendering.turn_by_set) frame.rendering.turn_by_set = !frame.rendering.enter(assigned);
+    target.assign(frame, std::move(assigned));
     return Flow::next;
   }
   Value written(body.write(frame));
@@ -77,12 +91,12 @@ Flow With::execute(const Frame& frame, Text& out) const {
 Flow FilterBlock::execute(const Frame& frame, Text& out) const {
   Value written(body.write(frame));
   for (const auto& filter : filters) written = filter->apply(frame, written);
-  out.append(to_text(written));
+  print(frame, written, out);
   return Flow::next;
 }
 
 Flow Generation::execute(const Frame& frame, Text& out) const {
-  out.append(body.write(frame));
+  out.append(body.write(frame).generated());
   return Flow::next;
 }
 

@@ -10,11 +10,13 @@
 
 namespace trainer::jinja {
 
-Template::Template(const std::string& source, std::string where) : where_(std::move(where)) {
+Template::Template(const std::string& source, std::string where) : source_(source), where_(std::move(where)) {
   if (valid_utf8_prefix(source) != source.size())
     throw FormatError(concat(where_, ": the chat template is not valid UTF-8"));
   try {
-    body_ = parse_template(source, names_);
+    ParsedTemplate parsed = parse_template(source, names_);
+    body_ = std::move(parsed.body);
+    has_generation_ = parsed.has_generation;
   } catch (const SyntaxError& error) {
     throw FormatError(concat(where_, ":", error.line, ": chat template: ", error.what()));
   }

@@ -18,10 +18,16 @@ class Template {
   // name the line.
   Text render(const std::vector<std::pair<std::string, Value>>& variables) const;
 
+  // The template itself says what a model is to learn: {% generation %}.
+  bool has_generation() const { return has_generation_; }
+  const std::string& where() const { return where_; }
+  const std::string& source() const { return source_; }
+
  private:
-  std::string where_;
+  std::string source_, where_;
   Names names_;
   Block body_;
+  bool has_generation_ = false;
 };
 
 }  // namespace trainer::jinja

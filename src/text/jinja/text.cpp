@@ -23,6 +23,65 @@ std::string utf8(char32_t code_point) {
   return out;
 }
 
+void Text::add_run(size_t size, Origin origin) {
+  if (size == 0) return;
+  if (bytes_.empty()) {
+    origin_ = origin;
+    ends_.clear();
+  } else if (ends_.empty()) {
+    if (origin == origin_) return;
+    ends_ = {{bytes_.size(), origin_}, {bytes_.size() + size, origin}};
+  } else if (ends_.back().origin == origin) {
+    ends_.back().end += size;
+  } else {
+    ends_.push_back({bytes_.size() + size, origin});
+  }
+}
+
+Text& Text::append(const Text& other, Origin origin) {
+  if (&other == this) return append(Text(other), origin);
+  const auto known = [&](Origin own) { return own.is_known() ? own : origin; };
+  if (other.ends_.empty()) {
+    add_run(other.bytes_.size(), known(other.origin_));
+    bytes_ += other.bytes_;
+    return *this;
+  }
+  for (const Run& run : other.runs())
+    append(std::string_view(other.bytes_).substr(run.begin, run.end - run.begin), known(run.origin));
+  return *this;
+}
+
+Text Text::slice(size_t begin, size_t end) const {
+  Text out(bytes_.substr(begin, end - begin), safe_);
+  out.origin_ = origin_;
+  if (ends_.empty() || begin >= end) return out;
+  auto run = std::ranges::upper_bound(ends_, begin, {}, &End::end);
+  out.origin_ = run->origin;
+  if (run->end >= end) return out;
+  for (;; run++) {
+    out.ends_.push_back({std::min(run->end, end) - begin, run->origin});
+    if (run->end >= end) return out;
+  }
+}
+
+std::vector<Text::Run> Text::runs() const {
+  if (bytes_.empty()) return {};
+  if (ends_.empty()) return {{0, bytes_.size(), origin_}};
+  std::vector<Run> out;
+  for (size_t begin = 0; const End& end : ends_) {
+    out.push_back({begin, end.end, end.origin});
+    begin = end.end;
+  }
+  return out;
+}
+
+Text Text::generated() const {
+  Text out = *this;
+  out.origin_ = origin_.in_generation();
+  for (End& end : out.ends_) end.origin = end.origin.in_generation();
+  return out;
+}
+
 size_t Text::length() const {
   return static_cast<size_t>(
       std::ranges::count_if(bytes_, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));

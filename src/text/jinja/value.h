@@ -94,8 +94,13 @@ class Dict {
   void set(Value key, Value value);  // throws RenderError for a key that Python cannot hash
   const std::vector<Item>& items() const { return items_; }
 
+  // Which message of the conversation this is, if it is one.
+  std::optional<size_t> message() const { return message_; }
+  void set_message(size_t index) { message_ = index; }
+
  private:
   std::vector<Item> items_;
+  std::optional<size_t> message_;
 };
 
 struct Arguments {

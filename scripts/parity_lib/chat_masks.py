@@ -1,0 +1,154 @@
+"""What of a conversation is to be learnt, told apart from the program in two ways.
+
+By prefixes: an answer begins where the conversation before it, rendered with the generation prompt, ends, and ends where
+the conversation up to it does. That works where the prefix is one of the whole, which not every template keeps.
+By marks: {% generation %} written by hand into the templates of tests/goldens/text/chat, as Hugging Face reads it.
+"""
+
+import random
+import re
+
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from . import program as programs
+from .random_conversations import conversation, tool
+
+# (what stands in the template, what stands there with marks)
+MARKS = {
+    "bars": [
+        (
+            "{{ message['content'] }}{{ eos_token if message.role == 'assistant' else '<|end|>' }}\n",
+            "{% if message.role == 'assistant' %}{% generation %}{{ message['content'] }}{{ eos_token }}{% endgeneration %}"
+            "{% else %}{{ message['content'] }}<|end|>{% endif %}{{ '\\n' }}",
+        )
+    ],
+    "chatml": [
+        (
+            '{{- "<|im_start|>assistant\\n" }}\n        {%- if loop.index0',
+            '{{- "<|im_start|>assistant\\n" }}{%- generation %}\n        {%- if loop.index0',
+        ),
+        (
+            '{%- endfor %}\n        {{- "<|im_end|>\\n" }}',
+            '{%- endfor %}\n        {{- "<|im_end|>" }}{%- endgeneration %}{{- "\\n" }}',
+        ),
+    ],
+    "headers": [
+        (
+            """{{- '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + "}<|eot_id|>" }}""",
+            """{%- generation -%}{{- '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + """
+            """"}<|eot_id|>" }}{%- endgeneration %}""",
+        ),
+        (
+            """{{- "<|start_header_id|>" + message["role"] + "<|end_header_id|>\\n\\n" + message["content"] | trim + "<|eot_id|>" }}""",
+            """{{- "<|start_header_id|>" + message["role"] + "<|end_header_id|>\\n\\n" }}
+        {%- if message["role"] == "assistant" %}{% generation %}{{ message["content"] | trim + "<|eot_id|>" }}{% endgeneration %}
+        {%- else %}{{ message["content"] | trim + "<|eot_id|>" }}{% endif %}""",
+        ),
+    ],
+    "inst": [
+        ('{{- "[TOOL_CALLS] [" -}}', '{%- generation -%}{{- "[TOOL_CALLS] [" -}}'),
+        (
+            """"]" + eos_token) -}}\n        {%- endfor -%}""",
+            """"]" + eos_token) -}}\n        {%- endfor -%}{%- endgeneration -%}""",
+        ),
+        (
+            '{{- " " + m.content | trim + eos_token -}}',
+            '{%- generation -%}{{- " " + m.content | trim + eos_token -}}{%- endgeneration -%}',
+        ),
+    ],
+    "turns": [
+        (
+            "{% if turn.content is string %}{{ turn.content | trim }}",
+            "{% macro said(turn) %}{% if turn.content is string %}{{ turn.content | trim }}",
+        ),
+        (
+            "<end_of_turn>\n{% endfor %}",
+            "<end_of_turn>{% endmacro %}{% if role == 'model' %}{% generation %}{{ said(turn) }}{% endgeneration %}"
+            "{% else %}{{ said(turn) }}{% endif %}{{ '\\n' }}{% endfor %}",
+        ),
+    ],
+}
+MARK = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
+
+
+def plain(template):
+    """A template without its own marks."""
+    return re.sub(r"\{%-\s*generation\s*%\}\{\{", "{{-", template).replace("{% endgeneration %}", "")
+
+
+def marked(name, template):
+    for before, after in MARKS[name]:
+        assert template.count(before) == 1, (name, before)
+        template = template.replace(before, after)
+    return template
+
+
+def by_prefixes(render, messages):
+    """(message, begin, end) in characters for each answer; begin or end is None where it cannot be told this way."""
+    whole = render(messages, False)
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant" or i == 0:
+            continue
+        try:
+            before, after = render(messages[:i], True), render(messages[: i + 1], False)
+            if after == render(messages[:i], False):  # the template leaves it out
+                continue
+        except Exception:  # a conversation that may not end there
+            continue
+        after = after.rstrip()
+        yield i, len(before) if whole.startswith(before) else None, len(after) if whole.startswith(after) else None
+
+
+def by_marks(template, messages, tools, variables):
+    """The stretches [begin, end) that Hugging Face takes from the template's marks."""
+    rendered, marks = render_jinja_template(
+        [messages], tools=tools, chat_template=template, return_assistant_tokens_mask=True, **variables
+    )
+    return rendered[0], [tuple(mark) for mark in marks[0]]
+
+
+def rows(tokenizer, template, count, seed):
+    """Conversations that the template takes."""
+    draw, taken = random.Random(seed), []
+    while len(taken) < count:
+        row = {"messages": conversation(draw)}
+        if draw.random() < 0.3:
+            row["tools"] = [tool(draw) for _ in range(draw.randint(1, 2))]
+        try:
+            tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), chat_template=template, tokenize=False)
+        except Exception:
+            continue
+        taken.append(row)
+    return taken
+
+
+def check_masks(report, program, model, tokenizer, folder, scratch, count=40):
+    """Ids and masks of conversations, for every golden template and each of its ways to tell what is learnt."""
+    for name in MARKS:
+        source = plain((folder / f"{name}.jinja").read_text(encoding="utf-8"))
+        with_marks = marked(name, source)
+        drawn = rows(tokenizer, source, count, seed=len(name))
+        theirs = [
+            tokenizer.apply_chat_template(
+                row["messages"],
+                tools=row.get("tools"),
+                chat_template=with_marks,
+                return_dict=True,
+                return_assistant_tokens_mask=True,
+            )
+            for row in drawn
+        ]
+        programs.write_rows(scratch / "rows.jsonl", drawn)
+        for what, template in (("where characters come from", source), ("marks", with_marks)):
+            file = scratch / f"{name}.jinja"
+            file.write_text(template, encoding="utf-8")
+            options = ["--input", scratch / "rows.jsonl", "--chat", "--chat-template", file]
+            ours = program.rows("tokenize", "--model", model, *options)
+            learnt = sum(map(sum, (row["mask"] for row in ours)))
+            report.equal(f"ids of {len(drawn)} conversations, {name}", [row["ids"] for row in ours], [row["input_ids"] for row in theirs])
+            differing = [
+                f"\n    {row['text']!r}\n    ours {row['mask']}\n    HF   {other['assistant_masks']}"
+                for row, other in zip(ours, theirs)
+                if row["mask"] != other["assistant_masks"]
+            ]
+            report.check(f"masks by {what}, {name}", not differing and learnt > 0, f"{learnt} tokens learnt" + "".join(differing[:2]))

@@ -1,0 +1,90 @@
+// A conversation to ids, and what of them is learnt.
+#include <algorithm>
+
+#include "trainer/text/conversation.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of answers in the order of the text, those that count.
+void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversation& conversation,
+                   LossOn loss_on) {
+  size_t last = 0;
+  for (const auto& answer : answers) last = std::max(last, answer.message);
+  std::erase_if(answers, [&](const RenderedChat::Answer& answer) {
+    return !conversation.learn[answer.message] || (loss_on == LossOn::last_turn && answer.message != last);
+  });
+}
+
+// Both are in the order of the text. A token that stands for nothing there counts by its place.
+std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
+                             const std::vector<RenderedChat::Answer>& answers) {
+  std::vector<bool> learn(tokens.size(), false);
+  size_t next = 0;
+  for (size_t i = 0; i < tokens.size(); i++) {
+    while (next < answers.size() && answers[next].end <= tokens[i].begin) next++;
+    if (next == answers.size()) break;
+    learn[i] = std::max(tokens[i].end, tokens[i].begin + 1) > answers[next].begin;
+  }
+  return learn;
+}
+
+bool is_answer(const Json& message) { return message["role"] == "assistant"; }
+
+// A content as text: that of its parts.
+std::string content_of(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return "";
+  if (content->is_string()) return *content;
+  std::string text;
+  for (const Json& part : *content) {
+    if (part.is_object() && part.value("type", "") == "text") text += part.value("text", "");
+  }
+  return text;
+}
+
+}  // namespace
+
+ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                         const Conversation& conversation, LossOn loss_on) {
+  const auto& [messages, tools, variables, learn] = conversation;
+  ChatTokens out;
+  if (loss_on == LossOn::everything) {
+    out.text = chat_template.render(messages, tools, variables);
+    out.ids = tokenizer.encode(out.text, /*add_special_tokens=*/false);
+    out.learn.assign(out.ids.size(), true);
+    return out;
+  }
+  RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
+  keep_counting(rendered.answers, conversation, loss_on);
+  TokenizedText tokenized = tokenizer.encode_with_ranges(rendered.text, /*add_special_tokens=*/false);
+  out.text = std::move(rendered.text);
+  out.ids = std::move(tokenized.ids);
+  out.learn = in_answers(tokenized.ranges, rendered.answers);
+  return out;
+}
+
+std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  const std::vector<int32_t> ids =
+      tokenizer.encode(chat_template.end_of_answer(), /*add_special_tokens=*/false);
+  if (ids.empty() || !tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty())
+    return std::nullopt;
+  return ids.front();
+}
+
+std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
+                                          const Conversation& conversation) {
+  const Json& messages = conversation.messages;
+  size_t last = messages.size();
+  while (last > 0 && !is_answer(messages[last - 1])) last--;
+  if (last < 2) return std::nullopt;  // nothing asks for it
+  Json variables = conversation.variables.is_null() ? Json::object() : conversation.variables;
+  variables["add_generation_prompt"] = true;
+  const Json before(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(last - 1));
+  return ChatQuestion{chat_template.render(before, conversation.tools, variables),
+                      content_of(messages[last - 1])};
+}
+
+}  // namespace trainer

@@ -1,0 +1,194 @@
+#include "trainer/text/conversation.h"
+
+#include <algorithm>
+#include <array>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json* find(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string required_text(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw DataError(concat(where, " has no \"", key, "\""));
+  if (!found->is_string())
+    throw DataError(concat(where, ": \"", key, "\" is ", found->type_name(), ", not text"));
+  return *found;
+}
+
+// A list that may be written as the text of one.
+Json list_of(const Json& value, const char* key) {
+  Json list = value;
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
+    list = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (list.is_discarded()) throw DataError(concat("\"", key, "\" is a text that is no JSON"));
+  }
+  if (!list.is_array()) throw DataError(concat("\"", key, "\" is ", list.type_name(), ", not a list"));
+  return list;
+}
+
+bool weight_of(const Json& message, const std::string& where) {
+  const Json* weight = find(message, "weight");
+  if (!weight) return true;
+  if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
+  throw DataError(concat(where, ": \"weight\" is ", weight->dump(), "; it is 0 (not learnt) or 1"));
+}
+
+void check_content(const Json& message, const std::string& where) {
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) {
+    for (const char* instead : {"tool_calls", "reasoning_content", "thinking", "reasoning"}) {
+      if (find(message, instead)) return;
+    }
+    if (content == message.end()) throw DataError(concat(where, " has no \"content\""));
+    throw DataError(concat(where, ": \"content\" is null, and there are no \"tool_calls\""));
+  }
+  if (!content->is_string() && !content->is_array())
+    throw DataError(
+        concat(where, ": \"content\" is ", content->type_name(), ", not text or a list of parts"));
+}
+
+void add(Conversation& out, Json message, const std::string& where) {
+  out.learn.push_back(weight_of(message, where));
+  message.erase("weight");
+  check_content(message, where);
+  out.messages.push_back(std::move(message));
+}
+
+Json said(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
+
+// The text of a call {"name", "arguments"}, or of a list of them.
+Json tool_calls(const std::string& text, const std::string& where) {
+  Json calls = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (calls.is_object()) calls = Json::array({std::move(calls)});
+  if (!calls.is_array() || calls.empty())
+    throw DataError(
+        concat(where, ": the value of a function_call is no JSON object {\"name\", \"arguments\"}"));
+  Json out = Json::array();
+  for (Json& call : calls) {
+    if (!call.is_object() || !find(call, "name"))
+      throw DataError(concat(where, ": a function_call without \"name\""));
+    out.push_back({{"type", "function"}, {"function", std::move(call)}});
+  }
+  return out;
+}
+
+struct Speaker {
+  const char *name, *role;
+};
+constexpr std::array<Speaker, 11> kSpeakers{{{"human", "user"},
+                                             {"user", "user"},
+                                             {"gpt", "assistant"},
+                                             {"assistant", "assistant"},
+                                             {"chatgpt", "assistant"},
+                                             {"bot", "assistant"},
+                                             {"model", "assistant"},
+                                             {"system", "system"},
+                                             {"observation", "tool"},
+                                             {"tool", "tool"},
+                                             {"function_response", "tool"}}};
+
+// {"from", "value"} as {"role", "content"}.
+Json translated(const Json& message, const std::string& where) {
+  const std::string from = required_text(message, "from", where),
+                    value = required_text(message, "value", where);
+  Json out;
+  if (from == "function_call") {
+    out = said("assistant", "");
+    out["tool_calls"] = tool_calls(value, where);
+  } else {
+    const auto speaker = std::ranges::find(kSpeakers, from, &Speaker::name);
+    if (speaker == kSpeakers.end()) {
+      throw DataError(concat(where, ": \"from\" is \"", from,
+                             "\"; known are human, gpt, system, function_call, observation and tool"));
+    }
+    out = said(speaker->role, value);
+  }
+  for (const auto& [key, more] : message.items()) {
+    if (key != "from" && key != "value") out[key] = more;
+  }
+  return out;
+}
+
+void add_messages(Conversation& out, const Json& messages, const char* field, bool share_gpt) {
+  if (!messages.is_array())
+    throw DataError(concat("\"", field, "\" is ", messages.type_name(), ", not a list"));
+  if (messages.empty()) throw DataError(concat("\"", field, "\" is an empty list"));
+  for (size_t i = 0; i < messages.size(); i++) {
+    const std::string where = concat("message ", i + 1);
+    const Json& message = messages[i];
+    if (!message.is_object()) throw DataError(concat(where, " is ", message.type_name(), ", not an object"));
+    if (share_gpt && message.contains("from")) {
+      add(out, translated(message, where), where);
+    } else {
+      const std::string role = required_text(message, "role", where);
+      add(out, message, concat(where, " (", role, ")"));
+    }
+  }
+}
+
+void add_alpaca(Conversation& out, const Json& row) {
+  if (const Json* history = find(row, "history")) {
+    if (!history->is_array()) throw DataError("\"history\" is no list of pairs [question, answer]");
+    for (const Json& pair : *history) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+        throw DataError("\"history\" is no list of pairs [question, answer]");
+      add(out, said("user", pair[0]), "history");
+      add(out, said("assistant", pair[1]), "history");
+    }
+  }
+  std::string question = required_text(row, "instruction", "the row");
+  if (find(row, "input")) {
+    const std::string input = required_text(row, "input", "the row");
+    if (!input.empty()) question += (question.empty() ? "" : "\n") + input;
+  }
+  add(out, said("user", question), "the row");
+  add(out, said("assistant", required_text(row, "output", "the row")), "the row");
+}
+
+}  // namespace
+
+std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields) {
+  const auto has = [&](const char* name) { return std::ranges::find(fields, name) != fields.end(); };
+  if (has("messages")) return ConversationForm::messages;
+  if (has("conversations")) return ConversationForm::conversations;
+  if (has("instruction") && has("output")) return ConversationForm::alpaca;
+  return std::nullopt;
+}
+
+Conversation read_conversation(const Json& row, ConversationForm form) {
+  Conversation out;
+  out.messages = Json::array();
+  if (form != ConversationForm::messages && find(row, "system")) {
+    const std::string system = required_text(row, "system", "the row");
+    if (!system.empty()) add(out, said("system", system), "the row");
+  }
+  if (form == ConversationForm::alpaca) {
+    add_alpaca(out, row);
+  } else {
+    const bool share_gpt = form == ConversationForm::conversations;
+    const char* field = share_gpt ? "conversations" : "messages";
+    const auto messages = row.find(field);
+    if (messages == row.end()) throw DataError(concat("field \"", field, "\" is missing"));
+    add_messages(out, *messages, field, share_gpt);
+  }
+  if (const Json* tools = find(row, "tools")) out.tools = list_of(*tools, "tools");
+  if (const Json* variables = find(row, "chat_template_kwargs")) {
+    if (!variables->is_object())
+      throw DataError(concat("\"chat_template_kwargs\" is ", variables->type_name(), ", not an object"));
+    if (!variables->empty()) out.variables = *variables;
+  }
+  return out;
+}
+
+}  // namespace trainer

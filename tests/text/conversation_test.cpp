@@ -1,0 +1,143 @@
+// Conversations in the forms that data sets have them in, and what of them is learnt.
+#include "trainer/text/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+
+#include "support/error_message.h"
+
+namespace trainer {
+namespace {
+
+using testing::error_message;
+using Json = nlohmann::ordered_json;
+
+Conversation read(const char* row) {
+  const Json json = Json::parse(row);
+  std::vector<std::string> names;
+  for (const auto& entry : json.items()) names.push_back(entry.key());
+  return read_conversation(json, *conversation_form(names));
+}
+std::string problem(const char* row) {
+  return error_message<DataError>([&] { read(row); });
+}
+
+TEST(Conversations, MessagesAreTakenAsTheyAre) {
+  const Conversation read_in = read(R"({"messages": [{"role": "user", "content": "q", "name": "Bo"},
+    {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]})");
+  EXPECT_EQ(read_in.messages[0]["name"], "Bo");
+  EXPECT_EQ(read_in.messages[1]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_TRUE(read_in.tools.is_null());
+}
+
+TEST(Conversations, ShareGptIsTranslated) {
+  const Conversation read_in =
+      read(R"({"system": "Be kind", "conversations": [{"from": "human", "value": "q"},
+    {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+    {"from": "observation", "value": "22"}, {"from": "gpt", "value": "a"}],
+    "tools": "[{\"name\": \"f\"}]"})");
+  EXPECT_EQ(read_in.messages, Json::parse(R"([{"role": "system", "content": "Be kind"},
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
+      "function": {"name": "f", "arguments": {"x": 1}}}]},
+    {"role": "tool", "content": "22"}, {"role": "assistant", "content": "a"}])"));
+  EXPECT_EQ(read_in.tools, Json::parse(R"([{"name": "f"}])"));
+}
+
+TEST(Conversations, AlpacaIsAQuestionAndAnAnswer) {
+  EXPECT_EQ(
+      read(R"({"instruction": "Add", "input": "1 2", "output": "3"})").messages,
+      Json::parse(R"([{"role": "user", "content": "Add\n1 2"}, {"role": "assistant", "content": "3"}])"));
+  EXPECT_EQ(read(R"({"instruction": "Sing", "input": "", "output": "la", "history": [["a", "b"]]})").messages,
+            Json::parse(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                            {"role": "user", "content": "Sing"}, {"role": "assistant", "content": "la"}])"));
+}
+
+TEST(Conversations, WeightsAreTakenOutOfTheMessages) {
+  const Conversation read_in = read(R"({"messages": [{"role": "user", "content": "q"},
+    {"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b", "weight": 1}]})");
+  EXPECT_EQ(read_in.learn, (std::vector<bool>{true, false, true}));
+  EXPECT_FALSE(read_in.messages[1].contains("weight"));
+}
+
+TEST(Conversations, WhatIsWrongIsSaidOfTheMessageThatHasIt) {
+  EXPECT_EQ(problem(R"({"messages": []})"), "\"messages\" is an empty list");
+  EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is string, not a list");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}, "a"]})"),
+            "message 2 is string, not an object");
+  EXPECT_EQ(problem(R"({"messages": [{"content": "q"}]})"), "message 1 has no \"role\"");
+  EXPECT_EQ(problem(R"({"messages": [{"role": 1, "content": "q"}]})"),
+            "message 1: \"role\" is number, not text");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user"}]})"), "message 1 (user) has no \"content\"");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": 5}]})"),
+            "message 1 (user): \"content\" is number, not text or a list of parts");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": null}]})"),
+            "message 1 (assistant): \"content\" is null, and there are no \"tool_calls\"");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})"),
+            "message 1 (assistant): \"weight\" is 0.5; it is 0 (not learnt) or 1");
+  EXPECT_EQ(
+      problem(R"({"conversations": [{"from": "alien", "value": "q"}]})"),
+      "message 1: \"from\" is \"alien\"; known are human, gpt, system, function_call, observation and tool");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}], "tools": "none"})"),
+            "\"tools\" is a text that is no JSON");
+  EXPECT_EQ(problem(R"({"instruction": "Add", "output": 3})"), "the row: \"output\" is number, not text");
+}
+
+class LearntTokens : public ::testing::Test {
+ protected:
+  // What is learnt, as text.
+  std::string learnt(const char* row, LossOn loss_on = LossOn::all_turns) const {
+    const ChatTokens chat = tokenize_chat(template_, *tokenizer_, read(row), loss_on);
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < chat.ids.size(); i++) {
+      if (chat.learn[i]) ids.push_back(chat.ids[i]);
+    }
+    EXPECT_EQ(chat.ids, tokenizer_->encode(chat.text, false));
+    return tokenizer_->decode(ids, false);
+  }
+
+  const std::unique_ptr<Tokenizer> tokenizer_ =
+      load_tokenizer(std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/qwen");
+  const ChatTemplate template_{{{"default",
+                                 {"{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+                                  "'<|im_end|>\\n' }}{% endfor %}"
+                                  "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+                                  "t.jinja"}}},
+                               {}};
+};
+
+constexpr const char* kTwoTurns = R"({"messages": [{"role": "user", "content": "q1"},
+  {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
+  {"role": "assistant", "content": "a2"}, {"role": "user", "content": "q3"}]})";
+
+TEST_F(LearntTokens, AreTheAnswersAndTheirEnds) { EXPECT_EQ(learnt(kTwoTurns), "a1<|im_end|>a2<|im_end|>"); }
+
+TEST_F(LearntTokens, AreThoseOfTheLastTurnAlone) {
+  EXPECT_EQ(learnt(kTwoTurns, LossOn::last_turn), "a2<|im_end|>");
+}
+
+TEST_F(LearntTokens, AreAllOfThem) {
+  EXPECT_EQ(learnt(kTwoTurns, LossOn::everything),
+            "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
+            "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\na2<|im_end|>\n"
+            "<|im_start|>user\nq3<|im_end|>\n");
+}
+
+TEST_F(LearntTokens, AreNoneOfAMessageWithoutWeight) {
+  EXPECT_EQ(learnt(R"({"messages": [{"role": "user", "content": "q1"},
+    {"role": "assistant", "content": "a1", "weight": 0}, {"role": "user", "content": "q2"},
+    {"role": "assistant", "content": "a2", "weight": 1}]})"),
+            "a2<|im_end|>");
+}
+
+TEST_F(LearntTokens, TheLastQuestionEndsInTheGenerationPrompt) {
+  const auto question = last_question(template_, read(kTwoTurns));
+  ASSERT_TRUE(question);
+  EXPECT_TRUE(question->prompt.ends_with("q2<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_EQ(question->answer, "a2");
+  EXPECT_FALSE(last_question(template_, read(R"({"messages": [{"role": "user", "content": "q"}]})")));
+}
+
+}  // namespace
+}  // namespace trainer
