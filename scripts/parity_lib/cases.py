@@ -48,6 +48,7 @@ FP32_CASES = [
         {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]},
         changes=OTHER_CUT,
     ),
+    Case("qwen2_chat", "qwen2", kind="chat"),
     Case("qwen2_dora", "qwen2", LORA_ALL | {"use_dora": True, "bias": "lora_only"}, changes=OTHER_CUT),
     Case(
         "llama_patterns",

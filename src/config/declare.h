@@ -27,10 +27,13 @@ inline LoraConfig& part(Config& config, LoraConfig*) {
 
 // The names of an enumeration's values, in their order.
 inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
-inline std::vector<std::string> names_of(DataKind) { return {"auto", "seq2seq", "completion", "text"}; }
+inline std::vector<std::string> names_of(DataKind) {
+  return {"auto", "seq2seq", "completion", "text", "chat"};
+}
 inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "drop", "split"}; }
 inline std::vector<std::string> names_of(TruncationSide) { return {"right", "left"}; }
 inline std::vector<std::string> names_of(BadRows) { return {"error", "skip"}; }
+inline std::vector<std::string> names_of(LossOn) { return {"all_turns", "last_turn", "everything"}; }
 inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }

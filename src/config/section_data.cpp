@@ -18,9 +18,10 @@ Section data_section() {
        key(&D::kind, "kind",
            "What a row is. seq2seq: input and target of an encoder-decoder (T5). completion: the same for a "
            "decoder, "
-           "which learns the target only. text: running text, all of it learnt. auto: from the model and the "
-           "first "
-           "row."),
+           "which learns the target only. text: running text, all of it learnt. chat: conversations "
+           "(messages, "
+           "conversations, or Alpaca's instruction, input and output), written by the model's chat template. "
+           "auto: from the model and the first row."),
        key(&D::input, "input",
            "Field of the input, or a template such as \"Translate: {german}\". Empty: found from the first "
            "row."),
@@ -65,6 +66,14 @@ Section data_section() {
            "Largest share of rows with text that the tokenizer does not know (<unk>); in the same way.")
            .at_least(0)
            .below(1),
+       key(&D::loss_on, "loss_on",
+           "What is learnt of a conversation. all_turns: every answer of the assistant with the token that "
+           "ends "
+           "it. last_turn: the last one. everything: all of the text. A message with weight: 0 is not "
+           "learnt."),
+       key(&D::chat_template, "chat_template",
+           "File of a chat template (Jinja) to use in place of the model's own.")
+           .path(),
        key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
        key(&D::packing, "packing",
            "Decoders: the samples of a micro-batch lie in one row, without padding and without seeing one "

@@ -38,6 +38,7 @@ struct Part {
 
 struct Dataset::State {
   DataConfig config;
+  std::string model;  // its directory
   const Tokenizer* tokenizer;
   bool encoder_decoder;
   int64_t num_workers;
@@ -123,7 +124,7 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
         continue;
       }
       try {
-        encoder = make_row_encoder(config, parser, *tokenizer, encoder_decoder);
+        encoder = make_row_encoder(config, model, parser, *tokenizer, encoder_decoder);
       } catch (const DataError& e) {
         throw DataError(concat(file.place(row.offset), ": ", e.what()));
       }
@@ -202,6 +203,10 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
   const std::string reason =
       report.kind == DataKind::completion
           ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
+      : report.kind == DataKind::chat
+          ? concat(
+                "no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
+                config.max_length, ")")
           : "no text has more than one token";
   throw DataError(
       concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
@@ -222,6 +227,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
+  state->model = config.model.path;
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;
@@ -281,6 +287,13 @@ uint64_t Dataset::content(int64_t index) const { return state_->entry(index).con
 uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
 
 bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
+
+std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
+
+std::vector<int32_t> Dataset::prompt(int64_t index) const {
+  return state_->read(
+      index, [&](const RowParser& row, const IndexedSample&) { return state_->encoder->prompt(row); });
+}
 
 const DataReport& Dataset::report() const { return state_->report; }
 

@@ -27,23 +27,6 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 constexpr const char* kGiveBoth =
     "set data.input and data.target to field names or templates like \"Translate: {de}\"";
 
-// Kinds of data that look like something else at first sight; `configured`: data.input or data.target is set.
-void refuse_known_others(const std::vector<std::string>& names) {
-  for (const char* field : {"messages", "conversations"}) {
-    if (!contains(names, field)) continue;
-    throw DataError(concat(
-        "the row has the field \"", field,
-        "\": chat data are not supported in this version; write prompt and completion, or ", kGiveBoth));
-  }
-  if (contains(names, "instruction") && contains(names, "output")) {
-    const bool input = contains(names, "input");
-    throw DataError(
-        concat("Alpaca fields (", input ? "instruction, input, output" : "instruction, output",
-               ") can be joined in several ways: say how, for example data.input: \"{instruction}",
-               input ? "\\n{input}" : "", "\" and data.target: output"));
-  }
-}
-
 Fields choose_text(const DataConfig& config, const std::vector<std::string>& names) {
   if (!config.target.empty()) {
     throw ConfigError(
@@ -113,7 +96,6 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   }
   Fields fields{encoder_decoder ? DataKind::seq2seq : DataKind::completion, config.input, config.target};
   if (!fields.input.empty() && !fields.target.empty()) return fields;
-  refuse_known_others(names);
   for (const KnownPair& pair : kKnownPairs) {
     const bool input_known = !config.input.empty() || contains(names, pair.input);
     const bool target_known = !config.target.empty() || contains(names, pair.target);

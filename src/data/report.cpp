@@ -69,7 +69,9 @@ class Warnings {
   void unsupervised() {
     if (report_.without_supervision == 0) return;
     warn(concat("nothing to learn in ", of_samples(report_.without_supervision),
-                report_.kind == DataKind::completion ? ": the prompt alone fills data.max_length" : ""));
+                report_.kind == DataKind::completion ? ": the prompt alone fills data.max_length"
+                : report_.kind == DataKind::chat     ? ": no answer that counts within data.max_length"
+                                                     : ""));
   }
 
   const DataReport& report_;

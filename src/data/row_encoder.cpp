@@ -1,13 +1,16 @@
 #include "data/row_encoder.h"
 
+#include "data/chat_encoder.h"
 #include "data/text_encoder.h"
 
 namespace trainer {
 
-std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const RowParser& first_row,
-                                             const Tokenizer& tokenizer, bool encoder_decoder) {
-  return std::make_unique<TextEncoder>(choose_fields(config, first_row.fields(), encoder_decoder), config,
-                                       tokenizer);
+std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
+                                             const RowParser& first_row, const Tokenizer& tokenizer,
+                                             bool encoder_decoder) {
+  const std::vector<std::string> fields = first_row.fields();
+  if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
+  return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
 }
 
 }  // namespace trainer

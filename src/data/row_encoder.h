@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ class RowEncoder {
   // For evaluation by generation, and for the report. Of chat data, the conversation before the last answer
   // as the template writes it with the generation prompt, and that answer.
   virtual Dataset::Texts texts(const RowParser& row) const = 0;
+  // What the model sees when it is to give the target of texts().
+  virtual std::vector<int32_t> prompt(const RowParser& row) const = 0;
+  // What ends such an answer beside the model's own end token.
+  virtual std::optional<int32_t> end_of_answer() const { return std::nullopt; }
 
   // What makes rows the same: the values that go into the samples, whatever else is in the row and however
   // templates in the configuration put them together. Decides which rows are held out.
@@ -41,10 +46,11 @@ class RowEncoder {
   virtual std::string target_field() const = 0;  // "": none
 };
 
-// By the configuration and, for what it leaves open, the first row that can be parsed. Throws ConfigError for
-// contradictions and DataError (without the place of the row) where the names of its fields say nothing. The
-// tokenizer must outlive it.
-std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const RowParser& first_row,
-                                             const Tokenizer& tokenizer, bool encoder_decoder);
+// By the configuration and, for what it leaves open, the first row that can be parsed. `model`: the directory
+// that has the chat template. Throws ConfigError for contradictions and DataError (without the place of the
+// row) where the names of its fields say nothing. The tokenizer must outlive it.
+std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
+                                             const RowParser& first_row, const Tokenizer& tokenizer,
+                                             bool encoder_decoder);
 
 }  // namespace trainer

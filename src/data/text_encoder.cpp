@@ -34,6 +34,16 @@ Dataset::Texts TextEncoder::texts(const RowParser& row) const {
   return {input_.apply(row), target_ ? target_->apply(row) : ""};
 }
 
+// What stands before the target in the sample. Where data.max_length left none of that, all that is left.
+std::vector<int32_t> TextEncoder::prompt(const RowParser& row) const {
+  Sample sample = std::move(encode(row).front().sample);
+  if (fields_.kind != DataKind::seq2seq) {
+    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
+    sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
+  }
+  return std::move(sample.input_ids);
+}
+
 std::string TextEncoder::content(const RowParser& row) const {
   std::string content;
   for (const std::string& name : field_names_) {

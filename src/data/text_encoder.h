@@ -16,6 +16,7 @@ class TextEncoder : public RowEncoder {
 
   std::vector<EncodedSample> encode(const RowParser& row) const override;
   Dataset::Texts texts(const RowParser& row) const override;
+  std::vector<int32_t> prompt(const RowParser& row) const override;
   std::string content(const RowParser& row) const override;
   std::string settings() const override;
   DataKind kind() const override { return fields_.kind; }

@@ -27,15 +27,6 @@ std::vector<int64_t> spread(int64_t size, int64_t limit) {
   return indices;
 }
 
-// What stands before the target. Where data.max_length left none of it, all that is left of the input.
-Tokens prompt_of(Sample sample, bool encoder_decoder) {
-  if (!encoder_decoder) {
-    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
-    sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
-  }
-  return std::move(sample.input_ids);
-}
-
 GenerationConfig resolved(GenerationConfig generation, const EvaluationConfig& config, const Dataset& data) {
   const double longest = static_cast<double>(data.report().target.longest);
   generation.max_new_tokens =
@@ -43,6 +34,7 @@ GenerationConfig resolved(GenerationConfig generation, const EvaluationConfig& c
   generation.num_beams = config.num_beams;
   generation.num_return_sequences = 1;
   generation.do_sample = false;
+  if (const auto end = data.end_of_answer()) generation.eos_token_ids.push_back(*end);
   return generation;
 }
 
@@ -73,7 +65,7 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
         "evaluation.generate: running text (data.kind: text) has no targets to compare answers with");
   }
   for (size_t place = 0; place < samples_.size(); place++) {
-    prompts_.push_back({place, prompt_of(data.sample(samples_[place]), data.encoder_decoder())});
+    prompts_.push_back({place, data.prompt(samples_[place])});
     if (prompts_.back().tokens.empty())
       throw DataError(concat(data.origin(samples_[place]), ": an empty input has no answer"));
   }

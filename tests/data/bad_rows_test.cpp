@@ -127,17 +127,6 @@ TEST_F(BadRows, ArraysThatAreDamaged) {
                      "data.jsonl:3: is not a JSON object"));
 }
 
-TEST_F(BadRows, ChatDataAreForLater) {
-  EXPECT_TRUE(starts(error("{\"messages\": []}", false),
-                     "data.jsonl:1: the row has the field \"messages\": chat data are not supported"));
-  EXPECT_TRUE(has(error("{\"conversations\": []}"), "chat data are not supported"));
-}
-
-TEST_F(BadRows, AlpacaFieldsMustBeSpelledOut) {
-  EXPECT_TRUE(has(error("{\"instruction\": \"one\", \"input\": \"\", \"output\": \"two\"}"),
-                  "data.input: \"{instruction}\\n{input}\" and data.target: output"));
-}
-
 TEST_F(BadRows, UnknownFieldNames) {
   const std::string message = error("{\"de\": \"one\", \"en\": \"two\"}");
   EXPECT_EQ(message,

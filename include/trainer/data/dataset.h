@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,10 @@ class Dataset {
     std::string input, target;
   };
   Texts texts(int64_t index) const;
+  // What the model sees when it is to give that target.
+  std::vector<int32_t> prompt(int64_t index) const;
+  // The token that ends an answer of a conversation, where there are any.
+  std::optional<int32_t> end_of_answer() const;
 
   // From the index, without reading the row.
   struct Lengths {

@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/text/conversation.h"
 
 namespace trainer {
 namespace {
@@ -107,21 +108,7 @@ Row PromptEncoder::opening() const {
 }
 
 std::optional<int32_t> PromptEncoder::end_of_turn() const {
-  if (!template_) return std::nullopt;
-  const std::string answer = "yes";
-  std::string text;
-  try {
-    text = template_->render(
-        {{{"role", "user"}, {"content", "no"}}, {{"role", "assistant"}, {"content", answer}}});
-  } catch (const Error&) {
-    return std::nullopt;  // a template for other conversations
-  }
-  const size_t end = text.rfind(answer);
-  if (end == std::string::npos) return std::nullopt;
-  const std::vector<int32_t> rest = tokenizer_.encode(text.substr(end + answer.size()), false);
-  if (rest.empty() || !tokenizer_.decode({rest.data(), 1}, /*skip_special_tokens=*/true).empty())
-    return std::nullopt;
-  return rest.front();
+  return template_ ? end_of_turn_token(*template_, tokenizer_) : std::nullopt;
 }
 
 }  // namespace trainer

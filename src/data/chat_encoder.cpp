@@ -1,0 +1,134 @@
+#include "data/chat_encoder.h"
+
+#include <algorithm>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* field_of(ConversationForm form) {
+  if (form == ConversationForm::messages) return "messages";
+  return form == ConversationForm::conversations ? "conversations" : "instruction, input, output";
+}
+
+// What an encoder-decoder reads and writes of Alpaca fields: no template has a say.
+Dataset::Texts plain_texts(const Conversation& conversation) {
+  const Json& messages = conversation.messages;
+  if (messages.size() > 3 || (messages.size() == 3 && messages[0]["role"] != "system"))
+    throw DataError("\"history\" needs a chat template (data.chat_template) on an encoder-decoder");
+  Dataset::Texts texts;
+  for (size_t i = 0; i + 1 < messages.size(); i++)
+    texts.input += (i ? "\n" : "") + messages[i]["content"].get<std::string>();
+  texts.target = messages.back()["content"];
+  return texts;
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat_template,
+                         const DataConfig& config, const Tokenizer& tokenizer, bool encoder_decoder)
+    : form_(form),
+      template_(std::move(chat_template)),
+      config_(config),
+      tokenizer_(tokenizer),
+      encoder_decoder_(encoder_decoder) {}
+
+std::vector<EncodedSample> ChatEncoder::encode(const RowParser& row) const {
+  if (encoder_decoder_) {
+    const Dataset::Texts both = texts(row);
+    return encode_samples(both.input, both.target, DataKind::seq2seq, config_, tokenizer_);
+  }
+  const ChatTokens chat = tokenize_chat(*template_, tokenizer_, conversation(row), config_.loss_on);
+  const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
+  if (kept < size && config_.long_samples == LongSamples::drop) return {};
+  const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
+  EncodedSample encoded;
+  for (size_t i = 0; i < size; i++) {
+    const bool learn = chat.learn[i];
+    if (i < first || i >= first + kept) {
+      (learn ? encoded.target_lost : encoded.input_lost)++;
+      continue;
+    }
+    encoded.sample.input_ids.push_back(chat.ids[i]);
+    encoded.sample.labels.push_back(learn ? chat.ids[i] : kIgnore);
+    (learn ? encoded.target_tokens : encoded.input_tokens)++;
+  }
+  return {std::move(encoded)};
+}
+
+Dataset::Texts ChatEncoder::texts(const RowParser& row) const {
+  const Conversation read = conversation(row);
+  if (!template_) return plain_texts(read);
+  const auto question = last_question(*template_, read);
+  if (question) return {question->prompt, question->answer};
+  if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
+  return {template_->render(read.messages, read.tools, read.variables), ""};
+}
+
+std::vector<int32_t> ChatEncoder::prompt(const RowParser& row) const {
+  return tokenizer_.encode(texts(row).input, /*add_special_tokens=*/encoder_decoder_);
+}
+
+std::optional<int32_t> ChatEncoder::end_of_answer() const {
+  if (encoder_decoder_) return std::nullopt;
+  return end_of_turn_token(*template_, tokenizer_);
+}
+
+std::string ChatEncoder::content(const RowParser& row) const {
+  const Conversation read = conversation(row);
+  return Json::array({read.messages, read.tools, read.variables, read.learn}).dump();
+}
+
+std::string ChatEncoder::settings() const {
+  std::string settings =
+      concat("chat ", static_cast<int>(form_), "\nloss_on ", static_cast<int>(config_.loss_on), "\nlengths ",
+             config_.max_source_length, " ", config_.max_target_length, " ", config_.max_length, "\nlong ",
+             static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side), "\n");
+  if (template_) settings += template_->source();
+  return settings;
+}
+
+std::string ChatEncoder::input_field() const { return field_of(form_); }
+
+std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
+                                              const std::vector<std::string>& fields,
+                                              const Tokenizer& tokenizer, bool encoder_decoder) {
+  if (config.kind != DataKind::chat && config.kind != DataKind::automatic) return nullptr;
+  const bool named = !config.input.empty() || !config.target.empty();
+  if (config.kind == DataKind::automatic && named) return nullptr;
+  if (named) throw ConfigError("data.input and data.target: kind chat finds its fields by their names");
+  const auto form = conversation_form(fields);
+  if (form && config.long_samples == LongSamples::split)
+    throw ConfigError(
+        "data.long_samples: split is for running text (data.kind: text); choose truncate or drop");
+  if (!form) {
+    if (config.kind == DataKind::automatic) return nullptr;
+    throw DataError(concat("kind chat wants messages, conversations, or instruction and output; the row has ",
+                           join(fields)));
+  }
+  std::optional<ChatTemplate> chat_template =
+      config.chat_template.empty() ? load_chat_template(model)
+                                   : std::optional(read_chat_template(config.chat_template, model));
+  const bool plain = encoder_decoder && form == ConversationForm::alpaca;
+  if (!chat_template && !plain) {
+    throw FormatError(
+        concat(model, ": has no chat template, which rows of ", field_of(*form),
+               " need; give one with data.chat_template: FILE",
+               form == ConversationForm::alpaca
+                   ? ", or say what is read and written: data.input: \"{instruction}\\n{input}\" "
+                     "and data.target: output"
+                   : ""));
+  }
+  if (plain && config.chat_template.empty()) chat_template.reset();
+  if (chat_template && !encoder_decoder && config.loss_on != LossOn::everything &&
+      chat_template->end_of_answer().empty())
+    log::warning("the chat template writes nothing after an answer: the model does not learn to stop");
+  return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
+}
+
+}  // namespace trainer

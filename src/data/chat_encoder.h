@@ -1,0 +1,52 @@
+// Rows of conversations.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/text/conversation.h"
+
+#include "data/row_encoder.h"
+
+namespace trainer {
+
+// A decoder gets the conversation as its chat template writes it, and learns the answers that data.loss_on
+// and the messages' weights choose, each with what ends it (tokenize_chat()). Special tokens are those of the
+// template: none are added, so BOS and EOS stand there once. An encoder-decoder gets the conversation before
+// the last answer as the source, and the answer as the target; Alpaca rows need no template there.
+class ChatEncoder : public RowEncoder {
+ public:
+  // `chat_template`: none, only for Alpaca rows on an encoder-decoder.
+  ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat_template, const DataConfig& config,
+              const Tokenizer& tokenizer, bool encoder_decoder);
+
+  std::vector<EncodedSample> encode(const RowParser& row) const override;
+  Dataset::Texts texts(const RowParser& row) const override;
+  std::string content(const RowParser& row) const override;
+  std::string settings() const override;
+  std::vector<int32_t> prompt(const RowParser& row) const override;
+  std::optional<int32_t> end_of_answer() const override;
+  DataKind kind() const override { return encoder_decoder_ ? DataKind::seq2seq : DataKind::chat; }
+  std::string input_field() const override;
+  std::string target_field() const override { return ""; }
+
+ private:
+  Conversation conversation(const RowParser& row) const { return read_conversation(row.json(), form_); }
+
+  ConversationForm form_;
+  std::optional<ChatTemplate> template_;
+  DataConfig config_;
+  const Tokenizer& tokenizer_;
+  bool encoder_decoder_;
+};
+
+// Where the configuration or the fields of the first row say that rows are conversations; null where they are
+// something else. `model`: the directory with the chat template, unless data.chat_template names a file.
+// Throws ConfigError and DataError as make_row_encoder() does, FormatError for a template that is missing or
+// wrong.
+std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
+                                              const std::vector<std::string>& fields,
+                                              const Tokenizer& tokenizer, bool encoder_decoder);
+
+}  // namespace trainer

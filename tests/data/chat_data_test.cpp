@@ -1,0 +1,117 @@
+// Conversations as training data.
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+constexpr int32_t X = kIgnore;
+
+class ChatData : public DataTest {
+ protected:
+  // "<s> u one </s> a two </s> "
+  ChatData() {
+    config_.data.chat_template =
+        write("words.jinja",
+              "<s> {% for m in messages %}{{ m.role[0] ~ ' ' ~ m.content ~ ' </s> ' }}{% endfor %}"
+              "{% if add_generation_prompt %}a{% endif %}");
+  }
+};
+
+constexpr const char* kTwoTurns =
+    R"({"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"}, {"role": "assistant", "content": "four"}]})";
+std::string line(std::string row) {
+  std::erase(row, '\n');
+  return row + "\n";
+}
+
+TEST_F(ChatData, AnswersAndWhatEndsThemAreLearnt) {
+  const Dataset chat = data(line(kTwoTurns), false);
+  EXPECT_EQ(chat.report().kind, DataKind::chat);
+  EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 7, 1}));
+  EXPECT_EQ(chat.sample(0).labels, (Ids{X, X, X, X, X, 5, 1, X, X, X, X, 7, 1}));
+  EXPECT_EQ(chat.report().supervised_tokens, 4);
+  EXPECT_EQ(chat.report().input_tokens, 9);
+}
+
+TEST_F(ChatData, TheLastTurnAloneOrEverything) {
+  config_.data.loss_on = LossOn::last_turn;
+  EXPECT_EQ(data(line(kTwoTurns), false).sample(0).labels, (Ids{X, X, X, X, X, X, X, X, X, X, X, 7, 1}));
+  config_.data.loss_on = LossOn::everything;
+  const Sample sample = data(line(kTwoTurns), false).sample(0);
+  EXPECT_EQ(sample.labels, sample.input_ids);
+}
+
+TEST_F(ChatData, LongConversationsAreCutFromTheRight) {
+  config_.data.max_length = 6;
+  const Dataset chat = data(line(kTwoTurns), false);
+  EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5}));
+  EXPECT_EQ(chat.sample(0).labels, (Ids{X, X, X, X, X, 5}));
+  EXPECT_EQ(chat.report().truncated_targets, 1);
+}
+
+TEST_F(ChatData, ConversationsWithoutAnAnswerAreCounted) {
+  const std::string question = R"({"messages": [{"role": "user", "content": "one"}]})";
+  EXPECT_EQ(data(line(kTwoTurns) + line(question), false).report().without_supervision, 1);
+  EXPECT_TRUE(
+      has(error(line(question), false), "nothing to learn in any of the 1 samples: no conversation has"));
+}
+
+TEST_F(ChatData, ThePromptOfEvaluationEndsBeforeTheLastAnswer) {
+  const Dataset chat = data(line(kTwoTurns), false);
+  EXPECT_EQ(chat.prompt(0), (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100}));
+  EXPECT_EQ(chat.texts(0).target, "four");
+}
+
+TEST_F(ChatData, ShareGptAndAlpacaAreFoundToo) {
+  const char* share_gpt =
+      R"({"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"}]})";
+  EXPECT_EQ(data(line(share_gpt), false).sample(0).labels, (Ids{X, X, X, X, X, 5, 1}));
+  const char* alpaca = R"({"instruction": "one", "input": "three", "output": "two"})";
+  EXPECT_EQ(data(line(alpaca), false).sample(0).input_ids, (Ids{3, 120, 4, 6, 1, 100, 5, 1}));
+}
+
+TEST_F(ChatData, AnEncoderDecoderReadsTheConversationAndWritesTheLastAnswer) {
+  const Dataset chat = data(line(kTwoTurns));
+  EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 1}));
+  EXPECT_EQ(chat.sample(0).labels, (Ids{7, 1}));
+  EXPECT_EQ(chat.report().kind, DataKind::seq2seq);
+}
+
+TEST_F(ChatData, AnEncoderDecoderNeedsNoTemplateForAlpaca) {
+  config_.data.chat_template.clear();
+  config_.model.path = folder_.string();
+  const Dataset alpaca = data(R"({"instruction": "one", "input": "three", "output": "two"})");
+  EXPECT_EQ(alpaca.sample(0).input_ids, (Ids{4, 6, 1}));
+  EXPECT_EQ(alpaca.sample(0).labels, (Ids{5, 1}));
+}
+
+TEST_F(ChatData, WithoutATemplateItIsSaidWhatToDo) {
+  config_.data.chat_template.clear();
+  config_.model.path = folder_.string();
+  EXPECT_TRUE(
+      has(error<FormatError>(line(kTwoTurns), false),
+          "has no chat template, which rows of messages need; give one with data.chat_template: FILE"));
+  EXPECT_TRUE(has(error<FormatError>(R"({"instruction": "one", "output": "two"})", false),
+                  "data.input: \"{instruction}\\n{input}\" and data.target: output"));
+}
+
+TEST_F(ChatData, FieldsThatAreNamedGoBeforeThoseThatAreKnown) {
+  config_.data.input = "instruction";
+  config_.data.target = "output";
+  EXPECT_EQ(data(R"({"instruction": "one", "output": "two"})", false).report().kind, DataKind::completion);
+  config_.data.kind = DataKind::chat;
+  EXPECT_TRUE(starts(error<ConfigError>(line(kTwoTurns), false), "data.input and data.target: kind chat"));
+}
+
+TEST_F(ChatData, RowsThatAreWrongAreNamed) {
+  const std::string wrong = R"({"messages": [{"role": "user", "content": "one"}, {"content": "two"}]})";
+  EXPECT_EQ(error(line(kTwoTurns) + line(wrong), false), "data.jsonl:2: message 2 has no \"role\"");
+  config_.data.kind = DataKind::chat;
+  EXPECT_EQ(
+      error(R"({"text": "one"})", false),
+      "data.jsonl:1: kind chat wants messages, conversations, or instruction and output; the row has text");
+}
+
+}  // namespace
+}  // namespace trainer
