@@ -31,7 +31,7 @@ TEST_F(ChatData, AnswersAndWhatEndsThemAreLearnt) {
   EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 7, 1}));
   EXPECT_EQ(chat.sample(0).labels, (Ids{X, X, X, X, X, 5, 1, X, X, X, X, 7, 1}));
   EXPECT_EQ(chat.report().supervised_tokens, 4);
-  EXPECT_EQ(chat.report().input_tokens, 9);
+  EXPECT_EQ(chat.report().input.tokens, 9);
 }
 
 TEST_F(ChatData, TheLastTurnAloneOrEverything) {
@@ -47,7 +47,7 @@ TEST_F(ChatData, LongConversationsAreCutFromTheRight) {
   const Dataset chat = data(line(kTwoTurns), false);
   EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5}));
   EXPECT_EQ(chat.sample(0).labels, (Ids{X, X, X, X, X, 5}));
-  EXPECT_EQ(chat.report().truncated_targets, 1);
+  EXPECT_EQ(chat.report().target.truncated, 1);
 }
 
 TEST_F(ChatData, ConversationsWithoutAnAnswerAreCounted) {
