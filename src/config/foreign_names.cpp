@@ -21,12 +21,9 @@ constexpr const char* kAllocatorKeys =
     "memory.roundup_power2_divisions and memory.garbage_collection_threshold; set in the environment it "
     "counts "
     "as it is";
+constexpr const char* kLearnPrompt =
+    "unknown key; data.loss_on: everything learns all of a conversation, data.kind: text all of a text";
 constexpr const char* kMethod = "not supported by this version: training is full or LoRA";
-
-// Names of this program that come with a later version of it.
-constexpr ForeignName kReserved[] = {
-    {"chat_template", "", kLater},
-};
 
 // Hugging Face TrainingArguments, and PEFT's LoraConfig.
 constexpr ForeignName kHuggingFace[] = {
@@ -237,13 +234,15 @@ constexpr ForeignName kLlamaFactory[] = {
     {"loraplus_lr_ratio", "", kMethod},
     {"dataset", "data.train", ""},
     {"dataset_dir", "", "not a key; data.train takes paths"},
-    {"template", "", "not supported by this version; data.input is a template for the input"},
+    {"template", "",
+     "unknown key; conversations are written by the model's own chat template, or that of "
+     "data.chat_template"},
     {"val_size", "data.eval", ""},
-    {"max_samples", "", kLater},
+    {"max_samples", "data.max_samples", ""},
     {"preprocessing_num_workers", "training.num_workers", ""},
     {"overwrite_cache", "", "not a key: there is no cache of prepared data"},
-    {"train_on_prompt", "", "unknown key; data.kind: text learns all of the text"},
-    {"mask_history", "", kLater},
+    {"train_on_prompt", "", kLearnPrompt},
+    {"mask_history", "", "unknown key; write data.loss_on: last_turn"},
     {"neat_packing", "data.packing", ""},
     {"flash_attn", "", "not a key: attention never stores the matrix of scores"},
     {"use_unsloth", "", kNoPlace},
@@ -278,7 +277,7 @@ constexpr ForeignName kAxolotl[] = {
     {"val_set_size", "data.eval", ""},
     {"dataset_prepared_path", "", "not a key: there is no cache of prepared data"},
     {"shuffle_merged_datasets", "data.shuffle", ""},
-    {"train_on_inputs", "", "unknown key; data.kind: text learns all of the text"},
+    {"train_on_inputs", "", kLearnPrompt},
     {"adapter", "lora.adapter", ""},
     {"lora_model_dir", "lora.adapter", ""},
     {"lora_r", "lora.r", ""},
@@ -324,7 +323,6 @@ constexpr ForeignName kAxolotl[] = {
 const ForeignName* find_foreign_name(const std::string& name) {
   static const auto index = [] {
     std::unordered_map<std::string, const ForeignName*> names;
-    for (const ForeignName& entry : kReserved) names.emplace(entry.name, &entry);
     for (const ForeignName& entry : kHuggingFace) names.emplace(entry.name, &entry);
     for (const ForeignName& entry : kLlamaFactory) names.emplace(entry.name, &entry);
     for (const ForeignName& entry : kAxolotl) names.emplace(entry.name, &entry);

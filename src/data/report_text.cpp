@@ -176,7 +176,7 @@ void add_overlap(Page& page, const RunDataReport& report) {
   const DataReport& eval = *report.eval;
   page.heading("evaluation data that are in the training data");
   page.row("same input", rows_text(inputs, eval.rows, true));
-  if (eval.has_target()) page.row("input, target", rows_text(both, eval.rows, true));
+  if (eval.has_target()) page.row("both", rows_text(both, eval.rows, true));
   page.line();
 }
 

@@ -112,7 +112,7 @@ class GoesOn(Resume):
 
     def test_before_the_first_checkpoint_it_begins_again(self):
         output = self.scratch / "early"
-        crashed = self.start(output, "save.strategy=no", fault="22:crash")
+        crashed = self.start(output, "save.strategy=no", fault="30:crash")
         self.assertEqual(crashed.returncode, 86, crashed.stderr)
         self.assertIn('"kind":"train"', (output / "metrics.jsonl").read_text())  # the last row may be half
         self.assert_done(self.start(output, "save.strategy=no"))
