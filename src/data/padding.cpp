@@ -4,6 +4,23 @@
 
 namespace trainer {
 
+namespace {
+
+// Of samples with these lengths, which the index knows: what is padded does not depend on the tokens.
+EffectiveBatch batch_of_lengths(const Dataset& data, const std::vector<int64_t>& indices) {
+  EffectiveBatch batch;
+  for (const int64_t index : indices) {
+    const auto [input, target] = data.lengths(index);
+    const int64_t first = data.encoder_decoder() ? input : input + target;
+    const int64_t second = data.encoder_decoder() ? target : first;
+    batch.samples.push_back({std::vector<int32_t>(static_cast<size_t>(first)),
+                             std::vector<int32_t>(static_cast<size_t>(second))});
+  }
+  return batch;
+}
+
+}  // namespace
+
 double PaddingReport::share() const {
   return padded_tokens > 0 ? 1.0 - static_cast<double>(tokens) / static_cast<double>(padded_tokens) : 0;
 }
@@ -19,7 +36,7 @@ PaddingReport measure_padding(const Dataset& data, const SampleOrder& order, int
   for (int64_t i = 0; i < steps; i++) {
     const int64_t step = i * all / steps;
     const EffectiveBatch batch =
-        load_effective_batch(data, order.step_at(step * effective_batch_size, effective_batch_size));
+        batch_of_lengths(data, order.step_at(step * effective_batch_size, effective_batch_size));
     report.steps++;
     report.samples += static_cast<int64_t>(batch.samples.size());
     for (const std::vector<int64_t>& slots : cut(batch, limits, data.encoder_decoder())) {

@@ -70,6 +70,7 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     const size_t most = all.size() / sizeof(IndexedSample);
     const size_t end = all.size() - kChecksumDigits;
     if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 || head.samples > most ||
+        head.summary_bytes > end ||
         sizeof head + head.samples * sizeof(IndexedSample) + head.summary_bytes != end ||
         checksum(all.substr(0, end)) != all.substr(end))
       return refuse("is damaged");

@@ -8,6 +8,7 @@
 #include "trainer/cli/core.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/load_model.h"
+#include "trainer/training/evaluate.h"
 
 #include "cli/core/describe_data.h"
 #include "cli/core/run_model.h"
@@ -37,8 +38,9 @@ void run_data(const DataOptions& options) {
   Config config = options.config;
   config.data.bad_rows = BadRows::skip;
   const auto tokenizer = load_run_tokenizer(config);
-  const bool encoder_decoder =
-      model_on_meta(config.model.path, at::kFloat, /*train_all=*/false)->encoder_decoder();
+  const auto model = model_on_meta(config.model.path, at::kFloat, /*train_all=*/false);
+  check_packing(config, *model);
+  const bool encoder_decoder = model->encoder_decoder();
   const Dataset train = Dataset::open_train(config, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;
   if (!config.data.eval.empty()) eval = Dataset::open_eval(config, *tokenizer, encoder_decoder);
