@@ -1,12 +1,15 @@
 // What benchmarks/data/side_by_side measures of trainer. One line of JSON on stdout.
 //
-//   data_speed rows MODEL FILE THREADS       JSONL -> collated micro-batches on the CPU, one epoch
+//   data_speed rows MODEL FILE THREADS       JSONL -> collated micro-batches on the CPU, one epoch.
+//   Conversations
+//                                            are written by the template in FILE.jinja
 //   data_speed encode MODEL FILE THREADS     the lines of a file -> ids
 //   data_speed sentencepiece MODEL FILE THREADS   the same by the SentencePiece library, where it was found
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <sstream>
@@ -21,6 +24,8 @@
 #include "trainer/data/batching.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/text/tokenizer.h"
+
+#include "support/temporary_directory.h"
 
 #ifdef HAS_SENTENCEPIECE
 #include <sentencepiece_processor.h>
@@ -37,9 +42,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 // A decoder's prompts and completions, 32 samples a step in micro-batches of 8.
 nlohmann::json measure_rows(const std::string& model, const std::string& file, int64_t threads) {
   const auto tokenizer = load_tokenizer(model);
+  const testing::TemporaryDirectory cache;  // so that nothing is known from an earlier call
   Config config;
+  config.data.cache = cache.path().string();
   config.data.train = {file};
-  config.data.kind = DataKind::completion;
+  if (std::filesystem::exists(file + ".jinja")) {
+    config.data.kind = DataKind::chat;
+    config.data.chat_template = file + ".jinja";
+  } else {
+    config.data.kind = DataKind::completion;
+  }
   config.training.num_workers = threads;
   config.training.effective_batch_size = 32;
   auto begin = std::chrono::steady_clock::now();

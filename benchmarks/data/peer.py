@@ -1,6 +1,7 @@
 """What benchmarks/data/side_by_side measures of Hugging Face's libraries. One line of JSON on stdout.
 
-    peer.py rows TOKENIZER_JSON FILE THREADS PROCESSES   JSONL -> padded arrays, one epoch
+    peer.py rows TOKENIZER_JSON FILE THREADS PROCESSES   JSONL -> padded arrays, one epoch; conversations by
+                                                         `transformers` and the template in FILE.jinja
     peer.py encode TOKENIZER_JSON FILE THREADS           the lines of a file -> ids, by `tokenizers`
     peer.py sentencepiece SPIECE_MODEL FILE THREADS      the same by `sentencepiece`
 """
@@ -13,6 +14,16 @@ import time
 EFFECTIVE_BATCH, MICRO_BATCH, MAX_LENGTH, END = 32, 8, 1024, "<|endoftext|>"
 
 
+def chat_tokenizer(model, file):
+    """None: the rows are no conversations."""
+    template = file + ".jinja"
+    if not os.path.exists(template):
+        return None
+    from transformers import PreTrainedTokenizerFast
+    with open(template, encoding="utf-8") as text:
+        return PreTrainedTokenizerFast(tokenizer_file=model, chat_template=text.read())
+
+
 def rows(model, file, threads, processes):
     """`datasets` maps the files by batches of 1000 through `tokenizers`, then pads micro-batches of a random order."""
     import datasets
@@ -21,8 +32,18 @@ def rows(model, file, threads, processes):
     datasets.disable_progress_bars()
     tokenizer = Tokenizer.from_file(model)
     end = tokenizer.token_to_id(END)
+    chat = chat_tokenizer(model, file)
+
+    def encode_chat(batch):
+        encoded = chat.apply_chat_template(batch["messages"], return_dict=True, return_assistant_tokens_mask=True)
+        ids = [each[:MAX_LENGTH] for each in encoded["input_ids"]]
+        masks = encoded["assistant_masks"]
+        return {"input_ids": ids, "labels": [[token if learn else -100 for token, learn in zip(*each)]
+                                             for each in zip(ids, masks)]}
 
     def encode(batch):
+        if chat:
+            return encode_chat(batch)
         prompts = tokenizer.encode_batch(batch["input"])
         answers = tokenizer.encode_batch(batch["target"], add_special_tokens=False)
         ids, labels = [], []

@@ -12,10 +12,12 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
+#include "cli/chat_text.h"
 #include "cli/commands.h"
 
 namespace trainer::cli {
@@ -78,17 +80,14 @@ class ChatRows {
       throw FormatError(concat(options.model, ": has no chat template; give one with --chat-template FILE"));
   }
 
-  Json encode(const Tokenizer& tokenizer, const Json& row) const {
+  ChatTokens encode(const Tokenizer& tokenizer, const Json& row) const {
     std::vector<std::string> names;
     for (const auto& entry : row.items()) names.push_back(entry.key());
     const auto form = row.is_object() ? conversation_form(names) : std::nullopt;
     if (!form)
       throw DataError(concat("a row with messages, conversations, or instruction and output is expected; ",
                              row.is_object() ? fields_of(row) : concat("found ", row.type_name())));
-    const ChatTokens chat = tokenize_chat(*template_, tokenizer, read_conversation(row, *form), loss_on_);
-    Json mask = Json::array();
-    for (const bool learn : chat.learn) mask.push_back(learn ? 1 : 0);
-    return {{"text", chat.text}, {"ids", chat.ids}, {"mask", mask}};
+    return tokenize_chat(*template_, tokenizer, read_conversation(row, *form), loss_on_);
   }
 
  private:
@@ -100,6 +99,12 @@ class ChatRows {
   LossOn loss_on_;
   std::optional<ChatTemplate> template_;
 };
+
+Json to_json(const ChatTokens& chat) {
+  Json mask = Json::array();
+  for (const bool learn : chat.learn) mask.push_back(learn ? 1 : 0);
+  return {{"text", chat.text}, {"ids", chat.ids}, {"mask", mask}};
+}
 
 Json decode(const Tokenizer& tokenizer, const Json& row, bool skip_special_tokens) {
   const Json& numbers = field(row, "ids");
@@ -123,17 +128,18 @@ Json parse(const std::string& line) {
   }
 }
 
-// Calls `convert` for each line that is not blank and prints what it returns.
+// Calls `convert` for each line that is not blank, with its place, and prints what it returns.
 void convert_rows(std::istream& rows, const std::string& name,
-                  const std::function<Json(const Json&)>& convert) {
+                  const std::function<std::string(const Json& row, const std::string& place)>& convert) {
   int64_t number = 0;
   for (std::string line; std::getline(rows, line);) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string place = concat(name, ":", number);
     try {
-      std::cout << convert(parse(line)).dump() << "\n";
+      std::cout << convert(parse(line), place) << "\n";
     } catch (const DataError& error) {
-      throw DataError(concat(name, ":", number, ": ", error.what()));
+      throw DataError(concat(place, ": ", error.what()));
     }
   }
   if (rows.bad()) throw DataError(concat(name, ": cannot be read after line ", number));
@@ -149,11 +155,17 @@ void run(const Options& options) {
   std::optional<ChatRows> chat;
   if (options.chat) chat.emplace(options);
   std::istream& rows = options.input == "-" ? std::cin : file;
-  convert_rows(rows, options.input == "-" ? "stdin" : options.input, [&](const Json& row) {
-    if (chat) return chat->encode(*tokenizer, row);
-    return options.decode ? decode(*tokenizer, row, options.skip_special_tokens)
-                          : encode(*tokenizer, row, options.offsets);
-  });
+  const std::optional<Terminal> terminal = chat ? stdout_terminal() : std::nullopt;
+  const auto convert = [&](const Json& row, const std::string& place) {
+    if (chat) {
+      const ChatTokens tokens = chat->encode(*tokenizer, row);
+      return terminal ? concat(place, ": ", chat_as_text(tokens, *terminal)) : to_json(tokens).dump();
+    }
+    const Json converted = options.decode ? decode(*tokenizer, row, options.skip_special_tokens)
+                                          : encode(*tokenizer, row, options.offsets);
+    return converted.dump();
+  };
+  convert_rows(rows, options.input == "-" ? "stdin" : options.input, convert);
 }
 
 }  // namespace
@@ -178,7 +190,7 @@ void add_tokenize_command(CLI::App& app) {
   CLI::Option* chat =
       command->add_flag("--chat", options->chat,
                         "Rows with messages, conversations or instruction and output -> text, ids "
-                        "and mask (1: to be learnt)");
+                        "and mask (1: to be learnt); on a terminal, the text with what is learnt marked");
   chat->excludes(decode);
   command->add_option("--chat-template", options->chat_template, "A template in place of the model's own")
       ->type_name("FILE")

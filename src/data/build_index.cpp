@@ -42,10 +42,16 @@ class Progress {
 struct Batch {
   int64_t number = 0;
   std::vector<RowSpan> rows;
-  std::vector<IndexedSample> samples;
+  struct Found {
+    IndexedSample entry;
+    std::vector<int32_t> ids;  // where the row has several samples
+  };
+  std::vector<Found> samples;
   std::vector<BadRow> bad;
   int64_t bad_rows = 0, rows_taken = 0;
 };
+
+uint64_t hash(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
 class Builder {
  public:
@@ -56,7 +62,8 @@ class Builder {
         tokenizer_(tokenizer),
         options_(options),
         scanner_(file),
-        progress_(file) {}
+        progress_(file),
+        index_(options.path.empty() ? RowIndex() : RowIndex(options.path)) {}
 
   RowIndex build() {
     // The first samples of a file are known only when all before them are: one worker, row after row.
@@ -112,23 +119,30 @@ class Builder {
     if (is_full(batch)) return;
     try {
       file_.parse(parser, row);
-      const std::string same = encoder_.content(parser);
-      const uint64_t content = XXH3_64bits(same.data(), same.size());
+      const ReadRow read = encoder_.read(parser);
+      const uint64_t content = hash(encoder_.content(read));
       if (!options_.choice.takes(content)) return;
-      std::vector<EncodedSample> samples = encoder_.encode(parser);
+      std::vector<EncodedSample> samples = encoder_.encode(read);
       if (const auto most = options_.choice.max_samples) {
         const int64_t room = *most - index_.size() - static_cast<int64_t>(batch.samples.size());
         samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
       }
       batch.rows_taken++;
-      const Dataset::Texts texts = encoder_.texts(parser);
-      const uint64_t input = XXH3_64bits(texts.input.data(), texts.input.size());
-      survey.add(row.offset, samples, texts);
-      for (size_t piece = 0; piece < samples.size(); piece++)
-        batch.samples.push_back({row.offset, content, input, static_cast<uint32_t>(row.length),
-                                 static_cast<uint32_t>(piece),
-                                 static_cast<uint32_t>(samples[piece].input_tokens),
-                                 static_cast<uint32_t>(samples[piece].target_tokens)});
+      const uint64_t question = hash(encoder_.question(read));
+      survey.add(row.offset, samples, [&] { return encoder_.texts(read); });
+      for (size_t piece = 0; piece < samples.size(); piece++) {
+        EncodedSample& sample = samples[piece];
+        const IndexedSample entry{row.offset,
+                                  content,
+                                  question,
+                                  static_cast<uint32_t>(row.length),
+                                  static_cast<uint32_t>(piece),
+                                  static_cast<uint32_t>(sample.input_tokens),
+                                  static_cast<uint32_t>(sample.target_tokens)};
+        std::vector<int32_t> ids;
+        if (samples.size() > 1) ids = std::move(sample.sample.input_ids);
+        batch.samples.push_back({entry, std::move(ids)});
+      }
     } catch (const DataError& e) {
       if (options_.choice.part == RowChoice::Part::held_out) return;  // it counts among those that are kept
       batch.rows_taken++;
@@ -149,7 +163,7 @@ class Builder {
     for (auto first = done_.begin(); first != done_.end() && first->first == committed_;
          first = done_.begin()) {
       const Batch& next = first->second;
-      for (const IndexedSample& sample : next.samples) index_.add(sample);
+      for (const Batch::Found& sample : next.samples) index_.add(sample.entry, sample.ids);
       IndexSummary& summary = index_.summary();
       summary.rows += next.rows_taken;
       summary.bad_rows += next.bad_rows;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include "data/row_encoder.h"
@@ -25,6 +26,7 @@ struct RowChoice {
 struct IndexOptions {
   RowChoice choice;
   int64_t num_workers = 1;
+  std::filesystem::path path;  // where it will be saved; empty: nowhere
 };
 
 // Says every ten seconds how far it is. Bad rows are counted and described in the summary. Throws DataError

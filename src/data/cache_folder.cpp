@@ -1,7 +1,10 @@
 #include "data/cache_folder.h"
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trainer/base/error.h"
@@ -13,21 +16,25 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kUnfinished = ".unfinished";
-
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// What a process that was killed could not remove.
-void remove_litter(const fs::path& folder) {
+// Since it was written or mark_used().
+int64_t days_unused(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return 0;
+  return (std::time(nullptr) - std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec)) / (24 * 60 * 60);
+}
+
+// What a process that was killed could not remove, and what was made of data that are no more. Who still has
+// such a file mapped keeps it.
+void tidy(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.find(kUnfinished) == std::string::npos) continue;
-    const auto age = fs::file_time_type::clock::now() - at->last_write_time(error);
-    if (error || age < std::chrono::hours(24)) continue;
+    const bool unfinished = at->path().filename().string().find(kUnfinished) != std::string::npos;
+    if (days_unused(at->path()) < (unfinished ? 1 : 90)) continue;
     try {
       delete_entry(at->path());
     } catch (const FormatError& e) {  // of another user
@@ -48,11 +55,16 @@ fs::path cache_folder(const std::string& configured) {
 
 void write_to_cache(const fs::path& path, const std::function<void(std::ostream&)>& write) {
   make_directories(path.parent_path());
-  remove_litter(path.parent_path());
+  tidy(path.parent_path());
   fs::path unfinished = path;
   unfinished += concat(kUnfinished, "-", ::getpid());
   write_atomically(unfinished, write);
   move_entry(unfinished, path);
+}
+
+void mark_used(const fs::path& path) {
+  const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+  ::utimensat(AT_FDCWD, path.c_str(), times, 0);  // fails for the file of another user, who looks after it
 }
 
 }  // namespace trainer

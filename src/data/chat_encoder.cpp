@@ -38,12 +38,16 @@ ChatEncoder::ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat
       tokenizer_(tokenizer),
       encoder_decoder_(encoder_decoder) {}
 
-std::vector<EncodedSample> ChatEncoder::encode(const RowParser& row) const {
+ReadRow ChatEncoder::read(const RowParser& row) const {
+  return {.conversation = read_conversation(row.json(), form_)};
+}
+
+std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   if (encoder_decoder_) {
     const Dataset::Texts both = texts(row);
     return encode_samples(both.input, both.target, DataKind::seq2seq, config_, tokenizer_);
   }
-  const ChatTokens chat = tokenize_chat(*template_, tokenizer_, conversation(row), config_.loss_on);
+  const ChatTokens chat = tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on);
   const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
   if (kept < size && config_.long_samples == LongSamples::drop) return {};
   const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
@@ -61,16 +65,16 @@ std::vector<EncodedSample> ChatEncoder::encode(const RowParser& row) const {
   return {std::move(encoded)};
 }
 
-Dataset::Texts ChatEncoder::texts(const RowParser& row) const {
-  const Conversation read = conversation(row);
-  if (!template_) return plain_texts(read);
-  const auto question = last_question(*template_, read);
+Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
+  const Conversation& conversation = row.conversation;
+  if (!template_) return plain_texts(conversation);
+  const auto question = last_question(*template_, conversation);
   if (question) return {question->prompt, question->answer};
   if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
-  return {template_->render(read.messages, read.tools, read.variables), ""};
+  return {template_->render(conversation.messages, conversation.tools, conversation.variables), ""};
 }
 
-std::vector<int32_t> ChatEncoder::prompt(const RowParser& row) const {
+std::vector<int32_t> ChatEncoder::prompt(const ReadRow& row) const {
   return tokenizer_.encode(texts(row).input, /*add_special_tokens=*/encoder_decoder_);
 }
 
@@ -79,9 +83,17 @@ std::optional<int32_t> ChatEncoder::end_of_answer() const {
   return end_of_turn_token(*template_, tokenizer_);
 }
 
-std::string ChatEncoder::content(const RowParser& row) const {
-  const Conversation read = conversation(row);
-  return Json::array({read.messages, read.tools, read.variables, read.learn}).dump();
+std::string ChatEncoder::content(const ReadRow& row) const {
+  const auto& [messages, tools, variables, learn] = row.conversation;
+  return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',', Json(learn).dump(), ']');
+}
+
+// Not as the template writes it: that would cost as much again as the sample.
+std::string ChatEncoder::question(const ReadRow& row) const {
+  const auto& [messages, tools, variables, learn] = row.conversation;
+  std::string question = tools.dump() + variables.dump();
+  for (size_t i = 0; i < before_last_answer(messages); i++) question += messages[i].dump();
+  return question;
 }
 
 std::string ChatEncoder::settings() const {

@@ -21,19 +21,19 @@ class ChatEncoder : public RowEncoder {
   ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat_template, const DataConfig& config,
               const Tokenizer& tokenizer, bool encoder_decoder);
 
-  std::vector<EncodedSample> encode(const RowParser& row) const override;
-  Dataset::Texts texts(const RowParser& row) const override;
-  std::string content(const RowParser& row) const override;
+  ReadRow read(const RowParser& row) const override;
+  std::vector<EncodedSample> encode(const ReadRow& row) const override;
+  Dataset::Texts texts(const ReadRow& row) const override;
+  std::string content(const ReadRow& row) const override;
+  std::string question(const ReadRow& row) const override;
   std::string settings() const override;
-  std::vector<int32_t> prompt(const RowParser& row) const override;
+  std::vector<int32_t> prompt(const ReadRow& row) const override;
   std::optional<int32_t> end_of_answer() const override;
   DataKind kind() const override { return encoder_decoder_ ? DataKind::seq2seq : DataKind::chat; }
   std::string input_field() const override;
   std::string target_field() const override { return ""; }
 
  private:
-  Conversation conversation(const RowParser& row) const { return read_conversation(row.json(), form_); }
-
   ConversationForm form_;
   std::optional<ChatTemplate> template_;
   DataConfig config_;

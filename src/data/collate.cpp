@@ -7,13 +7,14 @@
 
 #include "trainer/data/batching.h"
 
+#include "data/upload.h"
+
 namespace trainer {
 namespace {
 
-// Of a tensor that is copied to the device. For a GPU in page-locked memory: from there the copy waits for
-// nothing that was asked of the GPU before, and LibTorch keeps the memory until it is over.
-at::TensorOptions host_options(at::Device device) {
-  return at::TensorOptions(at::kLong).pinned_memory(device.is_cuda());
+// Of a tensor that is copied to the device: for a GPU in page-locked memory (Upload).
+at::TensorOptions host_options(at::Device device, at::ScalarType type = at::kLong) {
+  return at::TensorOptions(type).pinned_memory(device.is_cuda());
 }
 
 // A matrix of ids in host memory, filled with `fill`.
@@ -24,7 +25,7 @@ class HostMatrix {
         data_(tensor_.mutable_data_ptr<int64_t>()),
         columns_(columns) {}
   int64_t& at(int64_t row, int64_t column) { return data_[row * columns_ + column]; }
-  at::Tensor on(at::Device device) const { return tensor_.to(device, /*non_blocking=*/true); }
+  const at::Tensor& tensor() const { return tensor_; }
 
  private:
   at::Tensor tensor_;
@@ -32,10 +33,12 @@ class HostMatrix {
   int64_t columns_;
 };
 
-at::Tensor vector_on(const std::vector<int64_t>& values, at::Device device) {
-  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, host_options(device));
-  std::ranges::copy(values, tensor.mutable_data_ptr<int64_t>());
-  return tensor.to(device, /*non_blocking=*/true);
+template <class Value>
+at::Tensor host_vector(const std::vector<Value>& values, at::Device device) {
+  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())},
+                                      host_options(device, c10::CppTypeToScalarType<Value>()));
+  std::ranges::copy(values, tensor.mutable_data_ptr<Value>());
+  return tensor;
 }
 
 // Rows of states that predict a token to learn, and the tokens.
@@ -55,16 +58,25 @@ void add_supervision(Supervision& supervision, const std::vector<int32_t>& label
   }
 }
 
+// What packed and padded samples have in common.
+void add_vectors(MicroBatch& result, const Supervision& supervision, const std::vector<int64_t>& slots,
+                 Upload& upload, at::Device device) {
+  result.input_lengths = upload(host_vector(result.lengths, device));
+  result.supervised_rows = upload(host_vector(supervision.rows, device));
+  result.supervised_labels = upload(host_vector(supervision.labels, device));
+  result.slots = upload(host_vector(slots, device));
+}
+
 // One row of samples, one behind the other.
 MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
                           const CollateOptions& options, at::Device device) {
   MicroBatch result;
-  std::vector<int64_t> starts{0};
+  std::vector<int32_t> starts{0};
   for (const int64_t slot : slots) {
     const Sample& sample = batch.samples[static_cast<size_t>(slot)];
     result.lengths.push_back(packed_tokens(sample));
     result.tokens += token_count(sample, /*encoder_decoder=*/false);
-    starts.push_back(starts.back() + result.lengths.back());
+    starts.push_back(starts.back() + static_cast<int32_t>(result.lengths.back()));
   }
   Supervision supervision;
   HostMatrix inputs(1, starts.back(), options.pad_id, device), positions(1, starts.back(), 0, device),
@@ -76,12 +88,12 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     std::fill(&token_slots.at(0, starts[i]), &token_slots.at(0, starts[i + 1]), slots[i]);
     add_supervision(supervision, sample.labels, starts[i], 1);
   }
-  result.input_ids = inputs.on(device);
-  result.input_lengths = vector_on(result.lengths, device);
-  result.supervised_rows = vector_on(supervision.rows, device);
-  result.supervised_labels = vector_on(supervision.labels, device);
-  result.slots = vector_on(slots, device);
-  result.packed = {positions.on(device), token_slots.on(device), vector_on(starts, device).to(at::kInt)};
+  Upload upload(device);
+  result.input_ids = upload(inputs.tensor());
+  result.packed = {upload(positions.tensor()), upload(token_slots.tensor()),
+                   upload(host_vector(starts, device))};
+  add_vectors(result, supervision, slots, upload, device);
+  upload.wait();
   return result;
 }
 
@@ -122,12 +134,11 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
       decoder_inputs.at(row, i) = label == kIgnore ? options.pad_id : label;
     }
   }
-  result.input_ids = inputs.on(device);
-  result.input_lengths = vector_on(result.lengths, device);
-  if (options.encoder_decoder) result.decoder_input_ids = decoder_inputs.on(device);
-  result.supervised_rows = vector_on(supervision.rows, device);
-  result.supervised_labels = vector_on(supervision.labels, device);
-  result.slots = vector_on(slots, device);
+  Upload upload(device);
+  result.input_ids = upload(inputs.tensor());
+  if (options.encoder_decoder) result.decoder_input_ids = upload(decoder_inputs.tensor());
+  add_vectors(result, supervision, slots, upload, device);
+  upload.wait();
   return result;
 }
 

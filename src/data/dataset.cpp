@@ -25,13 +25,38 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// What is read again in a moment is not worth a file in the user's cache.
-constexpr size_t kWorthKeeping = size_t{4} << 20;
+// What is read again in a moment is not worth a file in the user's cache; what takes longer than one waits
+// for is worth a first look.
+constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
 struct Part {
   RowFile file;
   RowIndex index;
   int64_t first_sample = 0;
+};
+
+DataReport report_of(const std::vector<Part>& parts) {
+  DataReport report;
+  for (size_t number = 0; number < parts.size(); number++) {
+    const IndexSummary& summary = parts[number].index.summary();
+    DataReport counts = counts_from(summary.counts);
+    counts.rows = summary.rows;
+    counts.malformed.count = summary.bad_rows;
+    for (const BadRow& bad : summary.problems | std::views::take(RowCount::kNamed))
+      counts.malformed.first.push_back({.offset = bad.offset, .line = bad.line, .note = bad.problem});
+    for (NamedRow* row : counts.named_rows()) {
+      row->file = static_cast<int64_t>(number);
+      row->origin = concat(parts[number].file.shown().string(), ":", row->line);
+    }
+    report.merge(counts);
+  }
+  return report;
+}
+
+// Where an index is kept, and what it must have been made of.
+struct KeptIndex {
+  fs::path path;
+  std::string made_of;
 };
 
 }  // namespace
@@ -76,9 +101,11 @@ struct Dataset::State {
 
   void open(const std::vector<DataSource>& sources, const RowChoice& choice);
   void make_encoder(const std::vector<RowFile>& files);
+  void take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const;
   RowIndex index_of(const RowFile& file, const RowChoice& choice) const;
+  std::optional<KeptIndex> kept_index(const RowFile& file, const RowChoice& choice) const;
   std::string fingerprint(const RowFile& file, const RowChoice& choice) const;
-  void make_report();
+  DataReport described(DataReport counts) const;
   void refuse_bad_rows() const;
   void check_samples(const RowChoice& choice) const;
 };
@@ -93,6 +120,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
     files_of_source.push_back(found.size());
   }
   make_encoder(files);
+  take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
     const int64_t before = size;
@@ -107,7 +135,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
     }
     if (size > before) sets.push_back({size - before, sources[i].weight});
   }
-  make_report();
+  report = described(report_of(parts));
   if (config.bad_rows == BadRows::error) refuse_bad_rows();
   check_samples(choice);
 }
@@ -136,18 +164,39 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
       std::make_unique<TextEncoder>(Fields{DataKind::completion, "input", "target"}, config, *tokenizer);
 }
 
+// What the first rows of some files are like, where to read all takes a while: who sees there that something
+// is wrong need not wait for it.
+void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const {
+  constexpr size_t kFiles = 10;
+  constexpr int64_t kSamples = 2000;
+  if (config.max_samples || choice.part == RowChoice::Part::held_out) return;
+  size_t bytes = 0;
+  for (const RowFile& file : files) {
+    const auto kept = kept_index(file, choice);
+    if (!kept || !fs::exists(kept->path)) bytes += file.content().size();
+  }
+  if (bytes < kWorthALook) return;
+  std::vector<Part> some;
+  const size_t stride = (files.size() + kFiles - 1) / kFiles;
+  RowChoice first = choice;
+  first.max_samples = kSamples / static_cast<int64_t>((files.size() + stride - 1) / stride);
+  for (size_t i = 0; i < files.size(); i += stride)
+    some.push_back({files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}}), 0});
+  log::info(concat("data: a first look at ", name, ", of which all is then read:"));
+  for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
+}
+
 RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) const {
-  const auto build = [&] {
-    RowIndex index = build_index(file, *encoder, *tokenizer, {choice, num_workers});
+  const auto build = [&](const fs::path& path) {
+    RowIndex index = build_index(file, *encoder, *tokenizer, {choice, num_workers, path});
     file.check_unchanged();
     return index;
   };
-  const bool keep = !config.cache.empty() || file.content().size() >= kWorthKeeping;
-  if (!keep || tokenizer->fingerprint().empty()) return build();
-  const std::string made_of = fingerprint(file, choice);
-  const fs::path path = cache_folder(config.cache) / "index" / (checksum(made_of) + ".index");
+  const auto place = kept_index(file, choice);
+  if (!place) return build({});
+  const auto& [path, made_of] = *place;
   if (auto kept = RowIndex::open(path, made_of)) return std::move(*kept);
-  RowIndex index = build();
+  RowIndex index = build(path);
   if (index.summary().bad_rows > 0 && config.bad_rows == BadRows::error) return index;
   try {
     index.save(path, made_of);
@@ -160,6 +209,13 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
   return kept ? std::move(*kept) : std::move(index);
 }
 
+std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const RowChoice& choice) const {
+  const bool keep = !config.cache.empty() || file.content().size() >= kWorthKeeping;
+  if (!keep || tokenizer->fingerprint().empty()) return std::nullopt;
+  const std::string made_of = fingerprint(file, choice);
+  return KeptIndex{cache_folder(config.cache) / "index" / (checksum(made_of) + ".index"), made_of};
+}
+
 std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& choice) const {
   return concat("program ", kVersion, " ", program_identity(), "\nfile ",
                 content_fingerprint(file.content(), file.identity()), "\ntokenizer ",
@@ -168,24 +224,12 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-void Dataset::State::make_report() {
-  for (size_t number = 0; number < parts.size(); number++) {
-    const IndexSummary& summary = parts[number].index.summary();
-    DataReport counts = counts_from(summary.counts);
-    counts.rows = summary.rows;
-    counts.malformed.count = summary.bad_rows;
-    for (const BadRow& bad : summary.problems | std::views::take(RowCount::kNamed))
-      counts.malformed.first.push_back({.offset = bad.offset, .line = bad.line, .note = bad.problem});
-    for (NamedRow* row : counts.named_rows()) {
-      row->file = static_cast<int64_t>(number);
-      row->origin = concat(parts[number].file.shown().string(), ":", row->line);
-    }
-    report.merge(counts);
-  }
-  report.name = name;
-  report.kind = encoder->kind();
-  report.input_field = encoder->input_field();
-  report.target_field = encoder->target_field();
+DataReport Dataset::State::described(DataReport counts) const {
+  counts.name = name;
+  counts.kind = encoder->kind();
+  counts.input_field = encoder->input_field();
+  counts.target_field = encoder->target_field();
+  return counts;
 }
 
 void Dataset::State::refuse_bad_rows() const {
@@ -265,16 +309,22 @@ const std::vector<SampleSet>& Dataset::sets() const { return state_->sets; }
 bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
 
 Sample Dataset::sample(int64_t index) const {
+  const Part& part = state_->part_of(index);
+  if (const auto ids = part.index.piece(index - part.first_sample)) {
+    part.file.check_unchanged();
+    return {*ids, *ids};  // running text: all is learnt
+  }
   return state_->read(index, [&](const RowParser& row, const IndexedSample& entry) {
-    std::vector<EncodedSample> samples = state_->encoder->encode(row);
+    std::vector<EncodedSample> samples = state_->encoder->encode(state_->encoder->read(row));
     if (entry.piece >= samples.size()) throw DataError("the row gives fewer samples");
     return std::move(samples[entry.piece].sample);
   });
 }
 
 Dataset::Texts Dataset::texts(int64_t index) const {
+  const RowEncoder& encoder = *state_->encoder;
   return state_->read(
-      index, [&](const RowParser& row, const IndexedSample&) { return state_->encoder->texts(row); });
+      index, [&](const RowParser& row, const IndexedSample&) { return encoder.texts(encoder.read(row)); });
 }
 
 Dataset::Lengths Dataset::lengths(int64_t index) const {
@@ -291,8 +341,9 @@ bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piec
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
+  const RowEncoder& encoder = *state_->encoder;
   return state_->read(
-      index, [&](const RowParser& row, const IndexedSample&) { return state_->encoder->prompt(row); });
+      index, [&](const RowParser& row, const IndexedSample&) { return encoder.prompt(encoder.read(row)); });
 }
 
 const DataReport& Dataset::report() const { return state_->report; }

@@ -28,8 +28,17 @@ std::string counted(int64_t count, const char* what) {
 
 std::string places(const RowCount& rows, bool twins) {
   std::vector<std::string> names;
-  for (const NamedRow& row : rows.first)
-    names.push_back(twins ? concat(row.origin, " = ", row.note) : row.origin);
+  std::string file;  // the last one that was named
+  const auto place = [&](const std::string& origin) {
+    const size_t colon = origin.rfind(':');
+    if (origin.substr(0, colon) == file) return origin.substr(colon);
+    file = origin.substr(0, colon);
+    return origin;
+  };
+  for (const NamedRow& row : rows.first) {
+    const std::string name = place(row.origin);
+    names.push_back(twins ? concat(name, " = ", place(row.note)) : name);
+  }
   const int64_t more = rows.count - static_cast<int64_t>(names.size());
   return join(names) + (more > 0 ? concat(" and ", grouped(more), " more") : "");
 }

@@ -19,7 +19,8 @@ std::string share_of(int64_t part, int64_t whole);
 // "1 row", "2 rows"
 std::string counted(int64_t count, const char* what);
 
-// "a.jsonl:3, a.jsonl:7 and 12 more"; with `twins` "a.jsonl:3 = a.jsonl:1"
+// "a.jsonl:3, :7 and 12 more"; with `twins` "a.jsonl:3 = :1, b.jsonl:4 = a.jsonl:2": a file is named where it
+// is another than the one before.
 std::string places(const RowCount& rows, bool twins = false);
 
 // "{ } ~ …", the first ones

@@ -29,6 +29,8 @@ std::string_view bytes_of(std::span<const Value> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
+std::filesystem::path pieces_of(std::filesystem::path path) { return path.replace_extension(".pieces"); }
+
 std::string text_of(const IndexSummary& summary, const std::string& fingerprint) {
   Json problems = Json::array();
   for (const BadRow& row : summary.problems)
@@ -78,6 +80,8 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     if (json.at("fingerprint") != fingerprint) return std::nullopt;
     index.summary_ = summary_of(json);
     index.size_ = static_cast<int64_t>(head.samples);
+    index.pieces_ = PieceStore::open(pieces_of(path));
+    mark_used(path);
     return index;
   } catch (const FormatError&) {
     return refuse("cannot be read");
@@ -86,10 +90,17 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
   }
 }
 
-void RowIndex::add(const IndexedSample& sample) {
+RowIndex::RowIndex(const std::filesystem::path& path) { pieces_.write_to(pieces_of(path)); }
+
+void RowIndex::add(const IndexedSample& sample, std::span<const int32_t> piece) {
+  if (!piece.empty()) pieces_.add(size_, piece);
   if (size_ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
   blocks_.back().push_back(sample);
   size_++;
+}
+
+std::optional<std::vector<int32_t>> RowIndex::piece(int64_t index) const {
+  return pieces_.find(index, at(index).input_tokens);
 }
 
 const IndexedSample& RowIndex::at(int64_t index) const {
@@ -97,7 +108,8 @@ const IndexedSample& RowIndex::at(int64_t index) const {
   return blocks_[static_cast<size_t>(index / kBlock)][static_cast<size_t>(index % kBlock)];
 }
 
-void RowIndex::save(const std::filesystem::path& path, const std::string& fingerprint) const {
+void RowIndex::save(const std::filesystem::path& path, const std::string& fingerprint) {
+  pieces_.finish();
   const std::string summary = text_of(summary_, fingerprint);
   Head head{{}, static_cast<uint64_t>(size_), summary.size()};
   std::memcpy(head.magic, kMagic, sizeof kMagic);

@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/files.h"
+
+#include "data/piece_store.h"
 
 namespace trainer {
 
@@ -44,17 +47,22 @@ class RowIndex {
   // The one that is kept there, if it is whole and was made with this fingerprint.
   static std::optional<RowIndex> open(const std::filesystem::path& path, const std::string& fingerprint);
 
-  // In memory, to be filled.
+  // In memory, to be filled; the ids of pieces go to a file that belongs to the one of save(), if it is named
+  // here.
   RowIndex() = default;
-  void add(const IndexedSample& sample);
+  explicit RowIndex(const std::filesystem::path& path);
+  // `piece`: the ids of a sample whose row has several.
+  void add(const IndexedSample& sample, std::span<const int32_t> piece);
   IndexSummary& summary() { return summary_; }
 
   int64_t size() const { return size_; }
   const IndexedSample& at(int64_t index) const;
+  // Of a sample whose row has several; nullopt where they are not kept.
+  std::optional<std::vector<int32_t>> piece(int64_t index) const;
   const IndexSummary& summary() const { return summary_; }
 
   // Throws FormatError.
-  void save(const std::filesystem::path& path, const std::string& fingerprint) const;
+  void save(const std::filesystem::path& path, const std::string& fingerprint);
 
  private:
   static constexpr int64_t kBlock = 1 << 15;  // samples, 1 MB
@@ -63,6 +71,7 @@ class RowIndex {
   IndexSummary summary_;
   std::vector<std::vector<IndexedSample>> blocks_;  // in memory,
   std::shared_ptr<const MappedFile> file_;          // or here
+  PieceStore pieces_;
 };
 
 }  // namespace trainer

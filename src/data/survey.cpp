@@ -27,26 +27,25 @@ void add_lengths(SideReport& side, int64_t tokens, int64_t lost) {
 
 }  // namespace
 
-void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples, const Dataset::Texts& texts) {
+void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
+                 const std::function<Dataset::Texts()>& texts) {
   const NamedRow row{.offset = offset};
   counts_.dropped_rows += samples.empty();
   counts_.split_rows += samples.size() > 1;
-  if (is_blank(texts.input)) counts_.input.empty.add(row);
-  if (kind_has_target(kind_) && is_blank(texts.target)) counts_.target.empty.add(row);
   bool truncated = samples.empty(), unknown = false;
   for (const EncodedSample& encoded : samples) {
     add(encoded);
     truncated |= encoded.input_lost + encoded.target_lost > 0;
-    if (!tokenizer_->unk_id()) continue;
-    const bool seq2seq = kind_ == DataKind::seq2seq;
-    const std::span<const int32_t> ids = encoded.sample.input_ids;
-    const auto inputs = static_cast<size_t>(encoded.input_tokens);
-    const auto targets = seq2seq ? std::span<const int32_t>(encoded.sample.labels) : ids.subspan(inputs);
-    unknown |= add_unknown(ids.first(inputs), texts.input, counts_.input);
-    unknown |= add_unknown(targets, texts.target, counts_.target);
+    unknown |= has_unknown(encoded);
   }
   if (truncated) counts_.truncated.add(row);
   if (unknown) counts_.unknown.add(row);
+  if (kind_ == DataKind::chat && !unknown) return;  // a template writes something around any message
+  const Dataset::Texts both = texts();
+  if (is_blank(both.input)) counts_.input.empty.add(row);
+  if (kind_has_target(kind_) && is_blank(both.target)) counts_.target.empty.add(row);
+  if (!unknown) return;
+  for (const EncodedSample& encoded : samples) add_unknown(encoded, both);
 }
 
 void Survey::add(const EncodedSample& encoded) {
@@ -60,13 +59,26 @@ void Survey::add(const EncodedSample& encoded) {
   counts_.without_supervision += supervised == 0;
 }
 
-bool Survey::add_unknown(std::span<const int32_t> ids, std::string_view text, SideReport& side) {
-  const int64_t tokens = count(ids, *tokenizer_->unk_id());
-  if (tokens == 0) return false;
+bool Survey::has_unknown(const EncodedSample& encoded) const {
+  const auto unknown = tokenizer_->unk_id();
+  if (!unknown) return false;
+  return count(encoded.sample.input_ids, *unknown) > 0 || count(encoded.sample.labels, *unknown) > 0;
+}
+
+void Survey::add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts) {
+  const int32_t unknown = *tokenizer_->unk_id();
+  const int64_t in_ids = count(encoded.sample.input_ids, unknown);
+  const int64_t in_target = kind_ == DataKind::text ? 0 : count(encoded.sample.labels, unknown);
+  const bool target_is_in_ids = kind_ == DataKind::completion || kind_ == DataKind::chat;
+  add_unknown(target_is_in_ids ? in_ids - in_target : in_ids, texts.input, counts_.input);
+  add_unknown(in_target, texts.target, counts_.target);
+}
+
+void Survey::add_unknown(int64_t tokens, std::string_view text, SideReport& side) {
+  if (tokens == 0) return;
   side.unknown_tokens += tokens;
   side.with_unknown++;
   find_unknown_characters(text, side.unknown_characters);
-  return true;
 }
 
 void Survey::find_unknown_characters(std::string_view text, std::set<std::string>& found) {

@@ -1,9 +1,9 @@
 // Counting what the data report tells, row by row; each thread has one, merged at the end.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +22,9 @@ class Survey {
   }
 
   // A row at this place in its file, and its samples: one, several where it is split, or none where it is
-  // dropped.
-  void add(uint64_t offset, const std::vector<EncodedSample>& samples, const Dataset::Texts& texts);
+  // dropped. `texts` is asked only where they matter: those of a conversation are work.
+  void add(uint64_t offset, const std::vector<EncodedSample>& samples,
+           const std::function<Dataset::Texts()>& texts);
   void merge(const Survey& other) { counts_.merge(other.counts_); }
 
   // Without what is malformed, and what repeats.
@@ -31,8 +32,9 @@ class Survey {
 
  private:
   void add(const EncodedSample& encoded);
-  // Whether there are any.
-  bool add_unknown(std::span<const int32_t> ids, std::string_view text, SideReport& side);
+  bool has_unknown(const EncodedSample& encoded) const;
+  void add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts);
+  void add_unknown(int64_t tokens, std::string_view text, SideReport& side);
   void find_unknown_characters(std::string_view text, std::set<std::string>& found);
   bool is_unknown(const std::string& character);
 

@@ -25,34 +25,29 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
   field_names_.erase(repeated.begin(), repeated.end());
 }
 
-std::vector<EncodedSample> TextEncoder::encode(const RowParser& row) const {
-  const Dataset::Texts both = texts(row);
-  return encode_samples(both.input, both.target, fields_.kind, config_, tokenizer_);
+ReadRow TextEncoder::read(const RowParser& row) const {
+  ReadRow read{.texts = {input_.apply(row), target_ ? target_->apply(row) : ""}};
+  for (const std::string& name : field_names_) {
+    read.fields += name;
+    read.fields += '\0';
+    read.fields += row.text(name);
+    read.fields += '\0';
+  }
+  return read;
 }
 
-Dataset::Texts TextEncoder::texts(const RowParser& row) const {
-  return {input_.apply(row), target_ ? target_->apply(row) : ""};
+std::vector<EncodedSample> TextEncoder::encode(const ReadRow& row) const {
+  return encode_samples(row.texts.input, row.texts.target, fields_.kind, config_, tokenizer_);
 }
 
 // What stands before the target in the sample. Where data.max_length left none of that, all that is left.
-std::vector<int32_t> TextEncoder::prompt(const RowParser& row) const {
+std::vector<int32_t> TextEncoder::prompt(const ReadRow& row) const {
   Sample sample = std::move(encode(row).front().sample);
   if (fields_.kind != DataKind::seq2seq) {
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
     sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
   }
   return std::move(sample.input_ids);
-}
-
-std::string TextEncoder::content(const RowParser& row) const {
-  std::string content;
-  for (const std::string& name : field_names_) {
-    content += name;
-    content += '\0';
-    content += row.text(name);
-    content += '\0';
-  }
-  return content;
 }
 
 std::string TextEncoder::settings() const {

@@ -14,10 +14,12 @@ class TextEncoder : public RowEncoder {
  public:
   TextEncoder(const Fields& fields, const DataConfig& config, const Tokenizer& tokenizer);
 
-  std::vector<EncodedSample> encode(const RowParser& row) const override;
-  Dataset::Texts texts(const RowParser& row) const override;
-  std::vector<int32_t> prompt(const RowParser& row) const override;
-  std::string content(const RowParser& row) const override;
+  ReadRow read(const RowParser& row) const override;
+  std::vector<EncodedSample> encode(const ReadRow& row) const override;
+  Dataset::Texts texts(const ReadRow& row) const override { return row.texts; }
+  std::vector<int32_t> prompt(const ReadRow& row) const override;
+  std::string content(const ReadRow& row) const override { return row.fields; }
+  std::string question(const ReadRow& row) const override { return row.texts.input; }
   std::string settings() const override;
   DataKind kind() const override { return fields_.kind; }
   std::string input_field() const override { return fields_.input; }

@@ -117,7 +117,10 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
                         concat(inner.stem().string(), "-", checksum(content_fingerprint(packed, identity)),
                                inner.extension().string());
   std::error_code ignored;
-  if (fs::exists(made, ignored)) return made;
+  if (fs::exists(made, ignored)) {
+    mark_used(made);
+    return made;
+  }
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
   auto shown = std::chrono::steady_clock::now();
   try {

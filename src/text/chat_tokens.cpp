@@ -63,6 +63,7 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
   out.learn = in_answers(tokenized.ranges, rendered.answers);
+  out.ranges = std::move(tokenized.ranges);
   return out;
 }
 
@@ -74,17 +75,22 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
   return ids.front();
 }
 
+size_t before_last_answer(const Json& messages) {
+  size_t last = messages.size();
+  while (last > 0 && !is_answer(messages[last - 1])) last--;
+  return last < 2 ? messages.size() : last - 1;
+}
+
 std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
                                           const Conversation& conversation) {
   const Json& messages = conversation.messages;
-  size_t last = messages.size();
-  while (last > 0 && !is_answer(messages[last - 1])) last--;
-  if (last < 2) return std::nullopt;  // nothing asks for it
+  const size_t before = before_last_answer(messages);
+  if (before == messages.size()) return std::nullopt;
   Json variables = conversation.variables.is_null() ? Json::object() : conversation.variables;
   variables["add_generation_prompt"] = true;
-  const Json before(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(last - 1));
-  return ChatQuestion{chat_template.render(before, conversation.tools, variables),
-                      content_of(messages[last - 1])};
+  const Json asked(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(before));
+  return ChatQuestion{chat_template.render(asked, conversation.tools, variables),
+                      content_of(messages[before])};
 }
 
 }  // namespace trainer

@@ -89,12 +89,20 @@ class Data(EndToEnd):
 
     def test_a_run_keeps_its_report(self):
         output = self.scratch / "output"
-        result = self.train("tiny_t5.yaml", output, "max_steps=2", "data.max_target_length=96", f"data.eval={self.data / 'heldout.jsonl'}")
+        settings = ("data.max_target_length=96", f"data.eval={self.data / 'heldout.jsonl'}", "save.strategy=steps",
+                    "save.steps=1")
+        result = self.train("tiny_t5.yaml", output, "max_steps=2", *settings)
         self.assert_done(result)
         kept = json.loads((output / "data_report.json").read_text(encoding="utf-8"))
         self.assertEqual(kept, self.report())
         for words in ("train data: 400 samples", "p99", "padding"):
             self.assertIn(words, result.stderr)
+        # Without room for it the run goes on.
+        (output / "data_report.json").unlink()
+        (output / "data_report.json" / "in the way").mkdir(parents=True)
+        result = self.train("tiny_t5.yaml", output, "max_steps=3", *settings)
+        self.assert_done(result)
+        self.assertIn("the report of the data is not kept: ", result.stderr)
 
 
 class DataOfADecoder(EndToEnd):

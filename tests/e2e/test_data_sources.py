@@ -44,6 +44,44 @@ class DataSources(EndToEnd):
         self.assert_done(measured)
         self.assertIn("0.1 held out of", json.loads(measured.stdout)["data"])
 
+    def test_of_much_data_there_is_a_first_look(self):
+        path = self.scratch / "much.jsonl"
+        row = json.dumps({"input": "fry onions " * 20, "target": "onions", "note": "x" * 10000}) + "\n"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("not a row\n")
+            for _ in range((64 << 20) // len(row) + 1):
+                file.write(row)
+        first, again = (self.start("much", f"data.train={path}", "data.bad_rows=skip", "data.max_source_length=16",
+                                   "overwrite_output_dir=true") for _ in range(2))
+        self.assert_done(first)
+        self.assert_done(again)
+        lines = first.stderr.splitlines()
+        look = next(i for i, line in enumerate(lines) if "a first look at " in line)
+        self.assertIn("2,000 samples, seq2seq", lines[look + 1])
+        self.assertTrue(any("source cut at" in line for line in lines[look:look + 7]), first.stderr)
+        self.assertTrue(any(f"{path}:1" in line for line in lines[look:look + 7]), first.stderr)
+        # What is read already needs none.
+        self.assertNotIn("a first look", again.stderr)
+
+    def test_what_nobody_used_for_long_leaves_the_cache(self):
+        cache = self.scratch / "old-cache"
+        a, b = (self.sets / name for name in ("old.csv.gz", "new.csv.gz"))
+        for path in (a, b):
+            path.write_bytes((self.sets / "more" / "b.csv.gz").read_bytes())
+        def unpack(path):
+            before = set(cache.glob("unpacked/*"))
+            self.assert_done(trainer("data", "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={self.model}",
+                                     f"data.train={path}", f"data.cache={cache}"))
+            return set(cache.glob("unpacked/*")) - before
+        (old,) = unpack(a)
+        month = 30 * 24 * 3600
+        for age, stays in ((month, True), (4 * month, False)):
+            changed = old.stat().st_mtime
+            os.utime(old, (time.time() - age, changed - age))
+            os.utime(b, (time.time(), time.time() - age))  # another file: it is unpacked anew
+            unpack(b)
+            self.assertEqual(old.exists(), stays)
+
     def test_weights_make_an_epoch(self):
         sets = [{"path": str(self.sets / "a.jsonl"), "weight": 0.5}, {"path": str(self.sets / "more"), "weight": 2}]
         result = self.start("weights", f"data.train={json.dumps(sets)}", "training.effective_batch_size=50",

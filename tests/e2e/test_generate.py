@@ -118,6 +118,25 @@ class Generate(EndToEnd):
         os.close(ours)
         self.assertEqual(shown.count(b"> "), 2, shown)
 
+    def test_a_terminal_shows_what_is_learnt_of_a_conversation(self):
+        messages = [{"role": "user", "content": "Fry\x1b[31m onions."}, {"role": "assistant", "content": "Now."}]
+        row = json.dumps({"messages": messages}) + "\n"
+        command = [TRAINER, "tokenize", "--chat", "--model", self.model, "--input", "-"]
+        piped = subprocess.run(command, input=row, capture_output=True, text=True, check=True)
+        chat = json.loads(piped.stdout)
+        for environment, mark in (({}, "\x1b[32m{}\x1b[0m"), ({"NO_COLOR": "1"}, "[[{}]]")):
+            ours, theirs = pty.openpty()
+            subprocess.run(command, input=row, stdout=theirs, text=True, check=True,
+                           env={key: value for key, value in os.environ.items() if key != "NO_COLOR"} | environment)
+            os.close(theirs)
+            shown = os.read(ours, 65536).decode()
+            os.close(ours)
+            self.assertIn(f"stdin:1: {len(chat['ids'])} tokens, {sum(chat['mask'])} of them learnt", shown)
+            self.assertIn("    <|im_start|>user\r\n    Fry\\x1b[31m onions.<|im_end|>\r\n", shown)
+            self.assertIn("    <|im_start|>assistant\r\n    " + mark.format("Now.<|im_end|>"), shown)
+            for token, learnt in zip(chat["ids"], chat["mask"]):
+                self.assertIn(" " + (mark.format(token) if learnt else str(token)), shown)
+
     def test_what_does_not_go_together_is_a_usage_error(self):
         for arguments, words in ((["--greedy", "--top-p", "0.5"], ["--greedy"]), (["--top-p", "1.5"], ["--top-p"]),
                                  (["--num-return-sequences", "2"], ["num_return_sequences"]),

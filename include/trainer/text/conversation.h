@@ -42,8 +42,9 @@ Conversation read_conversation(const nlohmann::ordered_json& row, ConversationFo
 
 struct ChatTokens {
   std::string text;
-  std::vector<int32_t> ids;  // of the text alone: special tokens are those that the template writes
-  std::vector<bool> learn;   // of each id
+  std::vector<int32_t> ids;       // of the text alone: special tokens are those that the template writes
+  std::vector<bool> learn;        // of each id
+  std::vector<TextRange> ranges;  // of each id, in the text; empty where all is learnt
 };
 
 // A conversation's ids, and which of them are learnt: all of which a character stands in an answer that
@@ -54,6 +55,9 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
 
 // The token that closes an answer in the chat template; none where that is text.
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+// How many messages stand before the last answer; all where nobody answers, or nobody asked.
+size_t before_last_answer(const nlohmann::ordered_json& messages);
 
 // The conversation before its last answer, as the model sees it when it is to give that, and the answer's
 // content. None: nobody answers.

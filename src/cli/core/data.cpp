@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
 #include "trainer/cli/core.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/load_model.h"
@@ -12,7 +13,6 @@
 
 #include "cli/core/describe_data.h"
 #include "cli/core/run_model.h"
-#include "cli/core/terminal.h"
 #include "cli/core/with_clear_errors.h"
 
 namespace trainer {
@@ -27,7 +27,7 @@ void print(const RunDataReport& report, bool json) {
   if (json) {
     std::cout << to_json_text(report);
   } else {
-    const Terminal terminal = stdout_terminal();
+    const Terminal terminal = stdout_terminal().value_or(Terminal{});
     std::cout << to_text(report, {terminal.width, terminal.colour});
   }
   std::cout.flush();

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
 #include "trainer/data/count_repeats.h"
 #include "trainer/data/padding.h"
@@ -31,6 +35,14 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
     report.samples.push_back(view_of(train.sample(index), encoder_decoder, train.origin(index), tokenizer));
   }
   return report;
+}
+
+void keep_data_report(const RunDataReport& report, const std::filesystem::path& directory) {
+  try {
+    write_atomically(directory / "data_report.json", to_json_text(report));
+  } catch (const FormatError& e) {
+    log::warning(concat("the report of the data is not kept: ", e.what()));
+  }
 }
 
 }  // namespace trainer

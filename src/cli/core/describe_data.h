@@ -1,6 +1,8 @@
 // The data of a run, as its report tells.
 #pragma once
 
+#include <filesystem>
+
 #include "trainer/config/config.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/report.h"
@@ -12,5 +14,9 @@ namespace trainer {
 // first samples. eval: nullptr: none.
 RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
                             const Tokenizer& tokenizer);
+
+// Writes DIRECTORY/data_report.json. A disk without room for it must not keep a run from going on: then it
+// warns.
+void keep_data_report(const RunDataReport& report, const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -4,13 +4,13 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
 #include "trainer/cli/core.h"
 #include "trainer/memory/device.h"
 
 #include "cli/core/check_machine.h"
 #include "cli/core/check_run.h"
 #include "cli/core/checkup.h"
-#include "cli/core/terminal.h"
 
 namespace trainer {
 namespace {
@@ -19,7 +19,7 @@ void print(const Checkup& checkup, bool json) {
   if (json) {
     checkup.print_json(std::cout);
   } else {
-    const Terminal terminal = stdout_terminal();
+    const Terminal terminal = stdout_terminal().value_or(Terminal{});
     checkup.print_text(std::cout, terminal.colour, terminal.width);
   }
   std::cout.flush();

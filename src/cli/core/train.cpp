@@ -2,7 +2,6 @@
 #include "trainer/cli/train.h"
 
 #include "trainer/base/error.h"
-#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
@@ -86,7 +85,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   const RunDataReport data_report = describe_data(config, train, eval ? &*eval : nullptr, *tokenizer);
   check_limits(data_report, config.data);
   begin_run(run, start);
-  write_atomically(run.directory() / "data_report.json", to_json_text(data_report));
+  keep_data_report(data_report, run.directory());
   keep_skipped_rows(train, eval ? &*eval : nullptr, run.directory());
   empty_cache(device);  // of what loading needed
   reset_peak_memory(device);

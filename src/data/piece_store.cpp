@@ -1,0 +1,146 @@
+#include "data/piece_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+#include "data/cache_folder.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+// ids | pieces | tail
+struct Tail {
+  char magic[16];
+  uint64_t pieces, ids, hash;  // of the pieces
+};
+constexpr char kMagic[16] = "trainer pieces1";
+
+template <class Value>
+std::string_view bytes_of(std::span<const Value> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+uint64_t hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+}  // namespace
+
+PieceStore::~PieceStore() {
+  if (!writing_) return;
+  try {
+    delete_entry(unfinished());
+  } catch (const FormatError& e) {
+    log::debug(e.what());
+  }
+}
+
+fs::path PieceStore::unfinished() const {
+  fs::path path = path_;
+  return path += concat(kUnfinished, "-", ::getpid());
+}
+
+void PieceStore::add(int64_t sample, std::span<const int32_t> ids) {
+  if (given_up_) return;
+  try {
+    path_.empty() ? void(memory_.insert(memory_.end(), ids.begin(), ids.end())) : write(ids);
+  } catch (const FormatError& e) {
+    give_up(e);
+    return;
+  }
+  pieces_.push_back({sample, ids_, hash(bytes_of(ids))});
+  ids_ += ids.size();
+}
+
+void PieceStore::write(std::span<const int32_t> ids) {
+  if (!writing_) {
+    make_directories(path_.parent_path());
+    delete_entry(unfinished());
+    writing_ = std::make_unique<AppendedFile>(unfinished());
+  }
+  writing_->append(bytes_of(ids));
+}
+
+void PieceStore::finish() {
+  if (!writing_) return;
+  try {
+    const std::string_view pieces = bytes_of(std::span<const Piece>(pieces_));
+    Tail tail{{}, pieces_.size(), ids_, hash(pieces)};
+    std::memcpy(tail.magic, kMagic, sizeof kMagic);
+    writing_->append(pieces);
+    writing_->append(bytes_of(std::span<const Tail>(&tail, 1)));
+    writing_->sync();
+    move_entry(unfinished(), path_);
+    writing_.reset();
+    file_ = MappedFile::open(path_);
+  } catch (const FormatError& e) {
+    give_up(e);
+  }
+}
+
+void PieceStore::give_up(const std::exception& reason) {
+  log::warning(
+      concat("the pieces of rows that are split are not kept, so that each is tokenised with its row: ",
+             reason.what(), "; data.cache names another folder"));
+  const bool unfinished_is_there = writing_ != nullptr;
+  writing_.reset();
+  if (unfinished_is_there) {
+    try {
+      delete_entry(unfinished());
+    } catch (const FormatError& e) {
+      log::debug(e.what());
+    }
+  }
+  pieces_.clear();
+  given_up_ = true;
+}
+
+PieceStore PieceStore::open(const fs::path& path) {
+  PieceStore store;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return store;
+  try {
+    store.file_ = MappedFile::open(path);
+  } catch (const FormatError& e) {
+    log::warning(e.what());
+    return store;
+  }
+  mark_used(path);
+  const std::string_view all = store.file_->text();
+  Tail tail{};
+  if (all.size() >= sizeof tail) std::memcpy(&tail, all.data() + all.size() - sizeof tail, sizeof tail);
+  const size_t most = all.size() / sizeof(int32_t);
+  const bool fits = std::memcmp(tail.magic, kMagic, sizeof kMagic) == 0 && tail.pieces <= most &&
+                    tail.ids <= most &&
+                    tail.ids * sizeof(int32_t) + tail.pieces * sizeof(Piece) + sizeof tail == all.size();
+  const std::string_view pieces =
+      fits ? all.substr(tail.ids * sizeof(int32_t), tail.pieces * sizeof(Piece)) : std::string_view();
+  if (!fits || hash(pieces) != tail.hash) {
+    log::warning(concat(path.string(), ": is damaged; rows that are split are tokenised for each piece"));
+    store.file_.reset();
+    return store;
+  }
+  store.ids_ = tail.ids;
+  store.pieces_.resize(tail.pieces);
+  std::memcpy(store.pieces_.data(), pieces.data(), pieces.size());
+  return store;
+}
+
+std::optional<std::vector<int32_t>> PieceStore::find(int64_t sample, size_t size) const {
+  const auto piece = std::ranges::lower_bound(pieces_, sample, {}, &Piece::sample);
+  if (piece == pieces_.end() || piece->sample != sample || writing_) return std::nullopt;
+  if (piece->first + size > ids_) return std::nullopt;
+  std::vector<int32_t> ids(size);
+  const auto* all = file_ ? reinterpret_cast<const int32_t*>(file_->data()) : memory_.data();
+  std::copy_n(all + piece->first, size, ids.begin());
+  if (hash(bytes_of(std::span<const int32_t>(ids))) != piece->hash) return std::nullopt;
+  return ids;
+}
+
+}  // namespace trainer

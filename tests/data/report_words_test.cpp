@@ -1,0 +1,25 @@
+// Places of rows in the report.
+#include "data/report_words.h"
+
+#include <gtest/gtest.h>
+
+namespace trainer {
+namespace {
+
+TEST(Places, NameAFileOnlyWhereItIsAnother) {
+  const auto row = [](const char* origin, const char* twin) {
+    NamedRow named;
+    named.origin = origin;
+    named.note = twin;
+    return named;
+  };
+  RowCount rows;
+  rows.count = 9;
+  rows.first = {row("a.jsonl:3", "a.jsonl:1"), row("a.jsonl:30", "b.jsonl:2"),
+                row("c:d.jsonl:4", "c:d.jsonl:1")};
+  EXPECT_EQ(places(rows), "a.jsonl:3, :30, c:d.jsonl:4 and 6 more");
+  EXPECT_EQ(places(rows, true), "a.jsonl:3 = :1, :30 = b.jsonl:2, c:d.jsonl:4 = :1 and 6 more");
+}
+
+}  // namespace
+}  // namespace trainer
