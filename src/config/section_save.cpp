@@ -16,9 +16,9 @@ Section save_section() {
            .at_least(0)
            .in("minutes"),
        key(&S::total_limit, "total_limit",
-           "Checkpoints to keep; older ones are deleted. 0: all. The best one counts and stays, and so does "
-           "the "
-           "newest that is whole.")
+           "Checkpoints to keep; older ones are deleted. 0: all. The best one counts and stays; so do the "
+           "newest "
+           "that is whole, and the newest after which a step went well.")
            .at_least(0),
        key(&S::weights_only, "weights_only",
            "Leave out what is needed to go on: optimizer and position. Smaller, but a run that is stopped "

@@ -16,23 +16,22 @@ namespace trainer {
 
 namespace {
 
-// Of one set in an epoch: a weight that is not 0 never becomes nothing.
-int64_t taken(const SampleSet& set) {
-  return std::max<int64_t>(1, std::llround(set.weight * static_cast<double>(set.samples)));
-}
-
 int64_t permuted(int64_t place, int64_t size, uint64_t key) {
   return static_cast<int64_t>(Permutation(static_cast<uint64_t>(size), key).at(static_cast<uint64_t>(place)));
 }
 
 }  // namespace
 
+int64_t SampleSet::in_epoch() const {
+  return std::max<int64_t>(1, std::llround(weight * static_cast<double>(samples)));
+}
+
 SampleOrder::SampleOrder(int64_t dataset_size, bool shuffle, int64_t seed)
-    : SampleOrder({SampleSet{dataset_size, 1}}, shuffle, seed) {}
+    : SampleOrder({SampleSet{.samples = dataset_size}}, shuffle, seed) {}
 
 SampleOrder::SampleOrder(std::vector<SampleSet> sets, bool shuffle, int64_t seed)
     : sets_(std::move(sets)), size_(0), shuffle_(shuffle), seed_(seed) {
-  for (const SampleSet& set : sets_) size_ += taken(set);
+  for (const SampleSet& set : sets_) size_ += set.in_epoch();
 }
 
 int64_t SampleOrder::epoch_at(int64_t samples_consumed) const { return samples_consumed / size_; }
@@ -49,14 +48,14 @@ int64_t SampleOrder::index_at(int64_t samples_consumed) const {
 int64_t SampleOrder::set_index(int64_t epoch, int64_t place) const {
   int64_t first = 0;
   size_t number = 0;
-  for (; place >= taken(sets_[number]); number++) {
-    place -= taken(sets_[number]);
+  for (; place >= sets_[number].in_epoch(); number++) {
+    place -= sets_[number].in_epoch();
     first += sets_[number].samples;
   }
-  const int64_t samples = sets_[number].samples, whole = taken(sets_[number]) / samples * samples;
+  const int64_t samples = sets_[number].samples, whole = sets_[number].in_epoch() / samples * samples;
   if (place < whole) return first + place % samples;
   // The part of the set that is this epoch's: as if all epochs' parts were one row of places.
-  const int64_t at = epoch * (taken(sets_[number]) - whole) + place - whole;
+  const int64_t at = epoch * (sets_[number].in_epoch() - whole) + place - whole;
   if (!shuffle_) return first + at % samples;
   const uint64_t key = derive(derive(derive(static_cast<uint64_t>(seed_), "part of a set"), number),
                               static_cast<uint64_t>(at / samples));

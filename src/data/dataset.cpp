@@ -105,6 +105,7 @@ struct Dataset::State {
   RowIndex index_of(const RowFile& file, const RowChoice& choice) const;
   std::optional<KeptIndex> kept_index(const RowFile& file, const RowChoice& choice) const;
   std::string fingerprint(const RowFile& file, const RowChoice& choice) const;
+  SampleSet set_of(int64_t first_sample, double weight) const;
   DataReport described(DataReport counts) const;
   void refuse_bad_rows() const;
   void check_samples(const RowChoice& choice) const;
@@ -133,7 +134,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
       parts.push_back({std::move(*file), std::move(index), size});
       size += samples;
     }
-    if (size > before) sets.push_back({size - before, sources[i].weight});
+    if (size > before) sets.push_back(set_of(before, sources[i].weight));
   }
   report = described(report_of(parts));
   if (config.bad_rows == BadRows::error) refuse_bad_rows();
@@ -222,6 +223,18 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 tokenizer->fingerprint(), "\nencoder-decoder ", encoder_decoder, "\n", encoder->settings(),
                 "\npart ", static_cast<int>(choice.part), " ", std::bit_cast<uint64_t>(choice.held_out),
                 "\nfirst ", choice.max_samples.value_or(-1));
+}
+
+// The samples from there on.
+SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
+  SampleSet set{.samples = size - first_sample, .weight = weight};
+  for (const Part& part : parts) {
+    if (part.first_sample < first_sample) continue;
+    const DataReport counts = counts_from(part.index.summary().counts);
+    set.tokens += counts.tokens();
+    set.supervised_tokens += counts.supervised_tokens;
+  }
+  return set;
 }
 
 DataReport Dataset::State::described(DataReport counts) const {

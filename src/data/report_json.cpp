@@ -104,8 +104,8 @@ Json as_json(const RunDataReport& report) {
   const PaddingReport& padding = report.padding;
   json["epoch"] = {{"effective_batch_size", report.effective_batch_size},
                    {"steps", report.steps_per_epoch},
-                   {"tokens", report.train.tokens()},
-                   {"supervised_tokens", report.train.supervised_tokens},
+                   {"tokens", report.epoch_tokens},
+                   {"supervised_tokens", report.epoch_supervised_tokens},
                    {"padding",
                     {{"share", padding.share()},
                      {"steps", padding.steps},

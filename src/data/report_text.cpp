@@ -185,7 +185,7 @@ void add_epoch(Page& page, const RunDataReport& report) {
   page.heading("an epoch");
   page.row("steps",
            concat(grouped(report.steps_per_epoch), " of ", counted(report.effective_batch_size, "sample")));
-  page.row("tokens", concat(grouped(report.train.tokens()), ", ", grouped(report.train.supervised_tokens),
+  page.row("tokens", concat(grouped(report.epoch_tokens), ", ", grouped(report.epoch_supervised_tokens),
                             " of them supervised"));
   page.row("padding",
            concat(percent(padding.share()), " of what is computed, in ", grouped(padding.micro_batches),

@@ -146,26 +146,33 @@ void remove_checkpoint(const fs::path& path) {
   delete_entry(nameless);
 }
 
-void limit_checkpoints(const fs::path& output_dir, int64_t total_limit, std::optional<int64_t> best_step,
-                       std::optional<int64_t> whole_step) {
+bool limit_checkpoints(const fs::path& output_dir, int64_t total_limit, const KnownCheckpoints& known) {
   std::vector<int64_t> kept = checkpoint_steps(output_dir), others;
-  if (total_limit <= 0 || static_cast<int64_t>(kept.size()) <= total_limit) return;
+  if (total_limit <= 0 || static_cast<int64_t>(kept.size()) <= total_limit) return false;
   // The best, then the newest.
-  std::stable_partition(kept.begin(), kept.end(), [&](int64_t step) { return step != best_step; });
+  std::stable_partition(kept.begin(), kept.end(), [&](int64_t step) { return step != known.best_step; });
   const int64_t newest = *std::max_element(kept.begin(), kept.end());
   if (kept.back() != newest) total_limit = std::max(total_limit, int64_t{2});
   const auto end = kept.end() - std::min(total_limit, static_cast<int64_t>(kept.size()));
   others.assign(kept.begin(), end);
   kept.erase(kept.begin(), end);
   std::sort(kept.begin(), kept.end());
-  const bool is_known = whole_step && std::find(kept.begin(), kept.end(), *whole_step) != kept.end();
-  if (!is_known && !has_whole(output_dir, kept)) {
-    const auto whole = std::find_if(others.rbegin(), others.rend(), [&](int64_t step) {
-      return is_whole(checkpoint_path(output_dir, step));
-    });
-    if (whole != others.rend()) others.erase(std::next(whole).base());
-  }
+  // The newest of the others that is so stays as well.
+  const auto keep = [&](const auto& is_so) {
+    const auto found = std::find_if(others.rbegin(), others.rend(), is_so);
+    if (found == others.rend()) return false;
+    kept.push_back(*found);
+    others.erase(std::next(found).base());
+    return true;
+  };
+  const auto is_good = [&](int64_t step) { return known.good_step && step <= *known.good_step; };
+  const bool is_known =
+      known.whole_step && std::find(kept.begin(), kept.end(), *known.whole_step) != kept.end();
+  const bool keeps_good = known.good_step && std::none_of(kept.begin(), kept.end(), is_good) && keep(is_good);
+  if (!is_known && !has_whole(output_dir, kept))
+    keep([&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });
   for (int64_t step : others) remove_checkpoint(checkpoint_path(output_dir, step));
+  return keeps_good;
 }
 
 void remove_checkpoint_litter(const fs::path& output_dir) {

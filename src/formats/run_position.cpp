@@ -27,8 +27,10 @@ void fields_of(Fields& fields, Position& position) {
   fields.field("recent_losses", position.recent_losses);
   fields.field("best_metric", position.best_metric);
   fields.field("best_step", position.best_step);
+  fields.field("best_by", position.best_by);
   fields.field("budgets", position.budgets);
   fields.field("fixed", position.fixed);
+  fields.field("began_from", position.began_from);
 }
 
 std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {

@@ -122,6 +122,7 @@ void Run::begin(const RunStart& start) {
   write_atomically(directory / "config.yaml", [&](std::ostream& out) { write_yaml(state_->config, out); });
   RunPosition position;
   position.fixed = start.fixed;
+  position.began_from = start.began_from;
   write_position(directory, position);
   state_->metrics.emplace(directory / "metrics.jsonl");
   if (start.metrics_bytes) state_->metrics->keep_first(*start.metrics_bytes);

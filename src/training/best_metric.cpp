@@ -15,8 +15,9 @@ std::string with_prefix(const std::string& name) { return name.starts_with(kPref
 
 }  // namespace
 
-BestMetric::BestMetric(const TrainingConfig& config)
+BestMetric::BestMetric(const TrainingConfig& config, const std::string& data)
     : metric_(with_prefix(config.metric_for_best_model)),
+      data_(data),
       lower_is_better_(metric_ == "eval_loss" || metric_ == "eval_perplexity"),
       patience_(config.early_stopping_patience) {}
 
@@ -44,12 +45,16 @@ void BestMetric::keep(RunPosition& position) const {
   position.best_metric = value_;
   position.best_step = step_;
   position.evaluations_without_gain = without_gain_;
+  position.best_by = concat(metric_, " on ", data_);
 }
 
-void BestMetric::go_on(const RunPosition& position) {
+bool BestMetric::go_on(const RunPosition& position) {
+  const bool says_something = position.best_metric || position.evaluations_without_gain > 0;
+  if (says_something && position.best_by != concat(metric_, " on ", data_)) return false;
   value_ = position.best_metric;
   step_ = position.best_step;
   without_gain_ = position.evaluations_without_gain;
+  return true;
 }
 
 }  // namespace trainer

@@ -62,6 +62,12 @@ std::string data_text(const std::vector<DataSource>& sources) {
 
 }  // namespace
 
+std::string evaluation_data_text(const Config& config) {
+  if (config.data.eval.empty()) return "none";
+  const EvalData& eval = config.data.eval;
+  return eval.held_out > 0 ? concat(eval.held_out, " of data.train") : data_text(eval.sources);
+}
+
 std::map<std::string, std::string> fixed_settings(const Config& config) {
   std::map<std::string, std::string> fixed{
       {"model.path", model_text(config.model.path)},

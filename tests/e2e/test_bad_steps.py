@@ -109,6 +109,20 @@ class BadSteps(EndToEnd):
         self.assertEqual([row["step"] for row in self.train_rows(output) if row.get("skipped")],
                          [row["step"] for row in read_rows(output / "bad_steps.jsonl")])
 
+    def test_a_limit_on_checkpoints_leaves_a_good_one(self):
+        data = self.data_with("limited")
+        saved = ("max_grad_norm=0", "save.strategy=steps", "save.steps=1", "save.total_limit=1", "lr_scheduler_type=constant")
+        result, output = self.run_on(data, *saved, "max_steps=3")
+        self.assert_done(result)
+        self.assertEqual([path.name for path in output.glob("checkpoint-*")], ["checkpoint-3"])
+        result, output = self.run_on(data, *saved, "max_steps=30", "learning_rate=1e38")
+        good = output / "checkpoint-3"
+        self.assert_refused(result, 7, f"from which a step went well is {good}; resume={good}")
+        self.assertTrue(good.is_dir())
+        result, output = self.run_on(data, *saved, "max_steps=6", f"resume={good}")
+        self.assert_done(result)
+        self.assertEqual([path.name for path in output.glob("checkpoint-*")], ["checkpoint-6"])
+
     def test_a_spike_is_marked(self):
         rows = [dict(row) for row in self.good * 16]
         data = self.scratch / "spike.jsonl"

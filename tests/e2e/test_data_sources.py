@@ -89,6 +89,14 @@ class DataSources(EndToEnd):
         self.assert_done(result)
         steps = [row for row in read_rows(self.scratch / "weights" / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual(len(steps), (100 // 2 + 2 * 100) // 50)
+        def report(train):
+            result = trainer("data", "--json", "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={self.model}",
+                             f"data.train={train}")
+            self.assert_done(result)
+            return json.loads(result.stdout)["epoch"]
+        whole, half, twice = report(json.dumps(sets)), *(report(one["path"]) for one in sets)
+        for key in ("tokens", "supervised_tokens"):
+            self.assertEqual(whole[key], (half[key] + 1) // 2 + 2 * twice[key])
         changed = self.start("weights", f"data.train={self.sets}", "training.effective_batch_size=50", "max_steps=10")
         self.assert_refused(changed, 4, "data.train: ", "weight 0.5")
 

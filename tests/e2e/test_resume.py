@@ -177,8 +177,37 @@ class GoesOn(Resume):
         self.assertEqual((state["best_global_step"], state["best_metric"]), (best, losses[best]))
         self.assertIn("complete", self.start(output, *settings).stderr)
 
+    def test_evaluations_by_another_metric_are_not_compared(self):
+        settings = ("training.eval_steps=1", "load_best_model_at_end=true", "early_stopping_patience=3")
+        output = self.stopped("metric", *settings, steps=3)
+        result = self.start(output, *settings, "max_steps=6", "metric_for_best_model=token_accuracy")
+        self.assert_done(result)
+        self.assertIn("the best evaluation so far was by another metric or on other data (eval_loss on ", result.stderr)
+        values = {row["step"]: row["eval_token_accuracy"] for row in read_rows(output / "metrics.jsonl")
+                  if row["kind"] == "eval" and row["step"] > 3}
+        state = json.loads((output / "trainer_state.json").read_text(encoding="utf-8"))
+        self.assertEqual(state["best_metric"], max(values.values()))
+        self.assertEqual(values[state["best_global_step"]], max(values.values()))
+
+    def test_an_end_that_is_behind_it_is_told(self):
+        first = self.stopped("longer", steps=6)
+        self.assertIn("complete after 6 steps", self.start(first, "max_steps=4").stderr)
+        result = self.start(self.scratch / "shorter", f"resume={first / 'checkpoint-6'}", "max_steps=4")
+        self.assert_done(result)
+        self.assertIn("after step 6, beyond the 4 that are asked for", result.stderr)
+
 
 class Refused(Resume):
+    def test_a_run_that_began_elsewhere_is_not_gone_on_with(self):
+        first, second = self.stopped("first", steps=6), self.stopped("second", steps=3)
+        checkpoint = first / "checkpoint-3"
+        self.assert_refused(self.start(second, f"resume={checkpoint}"), 4, "began at its beginning", "resume=auto")
+        third = self.scratch / "third"
+        self.assert_done(self.start(third, f"resume={checkpoint}", "max_steps=6"))
+        self.assert_done(self.start(third, f"resume={os.path.relpath(checkpoint, ROOT)}", "max_steps=9"))
+        self.assert_refused(self.start(third, f"resume={first / 'checkpoint-6'}", "max_steps=12"), 4,
+                            f"from {checkpoint}", "overwrite_output_dir")
+
     def test_another_run_is_named_key_by_key(self):
         output = self.stopped("other")
         rows = (self.data / "train.jsonl").read_text().splitlines(keepends=True)

@@ -227,6 +227,18 @@ class Signals(EndToEnd):
         step = self.assert_saved_and_ended(output, code, said, "training.max_hours")
         self.assertGreaterEqual(step, 1)
 
+    def test_an_evaluation_that_never_fits_does_not_stop_it_for_ever(self):
+        output = self.scratch / "late"
+        settings = ("training.eval_strategy=steps", "training.eval_steps=1", f"data.eval={self.data / 'heldout.jsonl'}",
+                    "eval_batch_size=1", "max_steps=2", "training.max_hours=1e-9")
+        codes = []
+        while codes[-1:] != [0] and len(codes) < 4:
+            with self.running(output, *settings) as process:
+                codes.append(self.end_of(process)[0])
+        self.assertEqual(codes, [75, 75, 0])
+        self.assertEqual(self.steps(output), [1, 2])
+        self.assertEqual(self.steps(output, "eval"), [1, 2])
+
     def test_two_runs_never_write_to_one_directory(self):
         output = self.scratch / "shared"
         with self.running(output, *ENDLESS) as first:

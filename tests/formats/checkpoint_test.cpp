@@ -195,7 +195,7 @@ TEST(LimitCheckpoints, keeps_the_newest_and_the_best) {
   const auto left = [](int64_t limit, std::optional<int64_t> best) {
     TemporaryDirectory out;
     for (int64_t step : {5, 10, 20, 100}) save_checkpoint(out.path(), step);
-    limit_checkpoints(out.path(), limit, best);
+    limit_checkpoints(out.path(), limit, {.best_step = best});
     const auto steps = checkpoint_steps(out.path());
     EXPECT_EQ(out.names().size(), steps.size());
     return steps;
@@ -222,13 +222,29 @@ TEST(LimitCheckpoints, keeps_the_only_whole_one) {
   EXPECT_EQ(find_newest(out.path()).step(), 10);
 }
 
+TEST(LimitCheckpoints, keeps_the_newest_good_one) {
+  using Steps = std::vector<int64_t>;
+  const auto left = [](int64_t limit, const KnownCheckpoints& known, bool keeps_good) {
+    TemporaryDirectory out;
+    for (int64_t step : {5, 10, 20, 30}) save_checkpoint(out.path(), step);
+    EXPECT_EQ(limit_checkpoints(out.path(), limit, known), keeps_good);
+    return checkpoint_steps(out.path());
+  };
+  EXPECT_EQ(left(1, {.good_step = 30}, false), (Steps{30}));
+  EXPECT_EQ(left(1, {.good_step = 29}, true), (Steps{20, 30}));
+  EXPECT_EQ(left(2, {.good_step = 20}, false), (Steps{20, 30}));
+  EXPECT_EQ(left(2, {.good_step = 12}, true), (Steps{10, 20, 30}));
+  EXPECT_EQ(left(2, {.best_step = 10, .good_step = 12}, false), (Steps{10, 30}));
+  EXPECT_EQ(left(2, {.good_step = 3}, false), (Steps{20, 30}));
+}
+
 TEST(LimitCheckpoints, does_not_read_the_one_that_was_just_committed) {
   TemporaryDirectory out;
   for (int64_t step : {5, 10, 20}) save_checkpoint(out.path(), step);
   overwrite(out / "checkpoint-20" / kOptimizerFile, "damaged");
-  limit_checkpoints(out.path(), 1, std::nullopt, /*whole_step=*/10);  // that one does not stay
+  limit_checkpoints(out.path(), 1, {.whole_step = 10});  // that one does not stay
   EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{10, 20}));
-  limit_checkpoints(out.path(), 1, std::nullopt, /*whole_step=*/20);
+  limit_checkpoints(out.path(), 1, {.whole_step = 20});
   EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{20}));
 }
 

@@ -41,6 +41,29 @@ TEST(BestMetric, CountsEvaluationsThatAreNoBetterAlsoAcrossAStop) {
   EXPECT_EQ(again.value(), 1.5);
 }
 
+TEST(BestMetric, OfAnotherMetricOrOtherDataCountsNothing) {
+  TrainingConfig config;
+  config.early_stopping_patience = 1;
+  BestMetric best(config, "these data");
+  best.add(evaluation(10, 2.0));
+  best.add(evaluation(20, 2.5));
+  RunPosition saved;
+  best.keep(saved);
+  BestMetric other_data(config, "other data");
+  EXPECT_FALSE(other_data.go_on(saved));
+  EXPECT_FALSE(other_data.patience_is_over());
+  EXPECT_TRUE(other_data.add(evaluation(30, 3.0)));
+  config.metric_for_best_model = "token_accuracy";
+  BestMetric other_metric(config, "these data");
+  EXPECT_FALSE(other_metric.go_on(saved));
+  EXPECT_EQ(other_metric.value(), std::nullopt);
+  config.metric_for_best_model = "eval_loss";
+  BestMetric same(config, "these data");
+  EXPECT_TRUE(same.go_on(saved));
+  EXPECT_TRUE(same.patience_is_over());
+  EXPECT_TRUE(BestMetric(config, "other data").go_on({})) << "nothing was evaluated yet";
+}
+
 TEST(BestMetric, WhatIsCountedAsGoodShallBeLarge) {
   TrainingConfig config;
   config.metric_for_best_model = "rougeL";

@@ -20,7 +20,11 @@ namespace trainer {
 // One entry of data.train: the samples that follow those of the entries before it.
 struct SampleSet {
   int64_t samples = 0;
-  double weight = 1;  // how often each comes in an epoch
+  double weight = 1;                          // how often each comes in an epoch
+  int64_t tokens = 0, supervised_tokens = 0;  // in all samples
+
+  // How many of an epoch's samples are from this set: a weight that is not 0 never becomes nothing.
+  int64_t in_epoch() const;
 };
 
 // A row that cannot be used, where data.bad_rows says skip.

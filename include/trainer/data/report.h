@@ -97,6 +97,8 @@ struct RunDataReport {
   std::optional<DataReport> eval;
   std::optional<Overlap> overlap;
   int64_t effective_batch_size = 0, steps_per_epoch = 0;
+  int64_t epoch_tokens = 0,
+          epoch_supervised_tokens = 0;  // as weights of sets have it; on average of all epochs
   PaddingReport padding;
   std::vector<SampleView> samples;  // the first ones of the first epoch
   // Warnings of what repeats; of nothing else.

@@ -65,14 +65,23 @@ std::optional<Checkpoint> newest_complete_checkpoint(
     const std::filesystem::path& output_dir, const std::vector<std::string>& needed = {},
     const std::function<void(const std::string&)>& skipped = log::warning);
 
+// What is known of a run's checkpoints.
+struct KnownCheckpoints {
+  std::optional<int64_t> best_step = std::nullopt;
+  // The last step after which another went well: the weights of that checkpoint, and of those before, are
+  // good.
+  std::optional<int64_t> good_step = std::nullopt;
+  // It was just committed, and need not be read again to know that it is whole.
+  std::optional<int64_t> whole_step = std::nullopt;
+};
+
 // Removes the oldest checkpoints until `total_limit` are left (0: keeps all), as Transformers does: the best
-// counts and is kept, and so is the newest. What is kept has one that is whole; while it has none, the newest
-// whole one of the others is kept as well. `whole_step`: one that was just committed, and need not be read
-// again to know that it is whole. Throws FormatError when one cannot be removed; a half-removed one has lost
+// counts and is kept, and so is the newest. Beyond the limit stay the newest good one, while none that is
+// kept is known to be good, and the newest whole one, while none that is kept is whole. Returns whether a
+// good one stays for that reason. Throws FormatError when one cannot be removed; a half-removed one has lost
 // its name.
-void limit_checkpoints(const std::filesystem::path& output_dir, int64_t total_limit,
-                       std::optional<int64_t> best_step = std::nullopt,
-                       std::optional<int64_t> whole_step = std::nullopt);
+bool limit_checkpoints(const std::filesystem::path& output_dir, int64_t total_limit,
+                       const KnownCheckpoints& known = {});
 
 // Removes one; half-removed it has lost its name. Throws FormatError.
 void remove_checkpoint(const std::filesystem::path& path);

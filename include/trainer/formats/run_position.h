@@ -30,11 +30,13 @@ struct RunPosition {
   std::vector<double> recent_losses;  // what spikes are told from, the oldest first
   std::optional<double> best_metric;
   std::optional<int64_t> best_step;
+  std::string best_by;  // what these are by: a value of another metric or of other data is no better or worse
   // What recovery from a lack of memory has learned, by the name of the budget.
   std::map<std::string, int64_t> budgets;
   // What must not change, as a text to compare and to show, by its configuration key: "seed" -> "42",
   // "data.train" -> "data/train.jsonl, 1,200 rows, xxh3 0123456789abcdef".
   std::map<std::string, std::string> fixed;
+  std::string began_from;  // the checkpoint elsewhere that the run began from; "": it began at its beginning
 };
 
 void write_position(const std::filesystem::path& directory, const RunPosition& position);

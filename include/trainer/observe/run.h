@@ -21,6 +21,7 @@ struct RunStart {
   std::optional<int64_t> metrics_bytes;
   // What must not change between the starts of this run: kept in trainer_position.json (RunPosition::fixed).
   std::map<std::string, std::string> fixed;
+  std::string began_from;  // RunPosition::began_from
 };
 
 class Run : public MetricSink {

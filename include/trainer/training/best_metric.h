@@ -14,8 +14,9 @@ namespace trainer {
 
 class BestMetric {
  public:
-  // training.metric_for_best_model and early_stopping_patience.
-  explicit BestMetric(const TrainingConfig& config);
+  // training.metric_for_best_model and early_stopping_patience. `data`: what tells the evaluation data from
+  // others.
+  explicit BestMetric(const TrainingConfig& config, const std::string& data = "");
 
   // Whether it is better than all before. Throws ConfigError where the evaluation has no such value.
   bool add(const MetricRow& evaluation);
@@ -29,10 +30,11 @@ class BestMetric {
 
   // Its state, to go on from.
   void keep(RunPosition& position) const;
-  void go_on(const RunPosition& position);
+  // False where that is by another metric or of other data: nothing of it counts.
+  bool go_on(const RunPosition& position);
 
  private:
-  std::string metric_;
+  std::string metric_, data_;
   bool lower_is_better_;
   int64_t patience_;
   std::optional<double> value_;

@@ -14,4 +14,8 @@ namespace trainer {
 // be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
 
+// What tells the evaluation data from others, to know whether evaluations can be compared. Reads the files.
+// Throws DataError.
+std::string evaluation_data_text(const Config& config);
+
 }  // namespace trainer

@@ -54,19 +54,20 @@ void Checkpoints::save(const RunState& state, c10::Device device) {
   const Clock::time_point begin = Clock::now();
   last_time_ = begin;
   if (std::optional<RunState> host = copy(state, device)) {
-    pending_ = std::async(std::launch::async,
-                          [this, mine = std::move(*host)]() mutable { return write(std::move(mine)); });
+    pending_ = std::async(std::launch::async, [this, mine = std::move(*host), good = good_step_]() mutable {
+      return write(std::move(mine), good);
+    });
     run_.write(save_row(step, path, bytes, seconds_since(begin)));
     return;
   }
-  const Outcome outcome = write(state);
+  const Outcome outcome = write(state, good_step_);
   if (outcome.checkpoint) run_.write(save_row(step, path, bytes, outcome.seconds));
   take(outcome);
 }
 
 std::string Checkpoints::save_now(const RunState& state) {
   wait();
-  const Outcome outcome = write(state);
+  const Outcome outcome = write(state, good_step_);
   if (outcome.checkpoint)
     run_.write(save_row(outcome.step, outcome.checkpoint->path, state.weights.bytes(), outcome.seconds));
   take(outcome);
@@ -99,7 +100,7 @@ std::optional<RunState> Checkpoints::copy(const RunState& state, c10::Device dev
   return host;
 }
 
-Checkpoints::Outcome Checkpoints::write(RunState state) const {
+Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> good_step) const {
   const Clock::time_point begin = Clock::now();
   Outcome outcome;
   outcome.step = state.trainer_state.global_step;
@@ -113,14 +114,25 @@ Checkpoints::Outcome Checkpoints::write(RunState state) const {
   }
   outcome.seconds = seconds_since(begin);
   if (!outcome.checkpoint) return outcome;
+  if (config_.training.load_best_model_at_end) outcome.best_step = state.trainer_state.best_global_step;
+  limit(good_step, outcome);
+  return outcome;
+}
+
+void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) const {
   try {
-    const auto best =
-        config_.training.load_best_model_at_end ? state.trainer_state.best_global_step : std::nullopt;
-    limit_checkpoints(run_.directory(), config_.save.total_limit, best, outcome.step);
+    outcome.keeps_good = limit_checkpoints(run_.directory(), config_.save.total_limit,
+                                           {outcome.best_step, good_step, outcome.step});
   } catch (const std::exception& error) {
     outcome.litter = error.what();
   }
-  return outcome;
+}
+
+void Checkpoints::went_well_after(int64_t step) {
+  good_step_ = step;
+  if (pending_.valid() || !written_.keeps_good || step < written_.step) return;
+  limit(good_step_, written_);
+  if (!written_.litter.empty()) log::warning(concat("an old checkpoint stays: ", written_.litter));
 }
 
 void Checkpoints::take(const Outcome& outcome) {
@@ -135,6 +147,7 @@ void Checkpoints::take(const Outcome& outcome) {
   }
   last_ = path;
   last_step_ = outcome.step;
+  written_ = outcome;
   last_seconds_ = outcome.seconds;
   log::info(concat("saved ", path.string(), "  ", bytes_string(outcome.checkpoint->bytes()), "  in ",
                    duration_string(outcome.seconds)));

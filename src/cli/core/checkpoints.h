@@ -30,6 +30,9 @@ class Checkpoints {
   // One that is there when the run begins: it goes on from it.
   void begin_at(const std::filesystem::path& checkpoint, int64_t step);
 
+  // The last step that another went well after; none: not known.
+  std::optional<int64_t> good_step() const { return good_step_; }
+
   // Warns when the file system has no room for the next one, of so many bytes.
   void check_space(int64_t bytes) const;
 
@@ -37,6 +40,10 @@ class Checkpoints {
   void save(const RunState& state, c10::Device device);
   // Writes it, whatever the configuration says. "", or why it is not there.
   std::string save_now(const RunState& state);
+
+  // A step went well after this one: a checkpoint of it, and those before, have good weights. One of them
+  // stays until a newer one is known to be good.
+  void went_well_after(int64_t step);
 
   // To be called between steps: tells what has become of the one that was being written. wait: until it is.
   void look();
@@ -54,12 +61,15 @@ class Checkpoints {
     int64_t step = 0;
     std::optional<Checkpoint> checkpoint;
     std::string problem, litter;  // why there is none; what could not be removed
+    std::optional<int64_t> best_step;
+    bool keeps_good = false;  // beyond save.total_limit
     double seconds = 0;
   };
 
   bool has_room(int64_t bytes, c10::Device device) const;
   std::optional<RunState> copy(const RunState& state, c10::Device device) const;
-  Outcome write(RunState state) const;
+  Outcome write(RunState state, std::optional<int64_t> good_step) const;
+  void limit(std::optional<int64_t> good_step, Outcome& outcome) const;
   void take(const Outcome& outcome);
 
   const Config& config_;
@@ -69,6 +79,8 @@ class Checkpoints {
   std::future<Outcome> pending_;
   std::filesystem::path last_;
   int64_t last_step_ = 0;
+  std::optional<int64_t> good_step_;
+  Outcome written_;  // the last one that is whole
   double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();
 };

@@ -1,6 +1,7 @@
 #include "cli/core/describe_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -24,6 +25,11 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
   report.effective_batch_size = config.effective_batch_size();
   const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
   report.steps_per_epoch = steps_per_epoch(order.epoch_size(), report.effective_batch_size);
+  for (const SampleSet& set : train.sets()) {
+    const double times = static_cast<double>(set.in_epoch()) / static_cast<double>(set.samples);
+    report.epoch_tokens += std::llround(times * static_cast<double>(set.tokens));
+    report.epoch_supervised_tokens += std::llround(times * static_cast<double>(set.supervised_tokens));
+  }
   // Left to the memory plan, a micro-batch can be as large as the step.
   const int64_t batch_size = config.training.batch_size.is_automatic() ? report.effective_batch_size
                                                                        : int64_t{config.training.batch_size};

@@ -60,6 +60,9 @@ void Loop::begin_where_it_was_stopped() {
   budgets_are_known_ =
       put_back_budgets(from.budgets, config_, parts_.device, parts_.trainer.budgets(), generation_budget());
   checkpoints_.begin_at(*parts_.start.checkpoint, from.step);
+  // That step itself, or the last one before it whose numbers were finite.
+  if (const int64_t good = from.step - from.bad_steps_in_a_row - 1; good >= 0)
+    checkpoints_.went_well_after(good);
   // Its row came after what metrics.jsonl had when it was written.
   if (checkpoint_path(run_.directory(), from.step) == *parts_.start.checkpoint)
     run_.write(save_row(from.step, *parts_.start.checkpoint,
@@ -101,7 +104,10 @@ void Loop::rehearse() {
 
 void Loop::take_steps() {
   hold_stop_signals();
-  if (record_.evaluation_due) end_step();  // of the step that the run was stopped after
+  if (record_.evaluation_due) {  // of the step that the run was stopped after
+    end_step();
+    has_come_on_ = true;
+  }
   if (is_over()) return;
   StepLoader loader(parts_.train, coming_steps(), {config_.training.num_workers, config_.data.prefetch});
   const bool saves = config_.save.strategy != IntervalStrategy::no;
@@ -111,6 +117,7 @@ void Loop::take_steps() {
     const EffectiveBatch batch = loader.next();
     const double data_wait = seconds_since(begin);
     const StepResult result = step(batch);
+    has_come_on_ = true;
     record_.advance(batch);
     record_.evaluation_due = is_evaluation_due();
     record(batch, result, {seconds_since(begin), data_wait});
@@ -169,7 +176,7 @@ void Loop::check(const StepResult& result) {
                                "model.dtype=fp32, or mend the samples."));
   }
   if (result.skipped) return;
-  good_step_ = record_.position.step - 1;
+  checkpoints_.went_well_after(record_.position.step - 1);
   if (!update_check_ || result.learning_rate <= 0 || result.grad_norm <= 0) return;
   RetryOptions retry;
   retry.device = parts_.device;
@@ -199,7 +206,7 @@ bool Loop::is_save_due(bool best_so_far) const {
 void Loop::answer_requests(double next_seconds) {
   checkpoints_.look();
   if (const std::string signal = stop_signal(); !signal.empty()) save_and_stop(signal);
-  if (parts_.time_limit.is_up(next_seconds + checkpoints_.last_seconds()))
+  if (has_come_on_ && parts_.time_limit.is_up(next_seconds + checkpoints_.last_seconds()))
     save_and_stop(concat("training.max_hours: ", config_.training.max_hours));
   if (!take_save_request()) return;
   log::info("SIGUSR1: the run saves its state and goes on");
@@ -329,11 +336,15 @@ std::string Loop::last_checkpoint() const {
 // One that was written when the weights were bad already is none.
 std::string Loop::last_good_checkpoint() {
   checkpoints_.wait();
+  const int64_t good_step = checkpoints_.good_step().value_or(-1);
   std::filesystem::path good;
-  if (parts_.start.checkpoint && parts_.start.position.step <= good_step_) good = *parts_.start.checkpoint;
+  if (parts_.start.checkpoint && parts_.start.position.step <= good_step) good = *parts_.start.checkpoint;
   for (const int64_t step : checkpoint_steps(run_.directory()))
-    if (step <= good_step_) good = checkpoint_path(run_.directory(), step);
-  if (!good.empty()) return concat("The last checkpoint from which a step went well is ", good.string(), ".");
+    if (step <= good_step) good = checkpoint_path(run_.directory(), step);
+  if (!good.empty()) {
+    return concat("The last checkpoint from which a step went well is ", good.string(),
+                  "; resume=", good.string(), " goes on from it.");
+  }
   if (checkpoints_.last().empty()) return "There is no checkpoint.";
   return concat("No step went well after the last checkpoint, ", checkpoints_.last().string(), ".");
 }
@@ -349,6 +360,9 @@ std::string Loop::what_is_lost() {
 // The weights of the best evaluation in the place of the last ones.
 void Loop::take_best_model() {
   const std::optional<int64_t> step = record_.best.step();
+  if (!step)
+    log::warning(concat("no evaluation gave a number for ", record_.best.metric(),
+                        ": the result is that of the last step"));
   if (!step || *step == record_.position.step) return;
   const std::filesystem::path best = checkpoint_path(run_.directory(), *step);
   try {
@@ -375,6 +389,7 @@ void Loop::save_final() {
     write_position(directory, record_.to_position(metrics_bytes, {}));  // now it is complete
     log::info(concat("saved ", directory.string(), "  ", bytes_string(weights.bytes()), "  in ",
                      duration_string(seconds)));
+    checkpoints_.went_well_after(record_.position.step);  // there is no further step to show it
   } catch (const FormatError& error) {
     throw FormatError(concat(error.what(), "; the result is not saved. ", last_checkpoint(),
                              " The same command goes on when this is mended"));

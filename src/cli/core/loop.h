@@ -87,9 +87,9 @@ class Loop {
   Run& run_;
   RunRecord record_;
   Checkpoints checkpoints_;
-  int64_t good_step_ = -1;  // the last one after which a step went well
   SampleOrder order_;
   bool budgets_are_known_ = false;  // from an earlier start
+  bool has_come_on_ = false;        // this process: a step, or the evaluation that an earlier one left
   std::map<int64_t, StepCuts> replay_;
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
   MemoryWatch memory_watch_;

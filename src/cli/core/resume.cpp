@@ -36,19 +36,24 @@ class Search {
 
   // In a directory without results, or with such as are not to stay.
   Resumption anew() {
-    if (names_checkpoint()) go_on_from(read_checkpoint(named()));
+    if (names_checkpoint()) begin_at_named();
     return std::move(found_);
   }
 
   Resumption in_results() {
     const std::optional<RunPosition> root = own_position();
-    if (root) check_same(*root, directory_);
+    if (root) {
+      check_same(*root, directory_);
+      check_beginning(*root);
+      found_.position.began_from = root->began_from;
+    }
     found_.keeps_results = true;
     if (names_checkpoint() && lies_in(named(), directory_)) {
       go_on_from(read_checkpoint(named()));
       found_.goes_back = true;
     } else if (root && is_complete(*root)) {
       found_.is_complete = true;
+      found_.position.step = root->step;
     } else {
       find_newest(root);
     }
@@ -58,6 +63,25 @@ class Search {
  private:
   bool names_checkpoint() const { return config_.resume != "auto" && config_.resume != "never"; }
   fs::path named() const { return without_slash(config_.resume); }
+
+  void begin_at_named() {
+    go_on_from(read_checkpoint(named()));
+    if (!lies_in(named(), directory_)) found_.position.began_from = absolute(named());
+  }
+
+  static std::string absolute(const fs::path& path) { return fs::weakly_canonical(path).string(); }
+
+  // A checkpoint elsewhere is where a run begins, and this one is there already.
+  void check_beginning(const RunPosition& root) const {
+    if (!names_checkpoint() || lies_in(named(), directory_)) return;
+    if (absolute(named()) == root.began_from) return;
+    throw FormatError(
+        concat("output_dir ", directory_.string(), ": holds a run that began ",
+               root.began_from.empty() ? "at its beginning" : "from " + root.began_from,
+               ", not from resume: ", named().string(),
+               "; choose another output_dir, go on with that run (resume=auto), or start anew with "
+               "overwrite_output_dir=true"));
+  }
 
   // Of the run in the output directory, written at its start and at its end.
   std::optional<RunPosition> own_position() const {
@@ -84,7 +108,7 @@ class Search {
       throw FormatError(concat("output_dir ", directory_.string(),
                                ": holds checkpoints, and none that a run can go on from", choices));
     } else if (names_checkpoint()) {
-      go_on_from(read_checkpoint(named()));
+      begin_at_named();
     } else {
       log::warning(concat("output_dir ", directory_.string(),
                           ": the run was stopped and has no checkpoint to go on from; it starts from its "
@@ -102,8 +126,10 @@ class Search {
     const RunPosition position = read_position(checkpoint.path);
     check_same(position, checkpoint.path);
     const Fixed fixed = found_.position.fixed;
+    const std::string began_from = found_.position.began_from;
     found_.position = position;
     found_.position.fixed = fixed;
+    found_.position.began_from = began_from;
     found_.history = read_trainer_state(checkpoint.path).log_history;
     found_.checkpoint = checkpoint.path;
     if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // of another file
@@ -139,7 +165,7 @@ class Search {
 
   bool is_over(const RunPosition& root) const {
     if (root.step == 0) return false;
-    BestMetric best(config_.training);
+    BestMetric best(config_.training, evaluation_data_text(config_));
     best.go_on(root);
     return best.patience_is_over() ||
            root.step >= run_length(config_, root.dataset_size, position_of(root)).total_steps;
@@ -179,6 +205,7 @@ void load_state(const Resumption& resumption, const Prepared& prepared, Trainer&
 void begin_run(Run& run, const Resumption& resumption) {
   RunStart start;
   start.fixed = resumption.position.fixed;
+  start.began_from = resumption.position.began_from;
   if (resumption.keeps_results) start.metrics_bytes = resumption.position.metrics_bytes;
   run.begin(start);
   if (!resumption.checkpoint) return;

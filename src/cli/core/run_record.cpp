@@ -2,7 +2,10 @@
 
 #include <cmath>
 
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/training/fixed_settings.h"
 
 namespace trainer {
 
@@ -16,15 +19,19 @@ RunRecord::RunRecord(const Config& config, const RunLength& length, const RunPos
                      const nlohmann::ordered_json& history_rows)
     : position(position_of(begin)),
       history(config.training.logging_steps),
-      best(config.training),
+      best(config.training, evaluation_data_text(config)),
       numbers(config, begin),
       evaluation_due(begin.evaluation_due),
       config_(config),
       length_(length),
       fixed_(begin.fixed),
+      began_from_(begin.began_from),
       seconds_before_(begin.seconds_trained) {
   history.go_on(history_rows, begin);
-  best.go_on(begin);
+  if (!best.go_on(begin)) {
+    log::warning(concat("the best evaluation so far was by another metric or on other data (", begin.best_by,
+                        "): from here on ", best.metric(), " decides, beginning anew"));
+  }
 }
 
 void RunRecord::advance(const EffectiveBatch& batch) {
@@ -50,6 +57,7 @@ RunPosition RunRecord::to_position(int64_t metrics_bytes,
   saved.evaluation_due = evaluation_due;
   saved.budgets = budgets;
   saved.fixed = fixed_;
+  saved.began_from = began_from_;
   return saved;
 }
 

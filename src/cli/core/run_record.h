@@ -45,6 +45,7 @@ class RunRecord {
   const Config& config_;
   RunLength length_;
   std::map<std::string, std::string> fixed_;
+  std::string began_from_;
   double seconds_before_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };

@@ -74,7 +74,7 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
   for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
-  line("tokens", concat(grouped(data.train.tokens()), " an epoch, ", grouped(data.train.supervised_tokens),
+  line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
   line("padding",
        concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),

@@ -47,7 +47,8 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   for (MetricSink* sink : sinks) run.add_sink(*sink);
   Resumption start = find_resumption(asked, run);
   if (start.is_complete) {
-    log::info(concat("this run is complete: ", run.directory().string(), "; there is nothing left to do"));
+    log::info(concat("this run is complete after ", grouped(start.position.step),
+                     " steps: ", run.directory().string(), "; there is nothing left to do"));
     return;
   }
   Config given = asked;
@@ -78,6 +79,11 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
   const RunLength length = run_length(config, order.epoch_size(), position_of(start.position));
 
+  if (start.position.step > length.total_steps) {
+    log::warning(concat("the run stands after step ", start.position.step, ", beyond the ",
+                        length.total_steps,
+                        " that are asked for: no step is made, and the result is what it has"));
+  }
   Trainer trainer(config, *prepared.model, device, length.total_steps);
   load_state(start, prepared, trainer);
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
