@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -94,14 +95,15 @@ class Builder {
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
-      ended_ = true;
+      end();
     }
   }
 
   bool take(Batch& batch) {
     constexpr size_t kRows = 256;
     constexpr uint64_t kBytes = 1 << 20;
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return ended_ || next_batch_ - committed_ < kAhead; });
     batch = {};
     batch.number = next_batch_++;
     uint64_t bytes = 0;
@@ -158,6 +160,7 @@ class Builder {
 
   // In the order of the file, whoever is done first.
   void commit(Batch& batch) {
+    batch.rows = {};
     const std::lock_guard lock(mutex_);
     done_.emplace(batch.number, std::move(batch));
     for (auto first = done_.begin(); first != done_.end() && first->first == committed_;
@@ -174,7 +177,13 @@ class Builder {
       committed_++;
       done_.erase(first);
     }
-    if (is_full({})) ended_ = true;
+    room_.notify_all();
+    if (is_full({})) end();
+  }
+
+  void end() {
+    ended_ = true;
+    room_.notify_all();
   }
 
   // Lines are counted only where there is something to say of them.
@@ -197,7 +206,12 @@ class Builder {
   const Tokenizer& tokenizer_;
   const IndexOptions options_;
 
+  // Batches that may be done before their turn: a worker that the machine holds up must not let the others
+  // pile up the whole file.
+  static constexpr int64_t kAhead = 64;
+
   std::mutex mutex_;  // of all that follows
+  std::condition_variable room_;
   RowScanner scanner_;
   Progress progress_;
   RowIndex index_;

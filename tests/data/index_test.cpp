@@ -1,6 +1,8 @@
 // What is kept of data that were read once, and data that change.
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "data/fixture.h"
 
@@ -77,6 +79,32 @@ TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
   EXPECT_GT(calls(), 0);
   std::ifstream second(kept(), std::ios::binary);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(second), {}), one);
+}
+
+// Holds the first row up until the others come no further.
+class HeldUpTokenizer : public CountingTokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
+    if (text == "10 first") {
+      for (int before = -1; before != calls; std::this_thread::sleep_for(std::chrono::milliseconds(200)))
+        before = calls;
+      calls_ahead = int{calls};
+    }
+    return CountingTokenizer::encode(text, add_special_tokens);
+  }
+  mutable std::atomic<int> calls_ahead = 0;
+};
+
+TEST_F(Index, DoesNotPileUpBehindAWorkerThatIsHeldUp) {
+  std::string rows = "{\"input\": \"10 first\", \"target\": \"one\"}\n";
+  constexpr int kRows = 60'000;
+  for (int i = 0; i < kRows; i++) rows += "{\"input\": \"11\", \"target\": \"one\"}\n";
+  write("data.jsonl", rows);
+  config_.training.num_workers = 2;
+  const HeldUpTokenizer tokenizer;
+  EXPECT_EQ(Dataset::open({path_}, config_, tokenizer, true).size(), kRows + 1);
+  EXPECT_GT(tokenizer.calls_ahead, 1000);
+  EXPECT_LT(tokenizer.calls_ahead, kRows) << "two calls a row";
 }
 
 TEST_F(Index, IsMadeAnewWhenSomethingChangesThatItFollowsFrom) {
