@@ -132,6 +132,7 @@ class Builder {
       batch.rows_taken++;
       const uint64_t question = hash(encoder_.question(read));
       survey.add(row.offset, samples, [&] { return encoder_.texts(read); });
+      std::erase_if(samples, [](const EncodedSample& sample) { return sample.dropped; });
       for (size_t piece = 0; piece < samples.size(); piece++) {
         EncodedSample& sample = samples[piece];
         const IndexedSample entry{row.offset,

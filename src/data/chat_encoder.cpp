@@ -39,7 +39,18 @@ ChatEncoder::ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat
       encoder_decoder_(encoder_decoder) {}
 
 ReadRow ChatEncoder::read(const RowParser& row) const {
-  return {.conversation = read_conversation(row.json(), form_)};
+  const Json json = row.json();
+  const ConversationForm form = form_of(json);
+  if (!template_ && form != ConversationForm::alpaca)
+    throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
+  return {.conversation = read_conversation(json, form)};
+}
+
+// Sets may write conversations in different forms.
+ConversationForm ChatEncoder::form_of(const Json& row) const {
+  std::vector<std::string> fields;
+  for (const auto& field : row.items()) fields.push_back(field.key());
+  return conversation_form(fields).value_or(form_);
 }
 
 std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
@@ -49,9 +60,9 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   }
   const ChatTokens chat = tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on);
   const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
-  if (kept < size && config_.long_samples == LongSamples::drop) return {};
   const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
   EncodedSample encoded;
+  encoded.dropped = kept < size && config_.long_samples == LongSamples::drop;
   for (size_t i = 0; i < size; i++) {
     const bool learn = chat.learn[i];
     if (i < first || i >= first + kept) {

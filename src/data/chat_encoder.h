@@ -34,7 +34,9 @@ class ChatEncoder : public RowEncoder {
   std::string target_field() const override { return ""; }
 
  private:
-  ConversationForm form_;
+  ConversationForm form_of(const nlohmann::ordered_json& row) const;
+
+  ConversationForm form_;  // of the first row
   std::optional<ChatTemplate> template_;
   DataConfig config_;
   const Tokenizer& tokenizer_;

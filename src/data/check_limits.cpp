@@ -12,17 +12,21 @@ namespace {
 
 // "data.max_target_length (99 % of all targets have at most 70 tokens, the longest 90)"
 std::string length_setting(const DataReport& report, bool of_targets) {
+  if (report.kind == DataKind::completion) {
+    return concat("data.max_length (the longest prompt has ", grouped(report.input.lengths.longest()),
+                  " tokens, the longest completion ", grouped(report.target.lengths.longest()), ")");
+  }
   const LengthCounts& lengths = (of_targets ? report.target : report.input).lengths;
   return concat(length_key(report.kind, of_targets), " (99 % of all ",
                 of_targets ? report.target_name() : report.input_name(), "s have at most ",
                 grouped(lengths.percentile(0.99)), " tokens, the longest ", grouped(lengths.longest()), ")");
 }
 
-std::string raise_lengths(const DataReport& report) {
+std::string raise_lengths(const DataReport& report, const DataConfig& config) {
   std::vector<std::string> settings;
-  if (report.kind != DataKind::seq2seq || report.input.truncated > 0)
+  if (report.kind != DataKind::seq2seq || report.input.lengths.longest() > config.max_source_length)
     settings.push_back(length_setting(report, false));
-  if (report.kind == DataKind::seq2seq && report.target.truncated > 0)
+  if (report.kind == DataKind::seq2seq && report.target.lengths.longest() > config.max_target_length)
     settings.push_back(length_setting(report, true));
   return join(settings, " and ");
 }
@@ -56,9 +60,11 @@ void collect(const DataReport& report, const DataConfig& config, std::vector<std
        {Limit{"data.max_malformed", config.max_malformed, report.malformed, report.rows, "are malformed",
               "Mend them, or raise data.max_malformed"},
         Limit{"data.max_truncated", config.max_truncated, report.truncated, usable,
-              concat("lose ", counted(report.input.tokens_lost + report.target.tokens_lost, "token"),
-                     " because they are too long"),
-              concat("Raise ", raise_lengths(report), ", shorten them, or raise data.max_truncated")},
+              report.dropped_rows > 0
+                  ? std::string("are left out because they are too long")
+                  : concat("lose ", counted(report.input.tokens_lost + report.target.tokens_lost, "token"),
+                           " because they are too long"),
+              concat("Raise ", raise_lengths(report, config), ", shorten them, or raise data.max_truncated")},
         Limit{"data.max_unknown", config.max_unknown, report.unknown, usable,
               "have text that the tokenizer does not know",
               concat("The characters: ", shown(characters),

@@ -141,8 +141,10 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   check_samples(choice);
 }
 
-// From the first row that can be parsed; those that cannot are reported with all others.
+// From the first row that can be parsed and, where bad rows are skipped, says what it is; the others are
+// reported with all that is bad.
 void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
+  std::exception_ptr first_problem;
   RowParser parser;
   for (const RowFile& file : files) {
     RowScanner scanner(file);
@@ -154,12 +156,15 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
       }
       try {
         encoder = make_row_encoder(config, model, parser, *tokenizer, encoder_decoder);
+        return;
       } catch (const DataError& e) {
-        throw DataError(concat(file.place(row.offset), ": ", e.what()));
+        const DataError problem(concat(file.place(row.offset), ": ", e.what()));
+        if (config.bad_rows == BadRows::error) throw problem;
+        if (!first_problem) first_problem = std::make_exception_ptr(problem);
       }
-      return;
     }
   }
+  if (first_problem) std::rethrow_exception(first_problem);
   // None can be parsed, which is what will be said of each.
   encoder =
       std::make_unique<TextEncoder>(Fields{DataKind::completion, "input", "target"}, config, *tokenizer);
@@ -259,7 +264,9 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.without_supervision < report.samples) return;
   const std::string reason =
       report.kind == DataKind::completion
-          ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
+          ? report.truncated.count > 0
+                ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
+                : "the texts are empty"
       : report.kind == DataKind::chat
           ? concat(
                 "no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",

@@ -108,8 +108,9 @@ std::vector<EncodedSample> encode_samples(std::string_view input, std::string_vi
     samples.push_back(kind == DataKind::seq2seq ? encode_seq2seq(input, target, config, tokenizer)
                                                 : encode_completion(input, target, config, tokenizer));
   }
-  if (config.long_samples == LongSamples::drop)
-    std::erase_if(samples, [](const EncodedSample& s) { return s.input_lost + s.target_lost > 0; });
+  if (config.long_samples == LongSamples::drop) {
+    for (EncodedSample& sample : samples) sample.dropped = sample.input_lost + sample.target_lost > 0;
+  }
   return samples;
 }
 

@@ -16,6 +16,7 @@ struct EncodedSample {
   Sample sample;
   int64_t input_tokens = 0, target_tokens = 0;  // after truncation; kind text: all of it is input
   int64_t input_lost = 0, target_lost = 0;      // tokens that truncation took
+  bool dropped = false;                         // too long, and data.long_samples is drop: it is no sample
 };
 
 // Truncates as Hugging Face's default call with truncation=True and this truncation_side: to max_length ids,
@@ -24,7 +25,7 @@ int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std:
                              TruncationSide side);
 
 // The samples of a row's texts. What is longer than the configuration allows is cut at data.truncation_side,
-// or there is no sample (drop), or of running text several (split).
+// or marked as dropped, or of running text there are several (split).
 //
 // seq2seq: source and target each as the tokenizer's default call gives them, truncated with </s> kept.
 //

@@ -31,7 +31,7 @@ class RowEncoder {
 
   virtual ReadRow read(const RowParser& row) const = 0;
 
-  // In the order of the row: one, or several where data.long_samples splits it, or none where that drops it.
+  // In the order of the row: one, or several where data.long_samples splits it.
   virtual std::vector<EncodedSample> encode(const ReadRow& row) const = 0;
 
   // For evaluation by generation, and for the report. Of chat data, the conversation before the last answer

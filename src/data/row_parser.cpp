@@ -10,6 +10,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "data/big_numbers.h"
 #include "data/csv.h"
 
 namespace trainer {
@@ -53,8 +54,20 @@ std::string quoted_list(std::vector<std::string> names) {
 
 using Json = nlohmann::ordered_json;
 
+// The literal; nothing: it is no such number.
+std::optional<std::string_view> big_number(dom::element element) {
+  dom::object object;
+  std::string_view literal;
+  if (element.get(object) != simdjson::SUCCESS || object[kBigNumber].get(literal) != simdjson::SUCCESS)
+    return std::nullopt;
+  return literal;
+}
+
 // Where a key is there twice the last one counts.
 Json to_json(dom::element element) {
+  if (const auto number = big_number(element))
+    throw DataError(concat("holds the number ", one_line(*number, 40),
+                           ", which does not fit in 64 bits; write it as a string, in quotes"));
   switch (element.type()) {
     case dom::element_type::ARRAY: {
       Json list = Json::array();
@@ -112,7 +125,9 @@ RowParser::~RowParser() = default;
 void RowParser::parse(std::string_view row, size_t readable_after) {
   state_->columns = nullptr;
   const bool copy = readable_after < simdjson::SIMDJSON_PADDING;
-  const simdjson::error_code error = state_->parser.parse(row.data(), row.size(), copy).get(state_->row);
+  simdjson::error_code error = state_->parser.parse(row.data(), row.size(), copy).get(state_->row);
+  if (error == simdjson::NUMBER_ERROR)
+    error = state_->parser.parse(with_big_numbers_as_objects(row)).get(state_->row);
   if (error == simdjson::UTF8_ERROR) throw DataError(kInvalidUtf8);
   if (error != simdjson::SUCCESS) refuse_nul(row);
   if (error == simdjson::MEMALLOC) throw DataError("no memory to parse this row");
@@ -151,7 +166,8 @@ std::string_view RowParser::text(const std::string& field) const {
   const std::optional<dom::element> value = state_->find(field);
   if (!value) throw_missing(field, fields());
   std::string_view text;
-  if (value->get(text) != simdjson::SUCCESS) throw_not_text(field, value->type());
+  if (value->get(text) != simdjson::SUCCESS)
+    throw_not_text(field, big_number(*value) ? dom::element_type::DOUBLE : value->type());
   return text;
 }
 
@@ -165,8 +181,13 @@ std::optional<Json> RowParser::json(const std::string& field) const {
 }
 
 Json RowParser::json() const {
-  if (state_->columns == nullptr) return to_json(state_->row);
   Json row = Json::object();
+  if (state_->columns == nullptr) {
+    for (const dom::key_value_pair field : state_->object) {
+      if (!big_number(field.value)) row[std::string(field.key)] = to_json(field.value);
+    }
+    return row;
+  }
   for (size_t i = 0; i < state_->record.size(); i++) row[(*state_->columns)[i]] = state_->record[i];
   return row;
 }

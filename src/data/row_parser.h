@@ -32,7 +32,7 @@ class RowParser {
   std::string_view text(const std::string& field) const;
   // The value of a field, whatever it is; nullopt when it is missing. Of a row of a table, its text.
   std::optional<nlohmann::ordered_json> json(const std::string& field) const;
-  // The whole row.
+  // The whole row, without fields that are a number beyond 64 bits. Throws where one stands deeper.
   nlohmann::ordered_json json() const;
 
  private:

@@ -30,12 +30,15 @@ void add_lengths(SideReport& side, int64_t tokens, int64_t lost) {
 void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
                  const std::function<Dataset::Texts()>& texts) {
   const NamedRow row{.offset = offset};
-  counts_.dropped_rows += samples.empty();
   counts_.split_rows += samples.size() > 1;
-  bool truncated = samples.empty(), unknown = false;
+  bool truncated = false, unknown = false;
   for (const EncodedSample& encoded : samples) {
-    add(encoded);
     truncated |= encoded.input_lost + encoded.target_lost > 0;
+    if (encoded.dropped) {
+      add_dropped(encoded);
+      continue;
+    }
+    add(encoded);
     unknown |= has_unknown(encoded);
   }
   if (truncated) counts_.truncated.add(row);
@@ -57,6 +60,13 @@ void Survey::add(const EncodedSample& encoded) {
   const int64_t supervised = supervised_tokens(encoded.sample, kind_ == DataKind::seq2seq);
   counts_.supervised_tokens += supervised;
   counts_.without_supervision += supervised == 0;
+}
+
+void Survey::add_dropped(const EncodedSample& encoded) {
+  counts_.dropped_rows++;
+  counts_.input.lengths.add(encoded.input_tokens + encoded.input_lost);
+  const int64_t target = encoded.target_tokens + encoded.target_lost;
+  if (kind_has_target(kind_) || target > 0) counts_.target.lengths.add(target);
 }
 
 bool Survey::has_unknown(const EncodedSample& encoded) const {

@@ -21,8 +21,8 @@ class Survey {
     counts_.kind = kind;
   }
 
-  // A row at this place in its file, and its samples: one, several where it is split, or none where it is
-  // dropped. `texts` is asked only where they matter: those of a conversation are work.
+  // A row at this place in its file, and its samples: one, several where it is split, or one that is dropped.
+  // `texts` is asked only where they matter: those of a conversation are work.
   void add(uint64_t offset, const std::vector<EncodedSample>& samples,
            const std::function<Dataset::Texts()>& texts);
   void merge(const Survey& other) { counts_.merge(other.counts_); }
@@ -32,6 +32,7 @@ class Survey {
 
  private:
   void add(const EncodedSample& encoded);
+  void add_dropped(const EncodedSample& encoded);
   bool has_unknown(const EncodedSample& encoded) const;
   void add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts);
   void add_unknown(int64_t tokens, std::string_view text, SideReport& side);

@@ -79,13 +79,15 @@ size_t begin_of_answer(std::string_view text, const Stretch& stretch, const std:
     return stretch.begin + at + prompt.size();
   // This turn has another prompt, such as after the result of a tool.
   const std::string before = asked();
+  if (!before.empty() && text.starts_with(before)) return before.size();
   if (!before.empty() && before.starts_with(text.substr(0, stretch.begin)))
     return stretch.begin + common_beginning(std::string_view(before).substr(stretch.begin), turn);
   return stretch.begin + common_beginning(prompt, turn);
 }
 
-// Behind what ends the turn, without the blanks after it.
-size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin, const std::string& end) {
+// Behind what ends the turn, without the blanks after it. `next`: where the next message begins.
+size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin, const std::string& end,
+                     size_t next) {
   const size_t said = std::max(begin, stretch.said_end);
   const size_t ended = without_blanks(text, said, std::max(said, stretch.end));
   if (text.substr(begin, ended - begin).ends_with(end)) return ended;
@@ -93,7 +95,21 @@ size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin
   for (const size_t at : {ended, stretch.end}) {
     if (at >= begin && text.substr(at).starts_with(end)) return at + end.size();
   }
-  return ended;
+  // What stands between is of no message: a template that puts its text together before it writes it.
+  const size_t at = end.empty() ? std::string_view::npos : text.substr(0, next).find(end, ended);
+  return at == std::string_view::npos ? ended : at + end.size();
+}
+
+// Where the first stretch behind this one begins.
+size_t next_stretch(const std::vector<std::vector<Stretch>>& all, const Stretch& stretch,
+                    size_t end_of_text) {
+  size_t next = end_of_text;
+  for (const auto& stretches : all) {
+    for (const Stretch& other : stretches) {
+      if (other.begin >= stretch.end) next = std::min(next, other.begin);
+    }
+  }
+  return next;
 }
 
 }  // namespace
@@ -134,7 +150,8 @@ std::vector<RenderedChat::Answer> find_answers(const Text& text, size_t message_
       const size_t begin = first
                                ? begin_of_answer(bytes, stretch, frame.prompt, [&] { return asked(message); })
                                : stretch.begin;
-      const size_t end = end_of_answer(bytes, stretch, begin, last ? frame.end : "");
+      const size_t end = end_of_answer(bytes, stretch, begin, last ? frame.end : "",
+                                       next_stretch(stretches, stretch, bytes.size()));
       if (begin < end) answers.push_back({message, begin, end});
     }
   }

@@ -50,19 +50,26 @@ std::string content_of(const Json& message) {
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                          const Conversation& conversation, LossOn loss_on) {
   const auto& [messages, tools, variables, learn] = conversation;
+  const bool everything = loss_on == LossOn::everything;
   ChatTokens out;
-  if (loss_on == LossOn::everything) {
+  if (everything && !std::ranges::count(learn, false)) {
     out.text = chat_template.render(messages, tools, variables);
     out.ids = tokenizer.encode(out.text, /*add_special_tokens=*/false);
     out.learn.assign(out.ids.size(), true);
     return out;
   }
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
-  keep_counting(rendered.answers, conversation, loss_on);
+  if (everything) {  // but for these
+    std::erase_if(rendered.answers,
+                  [&](const RenderedChat::Answer& answer) { return learn[answer.message]; });
+  } else {
+    keep_counting(rendered.answers, conversation, loss_on);
+  }
   TokenizedText tokenized = tokenizer.encode_with_ranges(rendered.text, /*add_special_tokens=*/false);
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
   out.learn = in_answers(tokenized.ranges, rendered.answers);
+  if (everything) out.learn.flip();
   out.ranges = std::move(tokenized.ranges);
   return out;
 }

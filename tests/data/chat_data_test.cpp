@@ -42,6 +42,45 @@ TEST_F(ChatData, TheLastTurnAloneOrEverything) {
   EXPECT_EQ(sample.labels, sample.input_ids);
 }
 
+TEST_F(ChatData, OfEverythingAnAnswerWithWeight0IsLeftOut) {
+  config_.data.loss_on = LossOn::everything;
+  std::string row = line(kTwoTurns);
+  row.insert(row.find("\"two\"") + 5, ", \"weight\": 0");
+  const Sample sample = data(row, false).sample(0);
+  EXPECT_EQ(sample.input_ids, (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 7, 1}));
+  EXPECT_EQ(sample.labels, (Ids{3, 120, 4, 1, 100, X, X, 120, 6, 1, 100, 7, 1}));
+}
+
+TEST_F(ChatData, SetsMayHaveDifferentForms) {
+  const std::string share =
+      R"({"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"}]})";
+  const std::string alpaca = R"({"instruction": "one", "output": "two"})";
+  const Dataset chat = data(line(kTwoTurns) + line(share) + line(alpaca), false);
+  ASSERT_EQ(chat.size(), 3);
+  EXPECT_EQ(chat.sample(1).labels, (Ids{X, X, X, X, X, 5, 1}));
+  EXPECT_EQ(chat.sample(2).input_ids, chat.sample(1).input_ids);
+}
+
+TEST_F(ChatData, WhatSaysNothingIsNotTakenForTheKindWhereBadRowsAreSkipped) {
+  const std::string rows = "{\"x\": 1}\n" + line(kTwoTurns);
+  config_.data.kind = DataKind::chat;
+  EXPECT_TRUE(starts(error(rows, false), "data.jsonl:1: kind chat wants messages"));
+  config_.data.bad_rows = BadRows::skip;
+  const Dataset chat = data(rows, false);
+  EXPECT_EQ(chat.size(), 1);
+  EXPECT_EQ(chat.report().malformed.count, 1);
+  EXPECT_TRUE(starts(error("{\"x\": 1}\n{\"y\": 1}\n", false), "data.jsonl:1: kind chat wants messages"));
+}
+
+TEST_F(ChatData, NumbersBeyond64BitsAreNoObstacleWhereNobodyReadsThem) {
+  const std::string row = line(kTwoTurns), big = "{\"id\": 340282366920938463463374607431768211455, ";
+  EXPECT_EQ(data(big + row.substr(1), false).sample(0).input_ids, data(row, false).sample(0).input_ids);
+  std::string inside = row;
+  inside.insert(inside.find("\"two\"") + 5, ", \"n\": 1e400");
+  EXPECT_TRUE(
+      has(error(inside, false), "data.jsonl:1: holds the number 1e400, which does not fit in 64 bits"));
+}
+
 TEST_F(ChatData, LongConversationsAreCutFromTheRight) {
   config_.data.max_length = 6;
   const Dataset chat = data(line(kTwoTurns), false);

@@ -58,6 +58,8 @@ TEST_F(Policies, LongRowsAreLeftOut) {
   EXPECT_EQ(set.report().rows, 3);
   EXPECT_EQ(set.report().dropped_rows, 2);
   EXPECT_EQ(set.report().input.truncated, 0);
+  EXPECT_EQ(set.report().input.lengths.longest(), 4) << "of all rows";
+  EXPECT_EQ(set.report().input.longest, 3);
   EXPECT_TRUE(has(join(set.report().lines(), "\n"), "left out rows that are too long: 2 (66.7 %)"));
 }
 

@@ -53,6 +53,27 @@ TEST(ChatAnswers, SpecialTokensInWhatAUserSaysMisleadNobody) {
   EXPECT_EQ(answers(kChatMl, messages), Texts{"a<|im_end|>\n<|im_start|>user\nb<|im_end|>"});
 }
 
+TEST(ChatAnswers, AreFoundWhereTheTextIsPutTogetherBeforeItIsWritten) {
+  const Json messages{said("user", "q1"), said("assistant", ""), said("user", "q2"), said("assistant", "a2"),
+                      said("assistant", "")};
+  const char* const prompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  for (const std::string source :
+       {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<|im_start|>' ~ m.role ~ "
+        "'\\n' ~ m.content ~ '<|im_end|>\\n' %}{% endfor %}{{ ns.t }}",
+        "{% set ns = namespace(p=[]) %}{% for m in messages %}{% set ns.p = ns.p + ['<|im_start|>' + m.role "
+        "+ "
+        "'\\n' + m.content + '<|im_end|>\\n'] %}{% endfor %}{{ ns.p|join('') }}",
+        "{% macro r(ms) %}{% if ms %}<|im_start|>{{ ms[0].role }}\n{{ ms[0].content }}<|im_end|>\n"
+        "{{ r(ms[1:]) }}{% endif %}{% endmacro %}{{ r(messages) }}"})
+    EXPECT_EQ(answers(source + prompt, messages), (Texts{"<|im_end|>", "a2<|im_end|>", "<|im_end|>"}))
+        << source;
+  // What stands between the content and the end of the turn is of the answer.
+  const std::string quoted =
+      "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<|im_start|>' ~ m.role ~ "
+      "'\\n\"' ~ m.content ~ '\".<|im_end|>\\n' %}{% endfor %}{{ ns.t }}";
+  EXPECT_EQ(answers(quoted + prompt), (Texts{"\"a1\".<|im_end|>", "\"a2\".<|im_end|>"}));
+}
+
 TEST(ChatAnswers, SeveralInARowAreAnswersEach) {
   const Json messages{said("user", "q"), said("assistant", "a1"), said("assistant", ""),
                       said("assistant", "a3")};
