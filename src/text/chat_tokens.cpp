@@ -61,7 +61,7 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
   if (everything) {  // but for these
     std::erase_if(rendered.answers,
-                  [&](const RenderedChat::Answer& answer) { return learn[answer.message]; });
+                  [&](const RenderedChat::Answer& answer) { return conversation.learn[answer.message]; });
   } else {
     keep_counting(rendered.answers, conversation, loss_on);
   }
