@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -180,9 +181,10 @@ class Reader {
   std::string where_;
 };
 
-json number_json(double value) {  // 16, not 16.0, as PEFT writes it
-  const auto whole = static_cast<int64_t>(value);
-  return static_cast<double>(whole) == value ? json(whole) : json(value);
+json number_json(double value) {   // 16, not 16.0, as PEFT writes it
+  constexpr double kExact = 1e15;  // beyond it JSON's writers differ anyway
+  const bool is_whole = std::abs(value) < kExact && std::trunc(value) == value;
+  return is_whole ? json(static_cast<int64_t>(value)) : json(value);
 }
 
 json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
