@@ -1,9 +1,11 @@
 // The program: finds the command, runs it, and turns what is thrown into a message and an exit code.
 #include <algorithm>
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
 #include <new>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -125,9 +127,18 @@ int report(int code, const std::string& message) {
   return code;
 }
 
+// A file that is opened takes the lowest free number: without these the log would go into a file of the run.
+// Read only, so that writing a result to nowhere stays an error.
+void fill_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
+  }
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int run_and_report(const Arguments& arguments) {
+  fill_standard_descriptors();
   try {
     run(arguments);
     return static_cast<int>(ExitCode::done);

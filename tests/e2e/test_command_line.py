@@ -1,8 +1,9 @@
 """The command line and the configuration: quick help, all mistakes at once, nothing written."""
+import subprocess
 import time
 import unittest
 
-from support import ROOT, EndToEnd, trainer
+from support import ROOT, TRAINER, EndToEnd, read_rows, trainer
 
 
 class CommandLine(EndToEnd):
@@ -55,6 +56,26 @@ class CommandLine(EndToEnd):
     def test_an_unknown_command_or_flag_is_a_usage_error(self):
         self.assert_refused(trainer("trian", "--config", "x.yaml"), 2)
         self.assert_refused(trainer("generate", "--model", "m", "--no-such-flag"), 2, "no-such-flag")
+
+
+class ClosedStreams(EndToEnd):
+    family = "t5"
+
+    def run_closed(self, redirections, *arguments):
+        return subprocess.run(["sh", "-c", f'exec "$0" "$@" {redirections}', TRAINER, *map(str, arguments)], cwd=ROOT,
+                              timeout=300).returncode
+
+    def test_files_of_a_run_hold_their_own_content_alone(self):
+        output = self.scratch / "output"
+        code = self.run_closed(">&- 2>&-", "train", "--config", "configs/tiny_t5.yaml", f"model.path={self.model}",
+                               f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu", "max_steps=2",
+                               "logging_steps=1", "training.num_threads=1")
+        self.assertEqual(code, 0)
+        rows = read_rows(output / "metrics.jsonl")
+        self.assertEqual([row["step"] for row in rows if row["kind"] == "train"], [1, 2])
+
+    def test_a_result_that_goes_nowhere_is_an_error(self):
+        self.assertEqual(self.run_closed(">&- 2>&-", "config"), 4)
 
 
 if __name__ == "__main__":
