@@ -8,6 +8,7 @@
 #include "trainer/base/free_space.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/formats/optimizer_state.h"
 
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_names.h"
@@ -47,6 +48,16 @@ std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
     return e.what();
   }
   return "";
+}
+
+std::vector<std::string> damages(const fs::path& directory,
+                                 const std::map<std::string, ManifestEntry>& files) {
+  std::vector<std::string> damaged;
+  for (const auto& [name, entry] : files) {
+    if (const std::string damage = damage_of(directory / name, entry); !damage.empty())
+      damaged.push_back(damage);
+  }
+  return damaged;
 }
 
 std::optional<std::string> lacking(const Checkpoint& checkpoint, const std::vector<std::string>& needed) {
@@ -105,14 +116,24 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {
 
 Checkpoint read_checkpoint(const fs::path& path) {
   const Manifest manifest = read_manifest(path);
-  Checkpoint checkpoint{path, manifest.step, {}};
-  std::vector<std::string> damaged;
-  for (const auto& [name, entry] : manifest.files) {
-    checkpoint.files[name] = entry.bytes;
-    if (const std::string damage = damage_of(path / name, entry); !damage.empty()) damaged.push_back(damage);
-  }
+  const std::vector<std::string> damaged = damages(path, manifest.files);
   if (!damaged.empty()) throw FormatError(join(damaged, "; "));
+  Checkpoint checkpoint{path, manifest.step, {}};
+  for (const auto& [name, entry] : manifest.files) checkpoint.files[name] = entry.bytes;
   return checkpoint;
+}
+
+void verify_model_files(const fs::path& directory) {
+  std::error_code error;
+  if (!fs::exists(directory / kManifestFile, error)) return;
+  Manifest manifest = read_manifest(directory);
+  manifest.files.erase(kOptimizerFile);
+  const std::vector<std::string> damaged = damages(directory, manifest.files);
+  if (damaged.empty()) return;
+  throw FormatError(concat(join(damaged, "; "),
+                           "; use another checkpoint or a copy that is whole. Files that were changed on "
+                           "purpose are used when ",
+                           kManifestFile, " is removed"));
 }
 
 std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,

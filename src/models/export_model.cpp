@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kAdapterFile = "adapter_model.safetensors";
 
 // The model, the adapter, or the newest checkpoint in a run's directory.
-fs::path find_source(const fs::path& from) {
+fs::path find_directory(const fs::path& from) {
   if (!fs::is_directory(from)) throw FormatError(concat(from.string(), ": is not a directory"));
   if (is_adapter_directory(from) || fs::exists(from / "config.json")) return from;
   if (const auto checkpoint = newest_complete_checkpoint(from)) {
@@ -37,6 +37,13 @@ fs::path find_source(const fs::path& from) {
       concat(from.string(),
              ": holds neither a model (config.json), nor an adapter (adapter_config.json), nor a "
              "checkpoint"));
+}
+
+fs::path find_source(const fs::path& from) {
+  const fs::path source = find_directory(from);
+  verify_model_files(source);
+  if (const fs::path base = base_directory(source); base != source) verify_model_files(base);
+  return source;
 }
 
 void require_space(const fs::path& directory, int64_t bytes) {

@@ -8,6 +8,11 @@ from support import EndToEnd, tensors_of, trainer
 from zero_models import peak_memory, write_llama
 
 
+def flip_last_bit(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
 class Export(EndToEnd):
     family = "qwen2"
     model_arguments = ("--kv-heads", 2)
@@ -52,6 +57,36 @@ class Export(EndToEnd):
         self.assertEqual(tensors_of(out / "adapter_model.safetensors"),
                          tensors_of(self.run_directory / "checkpoint-1" / "adapter_model.safetensors"))
         self.answers(out)
+
+    def test_a_damaged_checkpoint_is_used_by_nothing(self):
+        checkpoint, out = self.out("damaged"), self.out("of_damaged")
+        shutil.copytree(self.run_directory / "checkpoint-1", checkpoint)
+        (checkpoint / "optimizer.safetensors").unlink()  # which no model needs
+        self.assert_done(trainer("export", checkpoint, out, "--adapter"))
+        self.out("of_damaged")
+        flip_last_bit(checkpoint / "adapter_model.safetensors")
+        rows = self.data / "heldout.jsonl"
+        for arguments in (("export", checkpoint, out), ("export", checkpoint, out, "--adapter"),
+                          ("export", checkpoint, f"{out}.gguf"), ("generate", checkpoint, "--prompt", "Fry onions.", "--device", "cpu"),
+                          ("eval", checkpoint, rows, "device=cpu"),
+                          ("train", "--config", "configs/tiny_qwen.yaml", f"model.path={self.model}", f"lora.adapter={checkpoint}",
+                           f"data.train={rows}", f"output_dir={out}", "device=cpu")):
+            with self.subTest(arguments[0]):
+                self.assert_refused(trainer(*arguments), 4, "adapter_model.safetensors: its bytes do not give the checksum")
+        self.assertFalse(out.exists())
+
+    def test_a_damaged_base_is_used_by_nothing(self):
+        base, adapter, out = self.out("base"), self.out("on_base"), self.out("of_base")
+        self.assert_done(trainer("--config", "configs/tiny_qwen.yaml", f"model.path={self.model}", "lora=null",
+                                 f"data.train={self.data / 'train.jsonl'}", f"output_dir={base}", "device=cpu", "max_steps=2",
+                                 "save.strategy=steps", "save.steps=1"))
+        checkpoint = base / "checkpoint-1"
+        self.assert_done(trainer("--config", "configs/tiny_qwen.yaml", f"model.path={checkpoint}", "lora.r=4",
+                                 f"data.train={self.data / 'train.jsonl'}", f"output_dir={adapter}", "device=cpu", "max_steps=1"))
+        flip_last_bit(checkpoint / "model.safetensors")
+        for source in (checkpoint, adapter):
+            for arguments in (("export", source, out), ("eval", source, self.data / "heldout.jsonl", "device=cpu")):
+                self.assert_refused(trainer(*arguments), 4, checkpoint / "model.safetensors", "do not give the checksum")
 
     def test_a_gguf_is_one_checked_file(self):
         out = self.out("model.gguf")

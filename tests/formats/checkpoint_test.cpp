@@ -63,6 +63,23 @@ TEST(CheckpointWriter, refuses_links_out_of_it) {
   EXPECT_TRUE(contains(error_message<FormatError>([&] { writer.commit(); }), "link"));
 }
 
+TEST(VerifyModelFiles, names_what_is_damaged_and_needs_no_optimizer) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  const fs::path checkpoint = out / "checkpoint-5";
+  fs::remove(checkpoint / "optimizer.safetensors");
+  EXPECT_NO_THROW(verify_model_files(checkpoint));
+  std::string bytes = read_file(checkpoint / "adapter_model.safetensors");
+  bytes.back() ^= 1;
+  overwrite(checkpoint / "adapter_model.safetensors", bytes);
+  const std::string message = error_message<FormatError>([&] { verify_model_files(checkpoint); });
+  EXPECT_TRUE(contains(message, "checkpoint-5/adapter_model.safetensors: its bytes do not give the checksum"))
+      << message;
+  EXPECT_TRUE(contains(message, "trainer_manifest.json is removed")) << message;
+  fs::remove(checkpoint / "trainer_manifest.json");
+  EXPECT_NO_THROW(verify_model_files(checkpoint));
+}
+
 TEST(NewestCompleteCheckpoint, is_none_where_there_is_none) {
   TemporaryDirectory out;
   EXPECT_FALSE(find_newest(out / "missing").checkpoint);

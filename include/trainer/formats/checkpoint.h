@@ -59,6 +59,12 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, i
 // says how. Files that the manifest does not name are ignored.
 Checkpoint read_checkpoint(const std::filesystem::path& path);
 
+// For a directory that is used as a model or as an adapter. Where it is a checkpoint, that is, has a
+// manifest, its files are read and compared with it as by read_checkpoint, but for the optimizer's state,
+// which a model does without. Nothing is read where there is no manifest. The base of an adapter is another
+// directory.
+void verify_model_files(const std::filesystem::path& directory);
+
 // The newest in OUT that is whole and has all of `needed`. `skipped` gets a line for each newer one: which
 // file of it is damaged and how, or what it lacks.
 std::optional<Checkpoint> newest_complete_checkpoint(

@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/lora.h"
@@ -24,6 +25,8 @@ GenerationConfig generation_config(const std::filesystem::path& model_directory,
 OpenModel open_model(const ModelConfig& config, at::Device device) {
   OpenModel out;
   out.base = base_directory(config.path);
+  verify_model_files(config.path);
+  if (out.base != config.path) verify_model_files(out.base);
   out.tokenizer = load_tokenizer(config.path);
   LoadReport report;
   const LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};

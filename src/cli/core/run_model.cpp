@@ -3,6 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
 
@@ -50,6 +51,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
                              " is an adapter; give its base model there and the adapter as "
                              "lora.adapter"));
   }
+  verify_model_files(config.model.path);
+  if (config.lora && !config.lora->adapter.empty()) verify_model_files(config.lora->adapter);
   Prepared out;
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
