@@ -6,7 +6,18 @@
 
 namespace trainer {
 
-JsonlSink::JsonlSink(std::filesystem::path path) : file_(std::move(path)) {}
+namespace {
+
+// Of the lines that are whole within the first `bytes` of a file.
+int64_t bytes_of_lines(const std::filesystem::path& path, int64_t bytes) {
+  const auto file = MappedFile::open(path);
+  const size_t end = file->text().substr(0, static_cast<size_t>(bytes)).rfind('\n');
+  return end == std::string_view::npos ? 0 : static_cast<int64_t>(end) + 1;
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(std::filesystem::path path) : path_(std::move(path)), file_(path_) {}
 
 void JsonlSink::write(const MetricRow& row) {
   nlohmann::ordered_json line = {{"kind", row.kind}};
@@ -28,7 +39,8 @@ void JsonlSink::keep_first(int64_t bytes) {
     log::warning(concat("metrics.jsonl has ", grouped(there), " bytes where it had ", grouped(bytes),
                         ": rows of earlier steps are missing"));
   try {
-    if (there > bytes) file_.truncate(bytes);
+    const int64_t kept = bytes_of_lines(path_, bytes);
+    if (there > kept) file_.truncate(kept);
   } catch (const FormatError& e) {
     log::warning(concat(e.what(), ": steps that are made again have two rows"));
   }

@@ -1,5 +1,6 @@
 #include "trainer/observe/jsonl_sink.h"
 
+#include <fstream>
 #include <limits>
 #include <signal.h>
 #include <sys/resource.h>
@@ -60,6 +61,27 @@ TEST(JsonlSink, appends_to_what_is_there) {
   TemporaryDirectory directory;
   for (int step : {1, 2}) JsonlSink(directory / "m.jsonl").write({"train", {{"step", step}}});
   EXPECT_EQ(lines_of(directory / "m.jsonl").size(), 2u);
+}
+
+TEST(JsonlSink, keeps_whole_rows_alone) {
+  TemporaryDirectory directory;
+  const auto path = directory / "m.jsonl";
+  const std::string rows = "{\"kind\":\"train\"}\n{\"kind\":\"save\"}\n";
+  const auto kept = [&](const std::string& content, int64_t bytes) {
+    std::ofstream(path) << content;
+    JsonlSink(path).keep_first(bytes);
+    return read_file(path);
+  };
+  const int64_t size = std::ssize(rows);
+  EXPECT_EQ(kept(rows + "later\n", size), rows);
+  EXPECT_EQ(kept(rows + "{\"kind\":", size), rows);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(kept(rows + "{\"kind\":", size + 20), rows);  // someone cut it short
+  EXPECT_EQ(kept("{\"kind\":", size), "");
+  EXPECT_EQ(kept("", size), "");
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(shown, "rows of earlier steps are missing")) << shown;
+  EXPECT_EQ(kept(rows, size - 3), "{\"kind\":\"train\"}\n");
 }
 
 TEST(JsonlSink, a_path_that_is_no_utf8_does_not_end_the_run) {

@@ -19,13 +19,14 @@ class JsonlSink : public MetricSink {
   // is left out as a whole and the first time a warning says so.
   void write(const MetricRow& row) override;
 
-  // Removes all rows behind the first `bytes`. Where there are not so many, or they cannot be removed, a
-  // warning says so.
+  // Removes all rows behind the first `bytes`, also one of which only a part is left. Where there are not so
+  // many bytes, or rows cannot be removed, a warning says so.
   void keep_first(int64_t bytes);
   // The bytes of all rows so far, when they are on the disk.
   int64_t synced_bytes();
 
  private:
+  std::filesystem::path path_;
   AppendedFile file_;
   int64_t rows_lost_ = 0;
 };
