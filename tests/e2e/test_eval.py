@@ -107,6 +107,21 @@ class Eval(EndToEnd):
         self.assertEqual(shown["eval_samples"], "24")
         self.assertTrue(math.isclose(float(shown["eval_loss"]), measured["eval_loss"], rel_tol=1e-4))
 
+    def test_a_file_that_cannot_be_written_is_told_before_the_work(self):
+        file = self.scratch / "nodir" / "p.jsonl"
+        generate = ("eval", self.output, self.rows, "--generate", "--max-new-tokens", 2, "device=cpu")
+        result = trainer(*generate, "--predictions", file)
+        self.assert_refused(result, 4, file, "No such file or directory")
+        self.assertNotIn("samples", result.stderr)
+        self.assertEqual(result.stdout, "")
+        # One that can be written is left alone until then.
+        file.parent.mkdir()
+        for content in (None, "earlier"):
+            if content:
+                file.write_text(content)
+            self.assert_refused(trainer("eval", "no/such/model", *generate[2:], "--predictions", file), 4, "no/such/model")
+            self.assertEqual(file.read_text() if file.exists() else None, content)
+
     def test_mistakes(self):
         self.assert_refused(trainer("eval"), 2, "MODEL")
         self.assert_refused(trainer("eval", self.output), 2, "data.eval")

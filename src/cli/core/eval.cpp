@@ -1,5 +1,6 @@
 // trainer eval: what training's evaluation gives, for any model and data.
 #include <chrono>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/cli/core.h"
@@ -41,8 +43,16 @@ void print_text(const Fields& fields, std::ostream& out) {
   }
 }
 
+// Before the work rather than after it. What is there stays as it is.
+void check_writable(const std::filesystem::path& file) {
+  const bool is_new = !std::filesystem::exists(file);
+  AppendedFile{file};
+  if (is_new) delete_entry(file);
+}
+
 void run_evaluation(const EvalOptions& options) {
   const Config& config = options.config;
+  if (!options.predictions_file.empty()) check_writable(options.predictions_file);
   const auto begin = std::chrono::steady_clock::now();
   set_up_cpu(config.training.num_threads);
   const DeviceLease lease = acquire_device(config.device, config.gpu);
