@@ -14,11 +14,7 @@ using nlohmann::json;
 
 fs::path config_file(const fs::path& directory) {
   if (directory.extension() == ".json" && fs::is_regular_file(directory)) return directory;
-  if (!fs::is_directory(directory)) {
-    throw FormatError(concat(directory.string(),
-                             ": is not a directory; a model is a Hugging Face directory with "
-                             "config.json, model.safetensors and tokenizer files"));
-  }
+  require_model_directory(directory);
   const fs::path path = directory / "config.json";
   if (!fs::exists(path)) {
     throw FormatError(
@@ -76,6 +72,15 @@ int64_t as_int(const std::string& key, const json& value) {
 }
 
 }  // namespace
+
+void require_model_directory(const fs::path& directory) {
+  if (fs::is_directory(directory)) return;
+  throw FormatError(
+      concat(directory.string(),
+             fs::exists(directory) ? ": is a file, not a directory" : ": there is no such directory",
+             "; a model is a Hugging Face directory with config.json, model.safetensors and "
+             "tokenizer files"));
+}
 
 json read_model_config(const fs::path& directory) {
   const fs::path path = config_file(directory);

@@ -114,7 +114,7 @@ int64_t ModelWeights::total_bytes() const {
 }
 
 ModelWeights read_model_weights(const fs::path& directory) {
-  if (!fs::is_directory(directory)) throw FormatError(concat(directory.string(), ": is not a directory"));
+  require_model_directory(directory);
   ModelWeights weights;
   if (fs::exists(directory / kSingleFile)) {
     add_file(weights, directory / kSingleFile);

@@ -26,7 +26,7 @@ constexpr const char* kAdapterFile = "adapter_model.safetensors";
 
 // The model, the adapter, or the newest checkpoint in a run's directory.
 fs::path find_directory(const fs::path& from) {
-  if (!fs::is_directory(from)) throw FormatError(concat(from.string(), ": is not a directory"));
+  require_model_directory(from);
   if (is_adapter_directory(from) || fs::exists(from / "config.json")) return from;
   if (const auto checkpoint = newest_complete_checkpoint(from)) {
     log::info(concat(from.string(), ": holds no finished model; its newest checkpoint is taken, step ",
@@ -44,11 +44,6 @@ fs::path find_source(const fs::path& from) {
   verify_model_files(source);
   if (const fs::path base = base_directory(source); base != source) verify_model_files(base);
   return source;
-}
-
-void require_space(const fs::path& directory, int64_t bytes) {
-  const std::string lack = lack_of_space(directory, bytes);
-  if (!lack.empty()) throw FormatError(lack);
 }
 
 // The relative rounding error of the coarsest type.

@@ -9,13 +9,13 @@
 #include "trainer/base/log.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/checkpoint.h"
 #include "trainer/formats/q8_0.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/gguf_vocabulary.h"
 
 #include "models/gguf_layout.h"
+#include "models/new_output.h"
 
 namespace trainer {
 namespace {
@@ -203,8 +203,7 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
     sources.push_back({layout.name_of(tensor_name), own, tensor.base.shape, write});
     bytes += static_cast<int64_t>(gguf_bytes(own, tensor.base.shape, tensor_name));
   }
-  if (const std::string lack = lack_of_space(path.parent_path(), bytes); !lack.empty())
-    throw FormatError(lack);
+  require_space(path.parent_path(), bytes);
   write_gguf(path, metadata_of(model, layout, type, name), sources);
   return bytes;
 }

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
@@ -46,6 +47,13 @@ void NewOutput::complete() {
     if (is_file_ || !fs::is_empty(path_, error)) remove(path_);
     throw;
   }
+}
+
+void require_space(const fs::path& directory, int64_t bytes) {
+  const int64_t free = free_space(directory);
+  if (free >= bytes) return;
+  throw FormatError(concat(directory.string(), ": ", bytes_string(free), " are free, the export needs ",
+                           bytes_string(bytes), "; free some space, or export elsewhere"));
 }
 
 }  // namespace trainer

@@ -1,6 +1,7 @@
 // Something new under a name of the user's choice, which is there when it is complete, or not at all.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -28,5 +29,8 @@ class NewOutput {
   std::filesystem::path path_, temporary_;
   bool is_file_;
 };
+
+// Throws FormatError where the file system of `directory` has no room for an export of so many bytes.
+void require_space(const std::filesystem::path& directory, int64_t bytes);
 
 }  // namespace trainer

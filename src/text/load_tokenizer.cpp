@@ -1,6 +1,7 @@
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
 #include "text/pipeline_tokenizer.h"
@@ -43,6 +44,7 @@ std::string fingerprint_of(const std::filesystem::path& directory) {
 }  // namespace
 
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
+  require_model_directory(directory);
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
   if (has("spiece.model") || has("tokenizer.json")) return directory;
   if (has("tokenizer.model")) {

@@ -53,6 +53,14 @@ class CommandLine(EndToEnd):
             with self.subTest(preset.name):
                 self.assert_done(trainer("config", "--config", preset))
 
+    def test_a_directory_that_is_none_is_told(self):
+        rows, file = self.data / "heldout.jsonl", self.data / "text.txt"
+        for path, words in ((self.scratch / "nodir", "there is no such directory"), (file, "is a file, not a directory")):
+            for arguments in (("eval", path, rows, "device=cpu"), ("generate", path, "Hello.", "--device", "cpu"),
+                              ("export", path, self.scratch / "out"), ("tokenize", "--model", path, "--input", rows)):
+                with self.subTest(arguments[0]):
+                    self.assert_refused(trainer(*arguments), 4, f"{path}: {words}")
+
     def test_an_unknown_command_or_flag_is_a_usage_error(self):
         self.assert_refused(trainer("trian", "--config", "x.yaml"), 2)
         self.assert_refused(trainer("generate", "--model", "m", "--no-such-flag"), 2, "no-such-flag")

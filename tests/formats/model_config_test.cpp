@@ -94,7 +94,7 @@ TEST(ReadModelConfig, says_what_a_directory_lacks) {
   const auto read_error = [&](const fs::path& path) {
     return error_message<FormatError>([&] { read_model_config(path); });
   };
-  EXPECT_TRUE(contains(read_error(directory / "missing"), "is not a directory"));
+  EXPECT_TRUE(contains(read_error(directory / "missing"), "there is no such directory"));
   EXPECT_TRUE(contains(read_error(directory.path()), "config.json: is missing"));
   EXPECT_TRUE(contains(read_error(kGoldens / "t5_adapter"), "adapter"));
 }

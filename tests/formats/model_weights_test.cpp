@@ -127,7 +127,7 @@ TEST(ReadModelWeights, pickles_are_refused_with_the_command_that_converts_them) 
 
 TEST(ReadModelWeights, says_what_a_directory_lacks) {
   TemporaryDirectory directory;
-  EXPECT_TRUE(contains(read_error(directory / "missing"), "is not a directory"));
+  EXPECT_TRUE(contains(read_error(directory / "missing"), "there is no such directory"));
   EXPECT_TRUE(contains(read_error(directory.path()), "holds no weights"));
   write_safetensors(directory / "model.fp16.safetensors", sources({"a"}, 4));
   EXPECT_TRUE(contains(read_error(directory.path()), "model.fp16.safetensors"));

@@ -7,6 +7,7 @@
 #include "trainer/models/export_model.h"
 
 #include "golden.h"
+#include "models/new_output.h"
 #include "support/each_file_fault.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -41,6 +42,14 @@ void copy_with(const fs::path& from, const fs::path& to, const std::string& name
   views[name] = view_of(changed);
   fs::remove(to / "model.safetensors");
   write_model_weights(to, sources_of(views));
+}
+
+TEST(RequireSpace, says_what_the_export_needs) {
+  const TemporaryDirectory directory;
+  EXPECT_NO_THROW(require_space(directory.path(), 1));
+  const std::string message = error_message<FormatError>([&] { require_space(directory.path(), INT64_MAX); });
+  EXPECT_TRUE(contains(message, "the export needs")) << message;
+  EXPECT_FALSE(contains(message, "save.total_limit")) << message;
 }
 
 class Export : public ::testing::TestWithParam<std::string> {};

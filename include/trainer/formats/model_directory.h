@@ -12,6 +12,9 @@
 
 namespace trainer {
 
+// Throws FormatError where there is no such directory, or a file in its place.
+void require_model_directory(const std::filesystem::path& directory);
+
 // config.json with the spellings of Transformers v5 turned into those of v4: `dtype` -> `torch_dtype`,
 // `rope_parameters: {rope_theta, rope_type, ...}` -> `rope_theta`, `partial_rotary_factor` and `rope_scaling`
 // (none for rope_type default); `rope_scaling.type` is also there as `rope_type`. Everything else stays as it
