@@ -68,7 +68,7 @@ MetricRow row_of(int64_t step, const StepResult& result, const Blame& blame,
 }  // namespace
 
 BadSteps::BadSteps(std::filesystem::path file, int64_t max_bad_steps, int64_t step, int64_t in_a_row)
-    : file_(std::move(file)), max_bad_steps_(std::max<int64_t>(max_bad_steps, 1)), in_a_row_(in_a_row) {
+    : file_(std::move(file)), max_bad_steps_(max_bad_steps), in_a_row_(in_a_row) {
   if (std::filesystem::exists(file_)) remove_rows_after(step);
 }
 
@@ -107,10 +107,11 @@ void BadSteps::add(int64_t step, const StepResult& result, const std::vector<std
 }
 
 std::string BadSteps::reason_to_end() const {
-  if (in_a_row_ < max_bad_steps_) return "";
+  if (in_a_row_ < std::max<int64_t>(max_bad_steps_, 1)) return "";
   return concat(in_a_row_ == 1 ? "a step" : concat(in_a_row_, " steps in a row"),
                 " had a loss or a gradient that is not finite and was not applied (training.max_bad_steps: ",
-                max_bad_steps_, "); the samples are in ", file_.string());
+                max_bad_steps_, max_bad_steps_ == 0 ? ", the first one ends the run" : "",
+                "); the samples are in ", file_.string());
 }
 
 }  // namespace trainer

@@ -99,7 +99,7 @@ class BadSteps(EndToEnd):
     def test_none_is_allowed(self):
         data = self.data_with("none", 10)
         result, output = self.run_on(data, "max_bad_steps=0")
-        self.assert_refused(result, 7, "step 2", f"{data}:10", "There is no checkpoint")
+        self.assert_refused(result, 7, "step 2", f"{data}:10", "There is no checkpoint", "training.max_bad_steps: 0,")
 
     def test_weights_that_are_lost_end_the_run(self):
         """A learning rate far too high: from then on every sample is bad."""
