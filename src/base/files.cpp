@@ -47,7 +47,8 @@ MappedFile::~MappedFile() {
 
 std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in || fs::is_directory(path)) {
+  if (in && fs::is_directory(path)) throw FormatError(concat(path.string(), ": is a directory, not a file"));
+  if (!in) {
     throw FormatError(concat(path.string(), ": cannot be read: ", std::strerror(errno)));
   }
   std::ostringstream content;

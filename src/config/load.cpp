@@ -97,6 +97,14 @@ void sort_by_place(Problems& problems) {
                    [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
 }
 
+// A name that one section alone has means that key, as in an override.
+void name_in_full(std::vector<std::string>& names) {
+  for (std::string& name : names) {
+    const std::vector<const Key*> keys = keys_named(name);
+    if (find_key(name) == nullptr && keys.size() == 1) name = keys[0]->full_name();
+  }
+}
+
 struct Loaded {
   Config config;
   Problems problems;
@@ -110,6 +118,7 @@ Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<
   for (const Problem& problem : loaded.problems) loaded.files_are_readable &= !problem.key.empty();
   layers.push_back(read_overrides(overrides, loaded.problems));
   for (const Layer& layer : layers) apply(layer, loaded.config, loaded.problems);
+  name_in_full(loaded.config.resume_changed);
   sort_by_place(loaded.problems);
   add_new(contradictions(loaded.config), loaded.problems);
   return loaded;

@@ -29,6 +29,25 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+// Of everything that is called checkpoint-STEP, in rising order.
+std::vector<int64_t> steps_of_names(const fs::path& output_dir) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : names_in(output_dir)) {
+    if (const auto step = checkpoint_step(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void require_directory(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return;
+  const fs::file_status status = fs::symlink_status(path, error);
+  throw FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link to no directory"
+                                          : fs::exists(status)   ? ": is a file, not a directory"
+                                                                 : ": there is no such directory"));
+}
+
 // How a file differs from what the manifest says of it; "" where it does not. Its bytes are read only where
 // the rest is right.
 std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
@@ -104,17 +123,16 @@ fs::path checkpoint_path(const fs::path& output_dir, int64_t step) {
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {
-  std::vector<int64_t> steps;
-  std::error_code error;
-  for (const std::string& name : names_in(output_dir)) {
-    const auto step = checkpoint_step(name);
-    if (step && fs::is_directory(output_dir / name, error)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
+  std::vector<int64_t> steps = steps_of_names(output_dir);
+  std::erase_if(steps, [&](int64_t step) {
+    std::error_code error;
+    return !fs::is_directory(checkpoint_path(output_dir, step), error);
+  });
   return steps;
 }
 
 Checkpoint read_checkpoint(const fs::path& path) {
+  require_directory(path);
   const Manifest manifest = read_manifest(path);
   const std::vector<std::string> damaged = damages(path, manifest.files);
   if (!damaged.empty()) throw FormatError(join(damaged, "; "));
@@ -139,7 +157,7 @@ void verify_model_files(const fs::path& directory) {
 std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,
                                                      const std::vector<std::string>& needed,
                                                      const std::function<void(const std::string&)>& skipped) {
-  std::vector<int64_t> steps = checkpoint_steps(output_dir);
+  std::vector<int64_t> steps = steps_of_names(output_dir);
   std::reverse(steps.begin(), steps.end());
   for (int64_t step : steps) {
     std::string reason;

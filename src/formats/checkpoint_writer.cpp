@@ -61,7 +61,7 @@ void CheckpointWriter::take_name() {
   std::error_code ignored;
   const fs::path aside = with_ending(path_, kReplacing);
   delete_entry(aside);
-  const bool replaces = fs::exists(path_, ignored);
+  const bool replaces = fs::exists(fs::symlink_status(path_, ignored));  // also a link to nothing
   try {
     if (replaces) move_entry(path_, aside);
     move_entry(temporary_, path_);

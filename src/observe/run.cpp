@@ -9,6 +9,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/observe/jsonl_sink.h"
 
@@ -41,9 +42,20 @@ bool lies_in(const fs::path& path, const fs::path& directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
+// A run's directory in place of a checkpoint in it.
+void refuse_run_as_checkpoint(const fs::path& path) {
+  const std::vector<int64_t> steps = checkpoint_steps(path);
+  std::error_code ignored;
+  if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
+  throw FormatError(concat("resume: ", path.string(),
+                           " is the directory of a run; give a checkpoint in it, the newest is ",
+                           checkpoint_path(path, steps.back()).string()));
+}
+
 // A run must not write over what it starts from, nor remove it with an earlier run's results.
 void protect_inputs(const Config& config, const fs::path& directory) {
   const bool names_checkpoint = config.resume != "auto" && config.resume != "never";
+  if (names_checkpoint) refuse_run_as_checkpoint(config.resume);
   for (const std::string& input : {config.model.path, config.lora ? config.lora->adapter : std::string(),
                                    names_checkpoint ? config.resume : std::string()}) {
     if (input.empty() || !fs::exists(input)) continue;

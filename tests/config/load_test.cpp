@@ -150,6 +150,13 @@ TEST_F(LoadConfig, ALaterAlternativeTakesBackTheEarlier) {
   EXPECT_EQ(config.optimizer.warmup_steps, 0);
 }
 
+TEST_F(LoadConfig, KeysThatMayHaveChangedMayBeBareNames) {
+  const Config config =
+      load_config(std::nullopt, {"resume_changed=[seed, effective_batch_size, data.train]"});
+  EXPECT_EQ(config.resume_changed,
+            (std::vector<std::string>{"seed", "training.effective_batch_size", "data.train"}));
+}
+
 TEST_F(LoadConfig, ATildeInAPathIsTheHomeDirectory) {
   setenv("HOME", "/home/someone", 1);
   EXPECT_EQ(load("model: {path: ~/t5}").model.path, "/home/someone/t5");

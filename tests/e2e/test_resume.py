@@ -219,9 +219,9 @@ class Refused(Resume):
         self.assert_refused(result, 4, "seed: 42 there, 7 here", "data.train: ", "training.effective_batch_size: 8 there, 4 here",
                             "lora.r: - there, 2 here", "resume_changed=[", "overwrite_output_dir")
         self.assertEqual((output / "metrics.jsonl").read_bytes(), before)
-        accepted = self.start(output, *changes[:3], "resume_changed=[seed,data.train,training.effective_batch_size]")
+        accepted = self.start(output, *changes[:3], "resume_changed=[seed,data.train,effective_batch_size]")
         self.assert_done(accepted)
-        self.assertIn("accepted by resume_changed", accepted.stderr)
+        self.assertEqual(accepted.stderr.count("accepted by resume_changed"), 3, accepted.stderr)
 
     def test_never(self):
         output = self.stopped("never")
@@ -240,6 +240,25 @@ class Refused(Resume):
         self.assertIn("goes on after step 3", result.stderr)
         steps = [row["step"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual(steps, list(range(1, STEPS + 1)))
+
+    def test_what_is_no_directory_is_named_and_replaced(self):
+        output = self.stopped("places", steps=6)
+        (output / "checkpoint-9").symlink_to(output / "nothing")
+        (output / "checkpoint-12").write_text("a file")
+        result = self.start(output)
+        self.assert_done(result)
+        for words in ("checkpoint-9 is skipped", "is a link to no directory", "checkpoint-12 is skipped", "is a file",
+                      "goes on after step 6"):
+            self.assertIn(words, result.stderr)
+        self.assertNotIn("is not saved", result.stderr)
+        self.assertTrue((output / "checkpoint-9" / "trainer_manifest.json").is_file())
+        self.assertFalse((output / "checkpoint-9").is_symlink())
+
+    def test_a_run_in_place_of_a_checkpoint(self):
+        output = self.stopped("whole", steps=6)
+        for other in (output, self.scratch / "elsewhere"):
+            self.assert_refused(self.start(other, f"resume={output}"), 4, "is the directory of a run", output / "checkpoint-6")
+        self.assertFalse((self.scratch / "elsewhere").exists())
 
     def test_one_that_is_named_and_damaged(self):
         output = self.stopped("named", steps=6)

@@ -56,6 +56,21 @@ TEST(CheckpointWriter, replaces_one_of_the_same_step) {
   EXPECT_EQ(find_newest(out.path()).step(), 5);
 }
 
+TEST(CheckpointWriter, replaces_a_file_or_a_link_and_follows_none) {
+  TemporaryDirectory out, elsewhere;
+  overwrite(out / "checkpoint-3", "a file");
+  fs::create_directory_symlink(out / "nothing", out / "checkpoint-5");
+  overwrite(elsewhere / "kept", "of someone else");
+  fs::create_directory_symlink(elsewhere.path(), out / "checkpoint-7");
+  for (const int64_t step : {3, 5, 7}) {
+    save_checkpoint(out.path(), step);
+    EXPECT_FALSE(fs::is_symlink(checkpoint_path(out.path(), step)));
+    EXPECT_EQ(find_newest(out.path()).step(), step);
+  }
+  EXPECT_EQ(out.names(), (Names{"checkpoint-3", "checkpoint-5", "checkpoint-7"}));
+  EXPECT_EQ(elsewhere.names(), Names{"kept"});
+}
+
 TEST(CheckpointWriter, refuses_links_out_of_it) {
   TemporaryDirectory out;
   CheckpointWriter writer(out.path(), 5);
@@ -87,10 +102,33 @@ TEST(NewestCompleteCheckpoint, is_none_where_there_is_none) {
   fs::create_directory(out / "checkpoint-05");
   fs::create_directory(out / "checkpoint--1");
   fs::create_directory(out / "checkpoint-99999999999999999999");
-  overwrite(out / "checkpoint-7", "a file");
   const auto found = find_newest(out.path());
   EXPECT_FALSE(found.checkpoint);
   EXPECT_TRUE(found.skipped.empty());
+}
+
+TEST(NewestCompleteCheckpoint, names_what_is_no_directory) {
+  TemporaryDirectory out;
+  save_checkpoint(out.path(), 5);
+  overwrite(out / "checkpoint-7", "a file");
+  fs::create_directory_symlink(out / "nothing", out / "checkpoint-9");
+  const auto found = find_newest(out.path());
+  EXPECT_EQ(found.step(), 5);
+  ASSERT_EQ(found.skipped.size(), 2u);
+  EXPECT_TRUE(contains(found.skipped[0], "checkpoint-9: is a link to no directory")) << found.skipped[0];
+  EXPECT_TRUE(contains(found.skipped[1], "checkpoint-7: is a file, not a directory")) << found.skipped[1];
+  EXPECT_EQ(checkpoint_steps(out.path()), std::vector<int64_t>{5});
+}
+
+TEST(NewestCompleteCheckpoint, says_that_a_manifest_is_a_directory) {
+  TemporaryDirectory out;
+  const fs::path manifest = save_checkpoint(out.path(), 5).path / "trainer_manifest.json";
+  fs::remove(manifest);
+  fs::create_directory(manifest);
+  const auto found = find_newest(out.path());
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_TRUE(contains(found.skipped[0], "trainer_manifest.json: is a directory, not a file"))
+      << found.skipped[0];
 }
 
 TEST(NewestCompleteCheckpoint, says_what_a_checkpoint_of_another_program_lacks) {

@@ -1,6 +1,7 @@
 #include "cli/core/resume.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -146,7 +147,7 @@ class Search {
       const std::string line =
           concat(difference.key, ": ", difference.saved, " there, ", difference.now, " here");
       if (std::ranges::find(config_.resume_changed, difference.key) != config_.resume_changed.end()) {
-        log::warning(concat(line, "; accepted by resume_changed"));
+        if (accepted_.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
       } else {
         lines.push_back(line);
         keys.push_back(difference.key);
@@ -186,6 +187,7 @@ class Search {
   const Config& config_;
   fs::path directory_;
   Resumption found_;
+  std::set<std::string> accepted_;  // told already: the directory and the checkpoint in it differ alike
 };
 
 }  // namespace
