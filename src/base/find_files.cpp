@@ -2,29 +2,68 @@
 
 #include <algorithm>
 #include <glob.h>
+#include <set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-std::vector<fs::path> files_in(const fs::path& folder, std::span<const std::string_view> endings) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  constexpr auto kOptions =
-      fs::directory_options::follow_directory_symlink | fs::directory_options::skip_permission_denied;
-  fs::recursive_directory_iterator at(folder, kOptions, error);
-  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with('.')) {
-      at.disable_recursion_pending();
-    } else if (at->is_regular_file(error) && std::ranges::any_of(endings, [&](std::string_view ending) {
-                 return name.ends_with(ending);
-               })) {
-      found.push_back(at->path());
+[[noreturn]] void cannot_be_read(const fs::path& path, const std::error_code& error) {
+  const bool dangling = error == std::errc::no_such_file_or_directory && fs::is_symlink(path);
+  throw DataError(concat(path.string(), ": ", dangling ? "a link to what is not there" : "cannot be read",
+                         ": ", error.message(), "; mend it, or move it out of the folder"));
+}
+
+// The files below a folder. Each folder is entered once, whatever links lead to it: else one that links to
+// what it lies in would give its files again and again, without an end.
+class FolderWalk {
+ public:
+  explicit FolderWalk(std::span<const std::string_view> endings) : endings_(endings) {}
+
+  std::vector<fs::path> files(const fs::path& folder) {
+    folders_.insert(folder);
+    while (!folders_.empty() || !links_.empty()) {
+      // Links come last, so that files have their own names where they can.
+      std::set<fs::path>& next = folders_.empty() ? links_ : folders_;
+      enter(next.extract(next.begin()).value());
+    }
+    return std::move(files_);
+  }
+
+ private:
+  void enter(const fs::path& folder) {
+    std::error_code error;
+    const fs::path real = fs::canonical(folder, error);
+    if (error) cannot_be_read(folder, error);
+    if (!entered_.insert(real).second) return;
+    fs::directory_iterator at(folder, error);
+    for (; !error && at != fs::directory_iterator(); at.increment(error)) take(*at);
+    if (error) cannot_be_read(folder, error);
+  }
+
+  void take(const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.')) return;
+    const bool wanted =
+        std::ranges::any_of(endings_, [&](std::string_view ending) { return name.ends_with(ending); });
+    std::error_code error;
+    const fs::file_status status = entry.status(error);
+    if (fs::is_directory(status)) {
+      (entry.is_symlink() ? links_ : folders_).insert(entry.path());
+    } else if (wanted && fs::is_regular_file(status)) {
+      files_.push_back(entry.path());
+    } else if (error && (wanted || status.type() != fs::file_type::not_found)) {
+      cannot_be_read(entry.path(), error);
     }
   }
-  return found;
-}
+
+  const std::span<const std::string_view> endings_;
+  std::set<fs::path> folders_, links_, entered_;
+  std::vector<fs::path> files_;
+};
 
 std::vector<fs::path> matches(const std::string& pattern) {
   glob_t result{};
@@ -45,7 +84,7 @@ std::vector<fs::path> find_files(const std::string& path, std::span<const std::s
   std::error_code ignored;
   std::vector<fs::path> found;
   if (fs::is_directory(path, ignored)) {
-    found = files_in(path, endings);
+    found = FolderWalk(endings).files(path);
   } else if (fs::exists(path, ignored)) {
     found.emplace_back(path);
   } else if (path.find_first_of("*?[") != std::string::npos) {
