@@ -15,6 +15,7 @@
 #include "trainer/base/terminal.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
+#include "trainer/text/json_bounds.h"
 #include "trainer/text/tokenizer.h"
 
 #include "cli/chat_text.h"
@@ -29,6 +30,17 @@ struct Options {
   std::string model, input, chat_template, loss_on = "all_turns";
   bool decode = false, skip_special_tokens = false, offsets = false, chat = false;
 };
+
+Json parse(const std::string& line) {
+  if (nested_too_deep(line)) throw DataError("is nested too deep");
+  try {
+    return Json::parse(line);
+  } catch (const Json::parse_error& error) {
+    throw DataError(concat("malformed JSON near column ", error.byte, ": each line must be one row"));
+  } catch (const Json::out_of_range&) {
+    throw DataError("has a number that is too large for 64 bits");
+  }
+}
 
 // "found 'tex'": what a row without its field has instead.
 std::string fields_of(const Json& row) {
@@ -80,7 +92,10 @@ class ChatRows {
       throw FormatError(concat(options.model, ": has no chat template; give one with --chat-template FILE"));
   }
 
-  ChatTokens encode(const Tokenizer& tokenizer, const Json& row) const {
+  ChatTokens encode(const Tokenizer& tokenizer, const std::string& line) const {
+    const Json row = parse(line);
+    if (const auto large = integer_beyond_64_bits(line))
+      throw DataError(concat("has the integer ", *large, ", which is beyond 64 bits; write it as a string"));
     std::vector<std::string> names;
     for (const auto& entry : row.items()) names.push_back(entry.key());
     const auto form = row.is_object() ? conversation_form(names) : std::nullopt;
@@ -120,24 +135,17 @@ Json decode(const Tokenizer& tokenizer, const Json& row, bool skip_special_token
   return {{"text", tokenizer.decode(ids, skip_special_tokens)}};
 }
 
-Json parse(const std::string& line) {
-  try {
-    return Json::parse(line);
-  } catch (const Json::parse_error& error) {
-    throw DataError(concat("malformed JSON near column ", error.byte, ": each line must be one row"));
-  }
-}
-
 // Calls `convert` for each line that is not blank, with its place, and prints what it returns.
-void convert_rows(std::istream& rows, const std::string& name,
-                  const std::function<std::string(const Json& row, const std::string& place)>& convert) {
+void convert_rows(
+    std::istream& rows, const std::string& name,
+    const std::function<std::string(const std::string& line, const std::string& place)>& convert) {
   int64_t number = 0;
   for (std::string line; std::getline(rows, line);) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string place = concat(name, ":", number);
     try {
-      std::cout << convert(parse(line), place) << "\n";
+      std::cout << convert(line, place) << "\n";
     } catch (const DataError& error) {
       throw DataError(concat(place, ": ", error.what()));
     }
@@ -156,11 +164,12 @@ void run(const Options& options) {
   if (options.chat) chat.emplace(options);
   std::istream& rows = options.input == "-" ? std::cin : file;
   const std::optional<Terminal> terminal = chat ? stdout_terminal() : std::nullopt;
-  const auto convert = [&](const Json& row, const std::string& place) {
+  const auto convert = [&](const std::string& line, const std::string& place) {
     if (chat) {
-      const ChatTokens tokens = chat->encode(*tokenizer, row);
+      const ChatTokens tokens = chat->encode(*tokenizer, line);
       return terminal ? concat(place, ": ", chat_as_text(tokens, *terminal)) : to_json(tokens).dump();
     }
+    const Json row = parse(line);
     const Json converted = options.decode ? decode(*tokenizer, row, options.skip_special_tokens)
                                           : encode(*tokenizer, row, options.offsets);
     return converted.dump();

@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/text/json_bounds.h"
 
 namespace trainer {
 namespace {
@@ -24,13 +25,22 @@ std::string required_text(const Json& object, const char* key, const std::string
   return *found;
 }
 
+// JSON within a row's text; discarded where it is none.
+Json parse_text(const std::string& text, const std::string& where) {
+  if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto large = value.is_discarded() ? std::nullopt : integer_beyond_64_bits(text);
+  if (large) throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
+  return value;
+}
+
 // A list that may be written as the text of one.
 Json list_of(const Json& value, const char* key) {
   Json list = value;
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
-    list = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    list = parse_text(text, concat("\"", key, "\""));
     if (list.is_discarded()) throw DataError(concat("\"", key, "\" is a text that is no JSON"));
   }
   if (!list.is_array()) throw DataError(concat("\"", key, "\" is ", list.type_name(), ", not a list"));
@@ -69,7 +79,7 @@ Json said(const char* role, Json content) { return {{"role", role}, {"content", 
 
 // The text of a call {"name", "arguments"}, or of a list of them.
 Json tool_calls(const std::string& text, const std::string& where) {
-  Json calls = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json calls = parse_text(text, where);
   if (calls.is_object()) calls = Json::array({std::move(calls)});
   if (!calls.is_array() || calls.empty())
     throw DataError(

@@ -65,8 +65,31 @@ TEST(Tokenize, ABadRowIsNamedByItsLine) {
   expect_bad(tokenize("{\"ids\": [1.5]}\n", {"--decode"}),
              "stdin:1: 'ids' must be a list of token ids, found 1.5");
   expect_bad(tokenize("{\"ids\": [99999999]}\n", {"--decode"}), "stdin:1: ");
+  expect_bad(
+      tokenize("{\"ids\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}\n", {"--decode"}),
+      "stdin:1: is nested too deep");
   expect_bad(run_program({"tokenize", "--model", kModel, "--input", "nope.jsonl"}),
              "nope.jsonl: cannot be opened");
+}
+
+TEST(Tokenize, ANumberThatIsTooLargeIsNamedByItsLine) {
+  const Outcome real = tokenize("{\"text\": \"a\"}\n{\"text\": \"a\", \"x\": 1e400}\n");
+  EXPECT_EQ(real.exit_code, 3);
+  EXPECT_TRUE(contains(real.err, "stdin:2: has a number that is too large")) << real.err;
+  EXPECT_EQ(tokenize("{\"text\": \"a\", \"x\": 18446744073709551616}\n").exit_code, 0);
+
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "t.jinja") << "{{ messages | tojson }}";
+  const auto chat = [&](const std::string& more) {
+    return tokenize(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"18446744073709551616\"" + more + "}]}\n",
+        {"--chat", "--chat-template", (directory / "t.jinja").string(), "--loss-on", "everything"});
+  };
+  EXPECT_TRUE(contains(chat(", \"n\": 9007199254740993").out, "9007199254740993"));
+  const Outcome integer = chat(", \"n\": 18446744073709551616");
+  EXPECT_EQ(integer.exit_code, 3);
+  EXPECT_TRUE(contains(integer.err, "stdin:1: has the integer 18446744073709551616, which is beyond 64 bits"))
+      << integer.err;
 }
 
 TEST(Tokenize, AMissingModelIsAFormatError) {

@@ -12,6 +12,7 @@
 namespace trainer {
 namespace {
 
+using testing::contains;
 using testing::error_message;
 using testing::TemporaryDirectory;
 using Json = nlohmann::ordered_json;
@@ -88,6 +89,17 @@ TEST(ChatTemplate, WhatIsNotSupportedIsNamedWithItsLine) {
   EXPECT_EQ(error_message<FormatError>([] { render("{{ 1 | nonsense }}"); }),
             "t.jinja:1: chat template: no filter named 'nonsense'");
   EXPECT_THROW(render("{{ 'a'.encode() }}"), FormatError);
+}
+
+TEST(ChatTemplate, WhatIsTooWideIsRefusedBeforeItTakesMemory) {
+  for (const char* source :
+       {"{{ '%99999999999d' % 1 }}", "{{ '%10001s' % 'a' }}", "{{ '%*d' % (10001, 1) }}",
+        "{{ '%-*d' % (-9223372036854775807 - 1, 1) }}", "{{ '{:10001}'.format(1) }}",
+        "{{ 'a'.ljust(100001) }}", "{{ 'a'.center(9223372036854775807) }}", "{{ '7'.zfill(100001) }}"}) {
+    const std::string message = error_message<DataError>([&] { render(source); });
+    EXPECT_TRUE(contains(message, "too large") || contains(message, "Too many")) << source << ": " << message;
+  }
+  EXPECT_EQ(render("{{ ('%10000d' % 1) | length }} {{ '%-3d|' % 1 }}"), "10000 1  |");
 }
 
 TEST(ChatTemplate, AMissingAttributeSaysWhichAndWhere) {

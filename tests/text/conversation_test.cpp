@@ -84,6 +84,15 @@ TEST(Conversations, WhatIsWrongIsSaidOfTheMessageThatHasIt) {
   EXPECT_EQ(problem(R"({"instruction": "Add", "output": 3})"), "the row: \"output\" is number, not text");
 }
 
+TEST(Conversations, IntegersBeyond64BitsInJsonThatIsTextAreRefused) {
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "a"}],
+                        "tools": "[{\"most\": 99999999999999999999}]"})"),
+            "\"tools\" has the integer 99999999999999999999, which is beyond 64 bits");
+  EXPECT_EQ(problem(R"({"conversations": [{"from": "function_call",
+                        "value": "{\"name\": \"f\", \"arguments\": [-99999999999999999999]}"}]})"),
+            "message 1 has the integer -99999999999999999999, which is beyond 64 bits");
+}
+
 class LearntTokens : public ::testing::Test {
  protected:
   // What is learnt, as text.

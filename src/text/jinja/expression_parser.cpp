@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "trainer/base/strings.h"
 
@@ -228,7 +229,7 @@ ExpressionPtr ExpressionParser::primary() {
     }
     case Type::real:
       take();
-      return std::make_unique<Constant>(token.line, Value(std::stod(token.value)));
+      return std::make_unique<Constant>(token.line, Value(std::strtod(token.value.c_str(), nullptr)));
     default:
       break;
   }

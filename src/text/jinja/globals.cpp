@@ -113,14 +113,29 @@ Value raise_exception(const Arguments& arguments) {
   throw RaisedByTemplate(to_text(given.at(0)).bytes());
 }
 
+// A time without a zone, as Hugging Face asks for it, has neither name nor offset of one.
+std::string without_zone(const std::string& format) {
+  std::string out;
+  for (size_t at = 0; at < format.size(); at++) {
+    out += format[at];
+    if (format[at] != '%' || ++at == format.size()) continue;
+    if (format[at] == 'f') throw Unsupported("microseconds (%f) in strftime_now()");
+    if (format[at] == 'z' || format[at] == 'Z') {
+      out.pop_back();
+    } else {
+      out += format[at];
+    }
+  }
+  return out;
+}
+
 Value strftime_now(const Arguments& arguments) {
   const Bound given("strftime_now()", arguments, {"format"}, 1);
-  const std::string format = given.text(0).bytes();
+  const std::string format = without_zone(given.text(0).bytes());
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
   if (format.empty()) return text_value("");
-  if (format.find("%f") != std::string::npos) throw Unsupported("microseconds (%f) in strftime_now()");
   std::string out(format.size() * 64 + 256, '\0');
   out.resize(std::strftime(out.data(), out.size(), format.c_str(), &local));
   return text_value(std::move(out));

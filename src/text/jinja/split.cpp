@@ -8,7 +8,7 @@
 namespace trainer::jinja {
 namespace {
 
-constexpr int64_t kWidest = 10'000'000;
+constexpr int64_t kWidest = 100'000;
 
 struct Piece {
   size_t begin, end;
