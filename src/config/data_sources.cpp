@@ -13,6 +13,8 @@ namespace {
 constexpr const char* kExpected =
     "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found ";
 
+constexpr int64_t kLargestWeight = 1'000'000;
+
 std::optional<double> number(const std::string& text) {
   double value = 0;
   const char* last = text.data() + text.size();
@@ -36,8 +38,9 @@ std::optional<std::string> read_mapping(const YAML::Node& node, std::vector<Data
       path = expand_home(entry.second.Scalar());
     } else if (name == "weight") {
       const auto value = entry.second.IsScalar() ? number(entry.second.Scalar()) : std::nullopt;
-      if (!value || !std::isfinite(*value) || *value <= 0 || *value > 1e6)
-        return concat("a weight is a number above 0, found ", describe(entry.second));
+      if (!value || !std::isfinite(*value) || *value <= 0 || *value > kLargestWeight)
+        return concat("a weight is a number above 0 and at most ", grouped(kLargestWeight), ", found ",
+                      describe(entry.second));
       weight = *value;
     } else {
       return concat(kExpected, "a mapping with '", name, "'");

@@ -256,8 +256,11 @@ void Dataset::State::refuse_bad_rows() const {
 
 void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows > 0 && report.malformed.count == report.rows) refuse_bad_rows();
-  if (size == 0 && choice.part == RowChoice::Part::held_out)
-    throw DataError(concat("data.eval: a share of ", choice.held_out, " of ", name, " holds no row"));
+  if (report.rows == 0 && choice.part == RowChoice::Part::held_out)
+    throw DataError(concat("data.eval: ", name, " is no row; choose a larger share"));
+  if (report.rows == 0 && choice.part == RowChoice::Part::kept)
+    throw DataError(concat("data.eval: ", choice.held_out, " held out of ", name,
+                           " are all rows, and none is left to train on; choose a smaller share"));
   if (size == 0)
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));

@@ -6,6 +6,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/text/conversation.h"
 
 namespace trainer {
 namespace {
@@ -27,14 +28,22 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 constexpr const char* kGiveBoth =
     "set data.input and data.target to field names or templates like \"Translate: {de}\"";
 
+// Where rows are conversations; else what is said of `others`.
+std::string advice(const DataConfig& config, const std::vector<std::string>& names, std::string others) {
+  if (!conversation_form(names)) return others;
+  const bool named = !config.input.empty() || !config.target.empty();
+  return concat("set data.kind to chat, as the rows are conversations",
+                named ? ", and leave data.input and data.target out" : "");
+}
+
 Fields choose_text(const DataConfig& config, const std::vector<std::string>& names) {
   if (!config.target.empty()) {
     throw ConfigError(
         "data.target: kind text has no target; set data.kind to completion, or leave data.target out");
   }
   if (config.input.empty() && !contains(names, "text")) {
-    throw DataError(concat("kind text wants a field \"text\", the row has ", join(names),
-                           "; set data.input to a field name or a template"));
+    throw DataError(concat("kind text wants a field \"text\", the row has ", join(names), "; ",
+                           advice(config, names, "set data.input to a field name or a template")));
   }
   return {DataKind::text, config.input.empty() ? "text" : config.input, ""};
 }
@@ -107,8 +116,9 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   const bool text = config.kind == DataKind::automatic && config.target.empty() && contains(names, "text");
   if (text && !encoder_decoder) return choose_text(config, names);
   if (text) throw DataError(concat("the row has a field \"text\" only: ", kNoText));
-  throw DataError(concat("no known pair of input and target among the fields ", join(names), "; ", kGiveBoth,
-                         encoder_decoder ? "" : ", or data.kind to text and data.input to its field"));
+  const char* text_too = encoder_decoder ? "" : ", or data.kind to text and data.input to its field";
+  throw DataError(concat("no known pair of input and target among the fields ", join(names), "; ",
+                         advice(config, names, concat(kGiveBoth, text_too))));
 }
 
 }  // namespace trainer

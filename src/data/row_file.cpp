@@ -1,6 +1,7 @@
 #include "data/row_file.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -13,6 +14,7 @@ namespace trainer {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::array<std::string_view, 2> kUtf16Marks{"\xff\xfe", "\xfe\xff"};
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr size_t kNone = std::string_view::npos;
 
@@ -65,6 +67,8 @@ RowFile RowFile::open(const std::filesystem::path& path, const std::filesystem::
   const FileIdentity identity = FileIdentity::of(path);
   RowFile rows(map_data(path), identity, shown);
   const std::string_view text = rows.file_->text();
+  if (std::ranges::any_of(kUtf16Marks, [&](std::string_view mark) { return text.starts_with(mark); }))
+    throw DataError(concat(shown.string(), ": is UTF-16; save the file as UTF-8"));
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   const std::string ending = path.extension().string();
   if (ending == ".csv" || ending == ".tsv") {

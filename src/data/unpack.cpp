@@ -52,7 +52,11 @@ void unpack_gzip(std::string_view packed, const Take& take) {
                              : stream.msg != nullptr ? stream.msg
                                                      : zError(result)));
     take({piece.data(), piece.size() - stream.avail_out}, at);
-    if (result == Z_STREAM_END) inflateReset(&stream);
+    if (result == Z_STREAM_END) {
+      inflateReset(&stream);
+      // What fills up blocks, on tapes for one, writes zeros behind a member.
+      at = std::min(packed.find_first_not_of('\0', at), packed.size());
+    }
   } while (result != Z_STREAM_END || at < packed.size());
 }
 

@@ -130,6 +130,8 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
   EXPECT_TRUE(contains(message("model: {path: {a: b}}\n"), "expected text, found a mapping"));
   EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"),
                        "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found a list"));
+  EXPECT_TRUE(contains(message("data: {train: [{path: a, weight: 1e12}]}\n"),
+                       "a weight is a number above 0 and at most 1,000,000, found '1e12'"));
   EXPECT_TRUE(
       contains(message("training: 3\n"), "training: is a section: expected keys inside it, found '3'"));
   EXPECT_TRUE(contains(message("device: cuda:x\n"), "expected auto, cpu, cuda or cuda:N, found 'cuda:x'"));

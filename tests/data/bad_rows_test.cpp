@@ -53,6 +53,11 @@ TEST_F(BadRows, InvalidUtf8) {
                      "data.jsonl:2: invalid UTF-8"));
 }
 
+TEST_F(BadRows, Utf16) {
+  for (const std::string& content : {std::string("\xff\xfe{\0\"\0", 6), std::string("\xfe\xff\0{\0\"", 6)})
+    EXPECT_EQ(error(content), "data.jsonl: is UTF-16; save the file as UTF-8");
+}
+
 TEST_F(BadRows, MissingFieldIsNamedWithWhatTheRowHas) {
   EXPECT_EQ(error(after_good("{\"input\": \"one\", \"targets\": \"two\"}")),
             "data.jsonl:2: field \"target\" is missing (the row has \"input\", \"targets\"; did you mean "

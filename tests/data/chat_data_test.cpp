@@ -143,6 +143,17 @@ TEST_F(ChatData, FieldsThatAreNamedGoBeforeThoseThatAreKnown) {
   EXPECT_TRUE(starts(error<ConfigError>(line(kTwoTurns), false), "data.input and data.target: kind chat"));
 }
 
+TEST_F(ChatData, OtherKindsSayThatRowsAreConversations) {
+  config_.data.kind = DataKind::completion;
+  EXPECT_TRUE(ends(error(line(kTwoTurns), false),
+                   "among the fields messages; set data.kind to chat, as the rows are conversations"));
+  config_.data.input = "question";
+  EXPECT_TRUE(ends(error(line(kTwoTurns), false), ", and leave data.input and data.target out"));
+  config_.data.input.clear();
+  config_.data.kind = DataKind::text;
+  EXPECT_TRUE(ends(error(line(kTwoTurns), false), "; set data.kind to chat, as the rows are conversations"));
+}
+
 TEST_F(ChatData, RowsThatAreWrongAreNamed) {
   const std::string wrong = R"({"messages": [{"role": "user", "content": "one"}, {"content": "two"}]})";
   EXPECT_EQ(error(line(kTwoTurns) + line(wrong), false), "data.jsonl:2: message 2 has no \"role\"");

@@ -111,6 +111,15 @@ TEST_F(Sources, CompressedFilesAreUnpackedOnce) {
   }
 }
 
+TEST_F(Sources, ZerosBehindGzipMembersAreNoData) {
+  const std::string zeros(3000, '\0');
+  EXPECT_EQ(inputs(open(write("a.jsonl.gz", kGzip + zeros))), (Texts{"one", "three"}));
+  EXPECT_EQ(inputs(open(write("a.jsonl.gz", kGzip + zeros + kGzip))),
+            (Texts{"one", "three", "one", "three"}));
+  EXPECT_TRUE(
+      starts(error_of([&] { open(write("a.jsonl.gz", kGzip + zeros + "x")); }), "a.jsonl.gz: is damaged"));
+}
+
 TEST_F(Sources, DamagedCompressedFilesLeaveNothingBehind) {
   for (const auto& [name, packed] : {std::pair("a.jsonl.gz", kGzip), {"a.jsonl.zst", kZstd}}) {
     const auto with = [&, file = name](const std::string& content) {
@@ -232,7 +241,11 @@ TEST_F(HeldOut, RowsThatAreTheSameAreOnOneSide) {
 }
 
 TEST_F(HeldOut, AShareOfNothingIsAnError) {
-  EXPECT_TRUE(has(error_of([&] { sides(write("a.jsonl", row(10)), 1e-9); }), "holds no row"));
+  EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 1e-9); }),
+            "data.eval: 1e-09 held out of a.jsonl is no row; choose a larger share");
+  EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 0.999999); }),
+            "data.eval: 0.999999 held out of a.jsonl are all rows, and none is left to train on; choose a "
+            "smaller share");
 }
 
 // ---- a part of the data
