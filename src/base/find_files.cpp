@@ -1,8 +1,11 @@
 #include "trainer/base/find_files.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <glob.h>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -65,10 +68,24 @@ class FolderWalk {
   std::vector<fs::path> files_;
 };
 
+// What glob() could not list; it takes no context with its function.
+thread_local std::pair<std::string, int> unlisted;
+
+int stop_unless_no_folder(const char* path, int error) {
+  if (error == ENOTDIR || error == ENOENT) return 0;
+  unlisted = {path, error};
+  return 1;
+}
+
 std::vector<fs::path> matches(const std::string& pattern) {
   glob_t result{};
   std::vector<fs::path> found;
-  if (::glob(pattern.c_str(), 0, nullptr, &result) == 0) {
+  const int outcome = ::glob(pattern.c_str(), 0, &stop_unless_no_folder, &result);
+  if (outcome == GLOB_ABORTED) {
+    ::globfree(&result);
+    cannot_be_read(unlisted.first, {unlisted.second, std::generic_category()});
+  }
+  if (outcome == 0) {
     for (size_t i = 0; i < result.gl_pathc; i++) {
       std::error_code ignored;
       if (!fs::is_directory(result.gl_pathv[i], ignored)) found.emplace_back(result.gl_pathv[i]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <regex>
@@ -68,7 +69,7 @@ MemoryLimit MemoryLimit::parse(const std::string& text) {
   MemoryLimit limit;
   if (text.empty()) return limit;
   limit.bytes_ = parse_byte_size(text);
-  if (!limit.bytes_ && std::regex_match(text, number)) limit.share_ = std::stod(text);
+  if (!limit.bytes_ && std::regex_match(text, number)) limit.share_ = std::strtod(text.c_str(), nullptr);
   const bool none = limit.bytes_.value_or(0) <= 0 && limit.share_.value_or(0) <= 0;
   if (none || limit.share_.value_or(0) > 1) {
     throw ConfigError(concat("memory.limit: '", text,

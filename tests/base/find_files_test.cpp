@@ -88,5 +88,11 @@ TEST_F(FindFiles, WhatCannotBeReadIsNamed) {
       << problem();
 }
 
+TEST_F(FindFiles, APatternPassesOverWhatIsNoFolder) {
+  write("one.jsonl");
+  write("sub/two.jsonl");
+  EXPECT_EQ(find_files((folder / "*" / "*.jsonl").string(), {}), (std::vector{folder / "sub/two.jsonl"}));
+}
+
 }  // namespace
 }  // namespace trainer
