@@ -44,6 +44,15 @@ void read_post_processor(const JsonAt& json, Pipeline& out) {
   for (size_t i = 0; i < list.array().size(); i++) read_post_processor(list.item(i), out);
 }
 
+// A model has no row for another one.
+void check_ids(const std::vector<int32_t>& ids, const Pipeline& pipeline, const JsonAt& json) {
+  const auto size =
+      std::max(static_cast<int32_t>(pipeline.names.size()), pipeline.added_tokens.largest_id() + 1);
+  for (const int32_t id : ids) {
+    if (id >= size) json.fail(concat("adds the id ", id, ", and there are ", size, " tokens"));
+  }
+}
+
 void read_added_tokens(const JsonAt& json, Pipeline& out) {
   std::vector<std::pair<int32_t, AddedToken>> tokens;
   for (size_t i = 0; i < json.array().size(); i++) {
@@ -77,6 +86,7 @@ Pipeline read_pipeline(const std::filesystem::path& path) {
   read_decoder(json.get("decoder"), out.decoder);
   if (!json.get("added_tokens").is_null()) read_added_tokens(json.at("added_tokens"), out);
   read_post_processor(json.get("post_processor"), out);
+  for (const auto* ids : {&out.prefix, &out.suffix}) check_ids(*ids, out, json.get("post_processor"));
   return out;
 }
 

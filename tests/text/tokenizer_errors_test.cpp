@@ -141,6 +141,11 @@ TEST_F(TokenizerErrors, ContradictionsInTheVocabularyAreNamed) {
   expect_in(error_after([](json& file) { file["added_tokens"].back()["id"] = 5000; }),
             {"added_tokens", "</tool_call>", "5000"});
   expect_in(error_after([](json& file) { file["model"].erase("merges"); }), {"'merges' is missing"});
+  expect_in(error_after([](json& file) {
+              file["post_processor"] = {
+                  {"type", "BertProcessing"}, {"sep", {"<|im_end|>", 5000}}, {"cls", {"!", 0}}};
+            }),
+            {"post_processor", "adds the id 5000, and there are 821 tokens"});
 }
 
 TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
