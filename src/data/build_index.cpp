@@ -109,9 +109,11 @@ class Builder {
     uint64_t bytes = 0;
     RowSpan row{};
     while (!ended_ && batch.rows.size() < kRows && bytes < kBytes) {
+      if (options_.max_bytes && taken_bytes_ >= *options_.max_bytes) break;
       if (!scanner_.next(row)) break;
       batch.rows.push_back(row);
       bytes += row.length;
+      taken_bytes_ += row.length;
     }
     if (!batch.rows.empty()) progress_.show(batch.rows.back().offset, index_.summary().rows);
     return !batch.rows.empty();
@@ -218,6 +220,7 @@ class Builder {
   RowIndex index_;
   std::map<int64_t, Batch> done_;
   int64_t next_batch_ = 0, committed_ = 0;
+  uint64_t taken_bytes_ = 0;
   bool ended_ = false;
   std::exception_ptr failure_;
 };

@@ -26,7 +26,8 @@ struct RowChoice {
 struct IndexOptions {
   RowChoice choice;
   int64_t num_workers = 1;
-  std::filesystem::path path;  // where it will be saved; empty: nowhere
+  std::filesystem::path path = {};                   // where it will be saved; empty: nowhere
+  std::optional<uint64_t> max_bytes = std::nullopt;  // of rows; the one that goes beyond is the last
 };
 
 // Says every ten seconds how far it is. Bad rows are counted and described in the summary. Throws DataError

@@ -175,6 +175,7 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
 void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const {
   constexpr size_t kFiles = 10;
   constexpr int64_t kSamples = 2000;
+  constexpr uint64_t kBytes = 4 << 20;  // rows may be books
   if (config.max_samples || choice.part == RowChoice::Part::held_out) return;
   size_t bytes = 0;
   for (const RowFile& file : files) {
@@ -185,9 +186,11 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   std::vector<Part> some;
   const size_t stride = (files.size() + kFiles - 1) / kFiles;
   RowChoice first = choice;
-  first.max_samples = kSamples / static_cast<int64_t>((files.size() + stride - 1) / stride);
+  const size_t looked_at = (files.size() + stride - 1) / stride;
+  first.max_samples = kSamples / static_cast<int64_t>(looked_at);
   for (size_t i = 0; i < files.size(); i += stride)
-    some.push_back({files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}}), 0});
+    some.push_back(
+        {files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}, kBytes / looked_at}), 0});
   log::info(concat("data: a first look at ", name, ", of which all is then read:"));
   for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
 }

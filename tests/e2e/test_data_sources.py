@@ -46,7 +46,7 @@ class DataSources(EndToEnd):
 
     def test_of_much_data_there_is_a_first_look(self):
         path = self.scratch / "much.jsonl"
-        row = json.dumps({"input": "fry onions " * 20, "target": "onions", "note": "x" * 10000}) + "\n"
+        row = json.dumps({"input": "fry onions " * 20, "target": "onions", "note": "x" * 1500}) + "\n"
         with open(path, "w", encoding="utf-8") as file:
             file.write("not a row\n")
             for _ in range((64 << 20) // len(row) + 1):
@@ -60,6 +60,14 @@ class DataSources(EndToEnd):
         self.assertIn("2,000 samples, seq2seq", lines[look + 1])
         self.assertTrue(any("source cut at" in line for line in lines[look:look + 7]), first.stderr)
         self.assertTrue(any(f"{path}:1" in line for line in lines[look:look + 7]), first.stderr)
+        # Rows may be books.
+        with open(path, "w", encoding="utf-8") as file:
+            for _ in range(65):
+                file.write(json.dumps({"input": "fry", "target": "onions", "note": "x" * (1 << 20)}) + "\n")
+        books = self.start("books", f"data.train={path}")
+        self.assert_done(books)
+        look = next(line for line in books.stderr.splitlines() if "samples, seq2seq" in line)
+        self.assertIn("data:   4 samples", look)
         # What is read already needs none.
         self.assertNotIn("a first look", again.stderr)
 
