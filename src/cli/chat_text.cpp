@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
 
 namespace trainer::cli {
 namespace {

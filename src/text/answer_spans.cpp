@@ -85,9 +85,10 @@ size_t begin_of_answer(std::string_view text, const Stretch& stretch, const std:
   return stretch.begin + common_beginning(prompt, turn);
 }
 
-// Behind what ends the turn, without the blanks after it. `next`: where the next message begins.
+// Behind what ends the turn, without the blanks after it. `next`: where the next message begins; asked only
+// where the end is not found at once.
 size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin, const std::string& end,
-                     size_t next) {
+                     const std::function<size_t()>& next) {
   const size_t said = std::max(begin, stretch.said_end);
   const size_t ended = without_blanks(text, said, std::max(said, stretch.end));
   if (text.substr(begin, ended - begin).ends_with(end)) return ended;
@@ -96,7 +97,7 @@ size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin
     if (at >= begin && text.substr(at).starts_with(end)) return at + end.size();
   }
   // What stands between is of no message: a template that puts its text together before it writes it.
-  const size_t at = end.empty() ? std::string_view::npos : text.substr(0, next).find(end, ended);
+  const size_t at = end.empty() ? std::string_view::npos : text.substr(0, next()).find(end, ended);
   return at == std::string_view::npos ? ended : at + end.size();
 }
 
@@ -151,7 +152,7 @@ std::vector<RenderedChat::Answer> find_answers(const Text& text, size_t message_
                                ? begin_of_answer(bytes, stretch, frame.prompt, [&] { return asked(message); })
                                : stretch.begin;
       const size_t end = end_of_answer(bytes, stretch, begin, last ? frame.end : "",
-                                       next_stretch(stretches, stretch, bytes.size()));
+                                       [&] { return next_stretch(stretches, stretch, bytes.size()); });
       if (begin < end) answers.push_back({message, begin, end});
     }
   }

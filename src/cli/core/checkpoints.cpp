@@ -120,6 +120,7 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
 }
 
 void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) const {
+  outcome.keeps_good = false;  // what cannot be removed now is tried again after the next save
   try {
     outcome.keeps_good = limit_checkpoints(run_.directory(), config_.save.total_limit,
                                            {outcome.best_step, good_step, outcome.step});
