@@ -1,16 +1,17 @@
 // Answers a prompt:
 //
 //   generate MODEL PROMPT      MODEL: a model directory, or an adapter directory
-#include "trainer/models/generate.h"
+#include "trainer/generation/generate.h"
 
 #include <exception>
 #include <iostream>
 
+#include "trainer/adapters/lora.h"
+#include "trainer/device/device.h"
 #include "trainer/formats/peft.h"
-#include "trainer/memory/device.h"
-#include "trainer/models/generation_config.h"
+#include "trainer/generation/generation_config.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/models/load_model.h"
-#include "trainer/models/lora.h"
 #include "trainer/text/answer_text.h"
 #include "trainer/text/tokenizer.h"
 

@@ -6,8 +6,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/metrics.h"
-#include "trainer/cli/train.h"
 #include "trainer/config/load.h"
+#include "trainer/run/train.h"
 
 namespace {
 

@@ -8,15 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "trainer/adapters/lora.h"
 #include "trainer/config/load.h"
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
-#include "trainer/memory/device.h"
+#include "trainer/device/device.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/models/load_model.h"
-#include "trainer/models/lora.h"
+#include "trainer/run/artefacts.h"
+#include "trainer/run/progress.h"
 #include "trainer/text/tokenizer.h"
-#include "trainer/training/artefacts.h"
-#include "trainer/training/progress.h"
 #include "trainer/training/trainer.h"
 
 namespace {

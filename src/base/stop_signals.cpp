@@ -29,7 +29,7 @@ const char* name_of(int number) {
 }
 
 // Nothing else may be called in a handler; a line of the log follows from the run.
-void say(int number, const char* text) {
+void say_signal(int number, const char* text) {
   for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
   }
@@ -51,16 +51,16 @@ void say(int number, const char* text) {
 void on_stop(int number) {
   const int error = errno;
   if (number == SIGINT && interrupts.fetch_add(1) > 0) {
-    say(number, "a second time: ended at once; what was saved before stays");
+    say_signal(number, "a second time: ended at once; what was saved before stays");
     end_by(number);
   }
   if (!held) {
-    say(number, "ended before a step was made; the same command starts again");
+    say_signal(number, "ended before a step was made; the same command starts again");
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
   int none = 0;
   if (stop_number.compare_exchange_strong(none, number))
-    say(number, "the run ends as soon as it has saved its state; a second SIGINT ends it at once");
+    say_signal(number, "the run ends as soon as it has saved its state; a second SIGINT ends it at once");
   errno = error;
 }
 

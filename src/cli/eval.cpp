@@ -15,7 +15,7 @@
 namespace trainer::cli {
 namespace {
 
-struct Words {
+struct EvalWords {
   std::vector<std::string> words;  // model, data, keys
   std::optional<std::string> config;
   bool generate = false;
@@ -33,7 +33,7 @@ bool holds_result(const std::filesystem::path& directory) {
          std::filesystem::exists(directory / "adapter_config.json");
 }
 
-EvalOptions resolve(EvalOptions options, const Words& words) {
+EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   std::vector<std::string> paths, overrides;
   for (const std::string& word : words.words) (is_override(word) ? overrides : paths).push_back(word);
   options.config = load_config(words.config, overrides);
@@ -59,7 +59,7 @@ EvalOptions resolve(EvalOptions options, const Words& words) {
 
 void add_eval_command(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<EvalWords>();
   CLI::App* command = app.add_subcommand(
       "eval", "Measure a model on data: loss, perplexity, token accuracy; scores of its answers");
   command
@@ -86,7 +86,7 @@ void add_eval_command(CLI::App& app) {
                    "With --generate: write rows with input, target and prediction to this file")
       ->type_name("FILE");
   command->callback([options, words] {
-    const EvalOptions resolved = resolve(*options, *words);
+    const EvalOptions resolved = resolve_eval(*options, *words);
     open_core(resolved.config.training.num_threads, resolved.config.memory).eval(resolved);
   });
 }

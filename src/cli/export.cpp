@@ -11,13 +11,13 @@
 namespace trainer::cli {
 namespace {
 
-struct Words {
+struct ExportWords {
   std::string format;  // empty: by the name of OUT
   std::string max_shard_size;
 };
 
 // Fills in what the words mean together.
-void resolve(ExportOptions& options, const Words& words) {
+void resolve_export(ExportOptions& options, const ExportWords& words) {
   require_option(options.source, "export", "what to export (a directory)");
   require_option(options.out, "export", "where to write to");
   const bool names_gguf = options.out.ends_with(".gguf");
@@ -45,7 +45,7 @@ void resolve(ExportOptions& options, const Words& words) {
 
 void add_export_command(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<ExportWords>();
   CLI::App* command = app.add_subcommand(
       "export", "Write a model for others: safetensors or GGUF, merged, checked by reading it again");
   command
@@ -71,7 +71,7 @@ void add_export_command(CLI::App& app) {
   command->add_flag("--adapter", options->adapter,
                     "The adapter alone, in PEFT's files, instead of merging it");
   command->callback([options, words] {
-    resolve(*options, *words);
+    resolve_export(*options, *words);
     open_core(0).export_model(*options);
   });
 }

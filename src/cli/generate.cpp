@@ -14,13 +14,13 @@ namespace {
 const CLI::Range kCount(1, 1'000'000);
 const CLI::Validator kAboveZero(CLI::PositiveNumber);
 
-struct Words {
+struct GenerateWords {
   std::string model;
   std::vector<std::string> words, prompts;  // positional; after --prompt
   bool greedy = false;
 };
 
-void add_what(CLI::App& command, GenerateOptions& options, Words& words) {
+void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words) {
   command.add_option("words", words.words, "The model or adapter directory, then prompts")
       ->type_name("MODEL [PROMPT ...]");
   command.add_option("-m,--model", words.model, "The directory, where only prompts follow")->type_name("DIR");
@@ -41,7 +41,7 @@ void add_what(CLI::App& command, GenerateOptions& options, Words& words) {
   command.add_option("--system", options.system, "With --chat: the system message")->type_name("TEXT");
 }
 
-void add_choices(CLI::App& command, GenerateOptions& options, Words& words) {
+void add_choices(CLI::App& command, GenerateOptions& options, GenerateWords& words) {
   const std::string group = "How tokens are chosen (defaults: the model's generation_config.json)";
   const auto number = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->type_name("N")->group(group);
@@ -112,7 +112,7 @@ void add_machine(CLI::App& command, GenerateOptions& options) {
 }
 
 // Fills in what the words mean together.
-void resolve(GenerateOptions& options, const Words& words) {
+void resolve(GenerateOptions& options, const GenerateWords& words) {
   std::vector<std::string> rest = words.words;
   options.model = words.model;
   if (options.model.empty() && !rest.empty()) {
@@ -141,7 +141,7 @@ void resolve(GenerateOptions& options, const Words& words) {
 
 void add_generate_command(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<GenerateWords>();
   CLI::App* command = app.add_subcommand("generate", "Answer prompts with a model");
   add_what(*command, *options, *words);
   add_choices(*command, *options, *words);

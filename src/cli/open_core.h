@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "trainer/cli/core.h"
+#include "trainer/commands/entry_points.h"
 
 namespace trainer::cli {
 

@@ -153,7 +153,7 @@ void convert_rows(
   if (rows.bad()) throw DataError(concat(name, ": cannot be read after line ", number));
 }
 
-void run(const Options& options) {
+void tokenize(const Options& options) {
   std::ifstream file;
   if (options.input != "-") {
     file.open(options.input);
@@ -211,7 +211,7 @@ void add_tokenize_command(CLI::App& app) {
   command->callback([options] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
-    run(*options);
+    tokenize(*options);
   });
 }
 

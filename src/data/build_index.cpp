@@ -52,7 +52,7 @@ struct Batch {
   int64_t bad_rows = 0, rows_taken = 0;
 };
 
-uint64_t hash(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
+uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
 class Builder {
  public:
@@ -124,7 +124,7 @@ class Builder {
     try {
       file_.parse(parser, row);
       const ReadRow read = encoder_.read(parser);
-      const uint64_t content = hash(encoder_.content(read));
+      const uint64_t content = hash_of(encoder_.content(read));
       if (!options_.choice.takes(content)) return;
       std::vector<EncodedSample> samples = encoder_.encode(read);
       if (const auto most = options_.choice.max_samples) {
@@ -132,7 +132,7 @@ class Builder {
         samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
       }
       batch.rows_taken++;
-      const uint64_t question = hash(encoder_.question(read));
+      const uint64_t question = hash_of(encoder_.question(read));
       survey.add(row.offset, samples, [&] { return encoder_.texts(read); });
       std::erase_if(samples, [](const EncodedSample& sample) { return sample.dropped; });
       for (size_t piece = 0; piece < samples.size(); piece++) {

@@ -7,14 +7,14 @@
 namespace trainer {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
+constexpr size_t kNoQuote = std::string_view::npos;
 
 // The closing quote of the field whose opening quote is at `at`, or npos.
 size_t closing_quote(std::string_view text, size_t at) {
-  for (at = text.find('"', at + 1); at != kNone; at = text.find('"', at + 2)) {
+  for (at = text.find('"', at + 1); at != kNoQuote; at = text.find('"', at + 2)) {
     if (at + 1 >= text.size() || text[at + 1] != '"') return at;
   }
-  return kNone;
+  return kNoQuote;
 }
 
 std::string without_doubled_quotes(std::string_view text) {
@@ -34,7 +34,7 @@ size_t record_end(std::string_view text, size_t at, char separator) {
   while (at < text.size()) {
     if (text[at] == '"') {
       at = closing_quote(text, at);
-      if (at == kNone) return text.size();
+      if (at == kNoQuote) return text.size();
     }
     at = std::min(text.find_first_of({ends, 2}, at), text.size());
     if (at == text.size() || text[at] == '\n') return at;
@@ -49,7 +49,7 @@ std::vector<std::string> split_record(std::string_view record, char separator) {
     size_t end = 0;
     if (at < record.size() && record[at] == '"') {
       const size_t close = closing_quote(record, at);
-      if (close == kNone) throw DataError("a quote is not closed up to the end of the file");
+      if (close == kNoQuote) throw DataError("a quote is not closed up to the end of the file");
       fields.push_back(without_doubled_quotes(record.substr(at + 1, close - at - 1)));
       end = close + 1;
       if (end < record.size() && record[end] != separator)

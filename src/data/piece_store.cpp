@@ -10,6 +10,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "data/bytes_of.h"
 #include "data/cache_folder.h"
 
 namespace trainer {
@@ -21,12 +22,7 @@ struct Tail {
   char magic[16];
   uint64_t pieces, ids, hash;  // of the pieces
 };
-constexpr char kMagic[16] = "trainer pieces1";
-
-template <class Value>
-std::string_view bytes_of(std::span<const Value> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
+constexpr char kPiecesMagic[16] = "trainer pieces1";
 
 uint64_t hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
@@ -72,7 +68,7 @@ void PieceStore::finish() {
   try {
     const std::string_view pieces = bytes_of(std::span<const Piece>(pieces_));
     Tail tail{{}, pieces_.size(), ids_, hash(pieces)};
-    std::memcpy(tail.magic, kMagic, sizeof kMagic);
+    std::memcpy(tail.magic, kPiecesMagic, sizeof kPiecesMagic);
     writing_->append(pieces);
     writing_->append(bytes_of(std::span<const Tail>(&tail, 1)));
     writing_->sync();
@@ -116,7 +112,7 @@ PieceStore PieceStore::open(const fs::path& path) {
   Tail tail{};
   if (all.size() >= sizeof tail) std::memcpy(&tail, all.data() + all.size() - sizeof tail, sizeof tail);
   const size_t most = all.size() / sizeof(int32_t);
-  const bool fits = std::memcmp(tail.magic, kMagic, sizeof kMagic) == 0 && tail.pieces <= most &&
+  const bool fits = std::memcmp(tail.magic, kPiecesMagic, sizeof kPiecesMagic) == 0 && tail.pieces <= most &&
                     tail.ids <= most &&
                     tail.ids * sizeof(int32_t) + tail.pieces * sizeof(Piece) + sizeof tail == all.size();
   const std::string_view pieces =

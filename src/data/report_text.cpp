@@ -114,7 +114,7 @@ void add_numbers(Page& page, const std::string& name, const std::vector<std::str
   page.line(line);
 }
 
-void add_lengths(Page& page, const char* name, const SideReport& side) {
+void add_length_numbers(Page& page, const char* name, const SideReport& side) {
   const LengthCounts& lengths = side.lengths;
   add_numbers(
       page, name,
@@ -164,8 +164,8 @@ void add_set(Page& page, const std::string& what, const DataReport& report) {
   add_tokens(page, report);
   page.line();
   add_numbers(page, "", {"tokens", "mean", "p50", "p90", "p99", "longest"});
-  add_lengths(page, report.input_name(), report.input);
-  if (report.has_target()) add_lengths(page, report.target_name(), report.target);
+  add_length_numbers(page, report.input_name(), report.input);
+  if (report.has_target()) add_length_numbers(page, report.target_name(), report.target);
   page.line();
   add_histogram(page, report);
   page.line();

@@ -8,12 +8,11 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "data/bytes_of.h"
 #include "data/cache_folder.h"
 
 namespace trainer {
 namespace {
-
-using Json = nlohmann::json;
 
 // head | samples | summary | checksum of all that | kEnd
 struct Head {
@@ -21,34 +20,29 @@ struct Head {
   uint64_t samples, summary_bytes;
 };
 static_assert(sizeof(Head) == 32 && sizeof(IndexedSample) == 40);
-constexpr char kMagic[16] = "trainer index 1";
+constexpr char kIndexMagic[16] = "trainer index 1";
 constexpr size_t kChecksumDigits = 16;
-
-template <class Value>
-std::string_view bytes_of(std::span<const Value> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
 
 std::filesystem::path pieces_of(std::filesystem::path path) { return path.replace_extension(".pieces"); }
 
 std::string text_of(const IndexSummary& summary, const std::string& fingerprint) {
-  Json problems = Json::array();
+  nlohmann::json problems = nlohmann::json::array();
   for (const BadRow& row : summary.problems)
     problems.push_back({row.offset, row.length, row.line, row.problem});
-  const Json json{{"fingerprint", fingerprint},
-                  {"rows", summary.rows},
-                  {"bad_rows", summary.bad_rows},
-                  {"problems", problems},
-                  {"counts", summary.counts}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
+  const nlohmann::json json{{"fingerprint", fingerprint},
+                            {"rows", summary.rows},
+                            {"bad_rows", summary.bad_rows},
+                            {"problems", problems},
+                            {"counts", summary.counts}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // file names may be no UTF-8
 }
 
-IndexSummary summary_of(const Json& json) {
+IndexSummary summary_of(const nlohmann::json& json) {
   IndexSummary summary;
   summary.rows = json.at("rows");
   summary.bad_rows = json.at("bad_rows");
   summary.counts = json.at("counts");
-  for (const Json& row : json.at("problems"))
+  for (const nlohmann::json& row : json.at("problems"))
     summary.problems.push_back({row.at(0), row.at(1), row.at(2), row.at(3)});
   return summary;
 }
@@ -71,12 +65,13 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     std::memcpy(&head, all.data(), sizeof head);
     const size_t most = all.size() / sizeof(IndexedSample);
     const size_t end = all.size() - kChecksumDigits;
-    if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 || head.samples > most ||
+    if (std::memcmp(head.magic, kIndexMagic, sizeof kIndexMagic) != 0 || head.samples > most ||
         head.summary_bytes > end ||
         sizeof head + head.samples * sizeof(IndexedSample) + head.summary_bytes != end ||
         checksum(all.substr(0, end)) != all.substr(end))
       return refuse("is damaged");
-    const Json json = Json::parse(all.substr(end - head.summary_bytes, head.summary_bytes));
+    const nlohmann::json json =
+        nlohmann::json::parse(all.substr(end - head.summary_bytes, head.summary_bytes));
     if (json.at("fingerprint") != fingerprint) return std::nullopt;
     index.summary_ = summary_of(json);
     index.size_ = static_cast<int64_t>(head.samples);
@@ -85,7 +80,7 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     return index;
   } catch (const FormatError&) {
     return refuse("cannot be read");
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     return refuse("is damaged");
   }
 }
@@ -112,7 +107,7 @@ void RowIndex::save(const std::filesystem::path& path, const std::string& finger
   pieces_.finish();
   const std::string summary = text_of(summary_, fingerprint);
   Head head{{}, static_cast<uint64_t>(size_), summary.size()};
-  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  std::memcpy(head.magic, kIndexMagic, sizeof kIndexMagic);
   write_to_cache(path, [&](std::ostream& out) {
     RunningChecksum sum;
     const auto put = [&](std::string_view bytes) {

@@ -20,7 +20,7 @@ size_t end_of(std::span<const int32_t> first, const std::string& whole, const To
 }
 
 // labels: as long as ids.
-Pieces pieces_of(std::span<const int32_t> ids, std::span<const int32_t> labels, const Tokenizer& tokenizer) {
+Pieces tokens_of(std::span<const int32_t> ids, std::span<const int32_t> labels, const Tokenizer& tokenizer) {
   Pieces pieces;
   const std::string whole = tokenizer.decode(ids, /*skip_special_tokens=*/false);
   size_t begin = 0;
@@ -46,14 +46,14 @@ SampleView view_of(const Sample& sample, bool encoder_decoder, const std::string
   if (!encoder_decoder) {
     std::vector<int32_t> labels = sample.labels;
     if (!labels.empty()) labels.front() = kIgnore;  // nothing predicts it
-    view.input = pieces_of(sample.input_ids, labels, tokenizer);
+    view.input = tokens_of(sample.input_ids, labels, tokenizer);
     return view;
   }
   const std::vector<int32_t> none(sample.input_ids.size(), kIgnore);
-  view.input = pieces_of(sample.input_ids, none, tokenizer);
+  view.input = tokens_of(sample.input_ids, none, tokenizer);
   std::vector<int32_t> target = sample.labels;
   std::erase(target, kIgnore);
-  view.target = pieces_of(target, target, tokenizer);
+  view.target = tokens_of(target, target, tokenizer);
   view.target_tokens = static_cast<int64_t>(target.size());
   return view;
 }

@@ -3,22 +3,21 @@
 namespace trainer {
 namespace {
 
-using Json = nlohmann::json;
-
-Json stored_rows(const RowCount& rows) {
-  Json first = Json::array();
+nlohmann::json stored_rows(const RowCount& rows) {
+  nlohmann::json first = nlohmann::json::array();
   for (const NamedRow& row : rows.first) first.push_back({row.offset, row.line});
   return {rows.count, first};
 }
 
-RowCount rows_from(const Json& stored) {
+RowCount rows_from(const nlohmann::json& stored) {
   RowCount rows{stored.at(0), {}};
-  for (const Json& row : stored.at(1)) rows.first.push_back({.offset = row.at(0), .line = row.at(1)});
+  for (const nlohmann::json& row : stored.at(1))
+    rows.first.push_back({.offset = row.at(0), .line = row.at(1)});
   return rows;
 }
 
-Json stored_side(const SideReport& side) {
-  Json lengths = Json::array();
+nlohmann::json stored_side(const SideReport& side) {
+  nlohmann::json lengths = nlohmann::json::array();
   for (const auto& [length, times] : side.lengths.counts()) lengths.push_back({length, times});
   return {{"lengths", lengths},
           {"tokens", side.tokens},
@@ -31,9 +30,9 @@ Json stored_side(const SideReport& side) {
           {"empty", stored_rows(side.empty)}};
 }
 
-SideReport side_from(const Json& stored) {
+SideReport side_from(const nlohmann::json& stored) {
   SideReport side;
-  for (const Json& length : stored.at("lengths")) side.lengths.add(length.at(0), length.at(1));
+  for (const nlohmann::json& length : stored.at("lengths")) side.lengths.add(length.at(0), length.at(1));
   side.tokens = stored.at("tokens");
   side.longest = stored.at("longest");
   side.truncated = stored.at("truncated");
@@ -47,7 +46,7 @@ SideReport side_from(const Json& stored) {
 
 }  // namespace
 
-Json stored_counts(const DataReport& counts) {
+nlohmann::json stored_counts(const DataReport& counts) {
   return {{"samples", counts.samples},
           {"dropped", counts.dropped_rows},
           {"split", counts.split_rows},
@@ -60,7 +59,7 @@ Json stored_counts(const DataReport& counts) {
           {"without_supervision", counts.without_supervision}};
 }
 
-DataReport counts_from(const Json& stored) {
+DataReport counts_from(const nlohmann::json& stored) {
   DataReport counts;
   counts.samples = stored.at("samples");
   counts.dropped_rows = stored.at("dropped");

@@ -13,7 +13,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-using json = nlohmann::ordered_json;  // patterns are tried in their order
+using Json = nlohmann::ordered_json;  // patterns are tried in their order
 
 constexpr const char* kConfigFile = "adapter_config.json";
 
@@ -61,20 +61,20 @@ bool is_in(const std::array<const char*, N>& keys, const std::string& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-bool is_off(const json& value) {
+bool is_off(const Json& value) {
   return value.is_null() || value == false || value == "none" || value == "" ||
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
 // Initialisations that leave the base weights alone. The others (pissa, olora, corda, loftq, ...) subtract
 // the start of the adapter from them, so that the adapter does not fit the model as it lies on the disk.
-bool keeps_base_weights(const json& init) {
+bool keeps_base_weights(const Json& init) {
   return init.is_null() || init.is_boolean() || init == "gaussian" || init == "eva" || init == "orthogonal";
 }
 
-void refuse_unsupported(const json& config, const std::string& where) {
-  if (config.value("peft_type", json()) != "LORA") {
-    throw FormatError(concat(where, ": peft_type: ", config.value("peft_type", json()).dump(),
+void refuse_unsupported(const Json& config, const std::string& where) {
+  if (config.value("peft_type", Json()) != "LORA") {
+    throw FormatError(concat(where, ": peft_type: ", config.value("peft_type", Json()).dump(),
                              " is not supported; only \"LORA\" is"));
   }
   std::vector<std::string> problems, unknown;
@@ -82,7 +82,7 @@ void refuse_unsupported(const json& config, const std::string& where) {
     if (is_in(kUnsupported, key) && !is_off(value)) problems.push_back(concat(key, ": ", value.dump()));
     if (!is_in(kUnsupported, key) && !is_in(kHarmless, key) && !is_off(value)) unknown.push_back(key);
   }
-  const json init = config.value("init_lora_weights", json());
+  const Json init = config.value("init_lora_weights", Json());
   if (!keeps_base_weights(init)) {
     problems.push_back(concat("init_lora_weights: ", init.dump(),
                               " (it changes the base weights; save the adapter ",
@@ -94,37 +94,37 @@ void refuse_unsupported(const json& config, const std::string& where) {
   if (!unknown.empty()) log::warning(concat(where, ": ignored, because they are not known: ", join(unknown)));
 }
 
-class Reader {
+class KeyReader {
  public:
-  Reader(const json& config, std::string where) : config_(config), where_(std::move(where)) {}
+  KeyReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
 
   std::string text(const char* key) const {
-    const json* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return "";
     if (!value->is_string()) fail(key, "a string");
     return value->get<std::string>();
   }
 
   double number(const char* key, double fallback) const {
-    const json* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return fallback;
     if (!value->is_number()) fail(key, "a number");
     return value->get<double>();
   }
 
   bool flag(const char* key) const {
-    const json* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return false;
     if (!value->is_boolean()) fail(key, "true or false");
     return value->get<bool>();
   }
 
   std::vector<std::string> names(const char* key) const {
-    const json* value = find(key);
+    const Json* value = find(key);
     std::vector<std::string> names;
     if (value == nullptr) return names;
     if (!value->is_array()) fail(key, "a list of names");
-    for (const json& name : *value) {
+    for (const Json& name : *value) {
       if (!name.is_string()) fail(key, "a list of names");
       names.push_back(name.get<std::string>());
     }
@@ -141,10 +141,10 @@ class Reader {
   // An index or a list of them.
   std::vector<int64_t> indices(const char* key) const {
     constexpr const char* expected = "the index of a layer or a list of them";
-    const json* value = find(key);
+    const Json* value = find(key);
     std::vector<int64_t> indices;
     if (value == nullptr) return indices;
-    for (const json& index : value->is_array() ? *value : json::array({*value})) {
+    for (const Json& index : value->is_array() ? *value : Json::array({*value})) {
       if (!index.is_number_integer()) fail(key, expected);
       indices.push_back(index.get<int64_t>());
     }
@@ -153,7 +153,7 @@ class Reader {
 
   template <class Value, class Accepts>
   ModulePatterns<Value> patterns(const char* key, const char* expected, Accepts accepts) const {
-    const json* value = find(key);
+    const Json* value = find(key);
     ModulePatterns<Value> patterns;
     if (value == nullptr) return patterns;
     if (!value->is_object()) fail(key, expected);
@@ -168,52 +168,52 @@ class Reader {
 
   [[noreturn]] void fail(const char* key, const char* expected) const {
     throw FormatError(
-        concat(where_, ": ", key, ": must be ", expected, ", is ", config_.value(key, json()).dump()));
+        concat(where_, ": ", key, ": must be ", expected, ", is ", config_.value(key, Json()).dump()));
   }
 
  private:
-  const json* find(const char* key) const {
+  const Json* find(const char* key) const {
     const auto found = config_.find(key);
     return found == config_.end() || found->is_null() ? nullptr : &*found;
   }
 
-  const json& config_;
+  const Json& config_;
   std::string where_;
 };
 
-json number_json(double value) {   // 16, not 16.0, as PEFT writes it
+Json number_json(double value) {   // 16, not 16.0, as PEFT writes it
   constexpr double kExact = 1e15;  // beyond it JSON's writers differ anyway
   const bool is_whole = std::abs(value) < kExact && std::trunc(value) == value;
-  return is_whole ? json(static_cast<int64_t>(value)) : json(value);
+  return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
-json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 template <class List>
-json list_or_null(const List& list) {
-  return list.empty() ? json() : json(list);
+Json list_or_null(const List& list) {
+  return list.empty() ? Json() : Json(list);
 }
 
-json names_json(const ModuleNames& names) {
+Json names_json(const ModuleNames& names) {
   if (const auto* text = std::get_if<std::string>(&names)) return text_or_null(*text);
   return list_or_null(std::get<std::vector<std::string>>(names));
 }
 
-json patterns_json(const ModulePatterns<int64_t>& patterns) {
-  json object = json::object();
+Json patterns_json(const ModulePatterns<int64_t>& patterns) {
+  Json object = Json::object();
   for (const auto& [pattern, value] : patterns) object[pattern] = value;
   return object;
 }
 
-json patterns_json(const ModulePatterns<double>& patterns) {
-  json object = json::object();
+Json patterns_json(const ModulePatterns<double>& patterns) {
+  Json object = Json::object();
   for (const auto& [pattern, value] : patterns) object[pattern] = number_json(value);
   return object;
 }
 
 constexpr std::array kBiases{"none", "all", "lora_only"};  // in the order of AdapterBias
 
-AdapterBias read_bias(const Reader& reader) {
+AdapterBias read_bias(const KeyReader& reader) {
   if (!reader.has("bias")) return AdapterBias::none;
   const std::string name = reader.text("bias");
   for (size_t i = 0; i < kBiases.size(); i++) {
@@ -243,9 +243,9 @@ bool is_adapter_directory(const fs::path& directory) { return fs::is_regular_fil
 
 AdapterConfig read_adapter_config(const fs::path& directory) {
   const fs::path path = directory / kConfigFile;
-  const json file = read_ordered_json_object(path);
+  const Json file = read_ordered_json_object(path);
   refuse_unsupported(file, path.string());
-  const Reader reader(file, path.string());
+  const KeyReader reader(file, path.string());
   AdapterConfig config;
   config.base_model_name_or_path = reader.text("base_model_name_or_path");
   config.task_type = reader.text("task_type");
@@ -266,9 +266,9 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   }
   config.rank_pattern =
       reader.patterns<int64_t>("rank_pattern", "an object of ranks, whole numbers of at least 1",
-                               [](const json& item) { return item.is_number_integer() && item >= 1; });
+                               [](const Json& item) { return item.is_number_integer() && item >= 1; });
   config.alpha_pattern = reader.patterns<double>("alpha_pattern", "an object of numbers",
-                                                 [](const json& item) { return item.is_number(); });
+                                                 [](const Json& item) { return item.is_number(); });
   config.modules_to_save = reader.names("modules_to_save");
   config.bias = read_bias(reader);
   config.use_rslora = reader.flag("use_rslora");
@@ -282,7 +282,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
 // The keys that PEFT 0.10 to 0.12 wrote: every later release takes its defaults for the rest, while releases
 // before 0.14 stop at a key that they do not know. Younger ones are there when they say something.
 void write_adapter_config(const fs::path& directory, const AdapterConfig& config) {
-  std::map<std::string, json> keys{{"alpha_pattern", patterns_json(config.alpha_pattern)},
+  std::map<std::string, Json> keys{{"alpha_pattern", patterns_json(config.alpha_pattern)},
                                    {"auto_mapping", nullptr},
                                    {"base_model_name_or_path", text_or_null(config.base_model_name_or_path)},
                                    {"bias", kBiases[static_cast<size_t>(config.bias)]},
@@ -292,7 +292,7 @@ void write_adapter_config(const fs::path& directory, const AdapterConfig& config
                                    {"layer_replication", nullptr},
                                    {"layers_pattern", list_or_null(config.layers_pattern)},
                                    {"layers_to_transform", list_or_null(config.layers_to_transform)},
-                                   {"loftq_config", json::object()},
+                                   {"loftq_config", Json::object()},
                                    {"lora_alpha", number_json(config.lora_alpha)},
                                    {"lora_dropout", config.lora_dropout},
                                    {"megatron_config", nullptr},
@@ -306,11 +306,11 @@ void write_adapter_config(const fs::path& directory, const AdapterConfig& config
                                    {"task_type", text_or_null(config.task_type)},
                                    {"use_dora", config.use_dora},
                                    {"use_rslora", config.use_rslora}};
-  const json exclude = names_json(config.exclude_modules);
+  const Json exclude = names_json(config.exclude_modules);
   if (!exclude.is_null()) keys["exclude_modules"] = exclude;
   if (config.lora_bias) keys["lora_bias"] = true;
   if (config.ensure_weight_tying) keys["ensure_weight_tying"] = true;
-  json file = json::object();
+  Json file = Json::object();
   for (auto& [key, value] : keys) file[key] = std::move(value);
   write_json(directory / kConfigFile, file);
 }

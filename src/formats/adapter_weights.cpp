@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kWeightsFile = "adapter_model.safetensors";
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
 }  // namespace
 
@@ -26,11 +26,11 @@ SafetensorsFile read_adapter_weights(const fs::path& directory) {
   SafetensorsFile file = read_safetensors(path);
   std::map<std::string, TensorView> tensors;
   for (auto& [name, view] : file.tensors) {
-    if (!name.starts_with(kPrefix)) {
-      throw FormatError(
-          concat(path.string(), ": tensor '", name, "': the names in a PEFT adapter begin with ", kPrefix));
+    if (!name.starts_with(kAdapterPrefix)) {
+      throw FormatError(concat(path.string(), ": tensor '", name,
+                               "': the names in a PEFT adapter begin with ", kAdapterPrefix));
     }
-    tensors[name.substr(kPrefix.size())] = std::move(view);
+    tensors[name.substr(kAdapterPrefix.size())] = std::move(view);
   }
   file.tensors = std::move(tensors);
   return file;
@@ -38,7 +38,7 @@ SafetensorsFile read_adapter_weights(const fs::path& directory) {
 
 void write_adapter_weights(const fs::path& directory, const std::map<std::string, TensorView>& tensors) {
   std::map<std::string, TensorView> prefixed;
-  for (const auto& [name, view] : tensors) prefixed[concat(kPrefix, name)] = view;
+  for (const auto& [name, view] : tensors) prefixed[concat(kAdapterPrefix, name)] = view;
   write_safetensors(directory / kWeightsFile, prefixed);
 }
 

@@ -17,7 +17,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kCheckpointPrefix = "checkpoint-";
 
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
@@ -104,11 +104,11 @@ bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_st
 }  // namespace
 
 std::optional<int64_t> checkpoint_step(const std::string& name, const std::string& ending) {
-  const std::string prefix = kPrefix;
+  const std::string prefix = kCheckpointPrefix;
   int64_t step = 0;
   if (!name.starts_with(prefix)) return std::nullopt;
   std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  const bool is_its_name = step >= 0 && name == concat(kPrefix, step, ending);
+  const bool is_its_name = step >= 0 && name == concat(kCheckpointPrefix, step, ending);
   return is_its_name ? std::optional(step) : std::nullopt;
 }
 
@@ -119,7 +119,7 @@ int64_t Checkpoint::bytes() const {
 }
 
 fs::path checkpoint_path(const fs::path& output_dir, int64_t step) {
-  return output_dir / concat(kPrefix, step);
+  return output_dir / concat(kCheckpointPrefix, step);
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {

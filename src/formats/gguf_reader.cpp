@@ -13,9 +13,9 @@ namespace {
 using gguf::ValueType;
 
 // Takes pieces off the front of the file, each checked to be there.
-class Reader {
+class GgufReader {
  public:
-  explicit Reader(const MappedFile& file) : rest_(file.text()), where_(file.path().string()) {}
+  explicit GgufReader(const MappedFile& file) : rest_(file.text()), where_(file.path().string()) {}
 
   template <class Number>
   Number number() {
@@ -81,21 +81,21 @@ class Reader {
   std::string where_;
 };
 
-struct Entry {
+struct TensorEntry {
   std::string name;
   GgufTensor tensor;
   uint64_t offset;
 };
 
-GgufType type_named(uint32_t number, const Reader& reader, const std::string& name) {
+GgufType type_named(uint32_t number, const GgufReader& reader, const std::string& name) {
   for (GgufType type : {GgufType::f32, GgufType::f16, GgufType::q8_0, GgufType::bf16}) {
     if (static_cast<uint32_t>(type) == number) return type;
   }
   reader.fail(concat("tensor '", name, "': type ", number, " is not read"));
 }
 
-Entry read_entry(Reader& reader) {
-  Entry entry{reader.string(), {}, 0};
+TensorEntry read_entry(GgufReader& reader) {
+  TensorEntry entry{reader.string(), {}, 0};
   const auto dimensions = reader.number<uint32_t>();
   if (dimensions > 4) reader.fail(concat("tensor '", entry.name, "': has ", dimensions, " dimensions"));
   for (uint32_t i = 0; i < dimensions; i++) {
@@ -113,7 +113,7 @@ Entry read_entry(Reader& reader) {
 
 GgufFile read_gguf(const std::filesystem::path& path) {
   GgufFile file{MappedFile::open(path), {}, {}};
-  Reader reader(*file.mapping);
+  GgufReader reader(*file.mapping);
   if (reader.number<uint32_t>() != gguf::kMagic) reader.fail("is no GGUF file");
   if (const auto version = reader.number<uint32_t>(); version != gguf::kVersion)
     reader.fail(concat("is GGUF version ", version, "; version 3 is read"));
@@ -123,11 +123,11 @@ GgufFile read_gguf(const std::filesystem::path& path) {
     if (!file.metadata.emplace(key, reader.value(key)).second)
       reader.fail(concat("the key ", key, " comes twice"));
   }
-  std::vector<Entry> entries;
+  std::vector<TensorEntry> entries;
   for (uint64_t i = 0; i < tensors; i++) entries.push_back(read_entry(reader));
 
   const size_t size = file.mapping->size(), start = gguf::aligned(size - reader.left());
-  for (Entry& entry : entries) {
+  for (TensorEntry& entry : entries) {
     const std::string where = concat(path.string(), ": tensor '", entry.name, "'");
     entry.tensor.nbytes = gguf_bytes(entry.tensor.type, entry.tensor.shape, where);
     const bool inside = start <= size && entry.offset <= size - start &&

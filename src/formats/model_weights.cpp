@@ -7,13 +7,11 @@
 
 #include "formats/conversion_advice.h"
 #include "formats/json_file.h"
+#include "formats/weight_files.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 std::vector<std::string> files_ending_in(const fs::path& directory, const std::string& ending) {
   std::vector<std::string> names;

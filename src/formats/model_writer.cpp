@@ -7,13 +7,11 @@
 #include "trainer/formats/model_directory.h"
 
 #include "formats/json_file.h"
+#include "formats/weight_files.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 constexpr const char* kTokenizerFiles[]{"tokenizer.json",
                                         "tokenizer_config.json",

@@ -11,7 +11,7 @@ namespace trainer {
 namespace {
 
 template <class Fields, class Position>
-void fields_of(Fields& fields, Position& position) {
+void position_fields(Fields& fields, Position& position) {
   fields.field("step", position.step);
   fields.field("samples_seen", position.samples_seen);
   fields.field("tokens_seen", position.tokens_seen);
@@ -42,7 +42,7 @@ std::string value_of(const std::map<std::string, std::string>& values, const std
 
 void write_position(const std::filesystem::path& directory, const RunPosition& position) {
   JsonFieldWriter writer;
-  fields_of(writer, position);
+  position_fields(writer, position);
   write_atomically(directory / kPositionFile, ascii_json(writer.object(), 2) + "\n");
 }
 
@@ -52,7 +52,7 @@ RunPosition read_position(const std::filesystem::path& directory) {
   const auto object = read_ordered_json_object(path);
   const JsonReader reader(object, where);
   RunPosition position;
-  fields_of(reader, position);
+  position_fields(reader, position);
   for (const char* key : {"step", "samples_seen", "total_steps", "metrics_bytes"}) {
     if (reader.required<int64_t>(key) < 0) throw FormatError(concat(where, ": ", key, ": is negative"));
   }

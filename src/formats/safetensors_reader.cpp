@@ -18,13 +18,13 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
-constexpr int kMaxDepth = 8;                       // a header has 3 levels; so nothing deep is ever built
-constexpr const char* kAdvice = "the file is damaged or incomplete; copy or download it again";
+constexpr int kHeaderDepth = 8;                    // a header has 3 levels; so nothing deep is ever built
+constexpr const char* kDamagedAdvice = "the file is damaged or incomplete; copy or download it again";
 
 // The header's text, checked to lie inside the file.
 std::string_view header_text(const MappedFile& file, const std::string& where) {
   if (file.size() < kLengthBytes) {
-    throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kAdvice));
+    throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kDamagedAdvice));
   }
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; i++) {
@@ -34,8 +34,8 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
     throw FormatError(concat(where, ": a header of ", length, " bytes; this is no safetensors file"));
   }
   if (length > file.size() - kLengthBytes) {
-    throw FormatError(
-        concat(where, ": the header has ", length, " bytes, the file only ", file.size(), "; ", kAdvice));
+    throw FormatError(concat(where, ": the header has ", length, " bytes, the file only ", file.size(), "; ",
+                             kDamagedAdvice));
   }
   return file.text().substr(kLengthBytes, length);
 }
@@ -45,11 +45,12 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
 json parse_header(std::string_view text, const std::string& where) {
   // The parser takes a NUL for the end of its input.
   if (text.find('\0') != std::string_view::npos) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kAdvice));
+    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
   }
   std::vector<std::set<std::string>> open_objects;
   const auto check_keys = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) throw FormatError(concat(where, ": the header is nested too deeply; ", kAdvice));
+    if (depth > kHeaderDepth)
+      throw FormatError(concat(where, ": the header is nested too deeply; ", kDamagedAdvice));
     if (event == json::parse_event_t::object_start) {
       open_objects.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
@@ -67,9 +68,10 @@ json parse_header(std::string_view text, const std::string& where) {
   try {
     header = json::parse(text, check_keys);
   } catch (const json::exception&) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kAdvice));
+    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
   }
-  if (!header.is_object()) throw FormatError(concat(where, ": the header is no JSON object; ", kAdvice));
+  if (!header.is_object())
+    throw FormatError(concat(where, ": the header is no JSON object; ", kDamagedAdvice));
   return header;
 }
 
@@ -95,7 +97,7 @@ std::vector<uint64_t> parse_numbers(const json& entry, const char* key, const st
       if (valid) numbers.push_back(number.get<uint64_t>());
     }
   }
-  if (!valid) throw FormatError(concat(where, ": ", key, " is no list of whole numbers; ", kAdvice));
+  if (!valid) throw FormatError(concat(where, ": ", key, " is no list of whole numbers; ", kDamagedAdvice));
   return numbers;
 }
 
@@ -108,7 +110,7 @@ struct Entry {
 
 Entry parse_entry(const std::string& name, const json& value, const std::string& where) {
   if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string()) {
-    throw FormatError(concat(where, ": has no dtype in the header; ", kAdvice));
+    throw FormatError(concat(where, ": has no dtype in the header; ", kDamagedAdvice));
   }
   const std::string dtype_text = value["dtype"].get<std::string>();
   const std::optional<Dtype> dtype = dtype_from_name(dtype_text);
@@ -119,20 +121,20 @@ Entry parse_entry(const std::string& name, const json& value, const std::string&
   Entry entry{name, *dtype, {}, 0, 0};
   for (uint64_t size : parse_numbers(value, "shape", where)) {
     if (size > std::numeric_limits<int64_t>::max()) {
-      throw FormatError(concat(where, ": size ", size, " in its shape; ", kAdvice));
+      throw FormatError(concat(where, ": size ", size, " in its shape; ", kDamagedAdvice));
     }
     entry.shape.push_back(static_cast<int64_t>(size));
   }
   const std::vector<uint64_t> offsets = parse_numbers(value, "data_offsets", where);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    throw FormatError(concat(where, ": data_offsets are not [begin, end]; ", kAdvice));
+    throw FormatError(concat(where, ": data_offsets are not [begin, end]; ", kDamagedAdvice));
   }
   entry.begin = offsets[0];
   entry.end = offsets[1];
   const size_t expected = tensor_bytes(*dtype, entry.shape, where);
   if (entry.end - entry.begin != expected) {
     throw FormatError(concat(where, ": data_offsets give ", entry.end - entry.begin, " bytes, ", dtype_text,
-                             " ", shape_string(entry.shape), " has ", expected, "; ", kAdvice));
+                             " ", shape_string(entry.shape), " has ", expected, "; ", kDamagedAdvice));
   }
   return entry;
 }
@@ -148,7 +150,7 @@ void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, const std::s
       throw FormatError(concat(where, ": tensor '", entry.name, "' begins at byte ", entry.begin,
                                entry.begin < at ? ", inside the tensor before it, which ends at "
                                                 : ", after a gap: the tensor before it ends at ",
-                               at, "; ", kAdvice));
+                               at, "; ", kDamagedAdvice));
     }
     at = entry.end;
   }
@@ -157,7 +159,8 @@ void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, const std::s
                              " are there; copy or download it again"));
   }
   if (at < data_bytes) {
-    throw FormatError(concat(where, ": has ", data_bytes - at, " bytes after its last tensor; ", kAdvice));
+    throw FormatError(
+        concat(where, ": has ", data_bytes - at, " bytes after its last tensor; ", kDamagedAdvice));
   }
 }
 

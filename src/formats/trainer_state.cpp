@@ -10,7 +10,7 @@ namespace {
 
 // In the order of the file, which is sorted by name; `State` is const when it is written.
 template <class Fields, class State>
-void fields_of(Fields& fields, State& state) {
+void state_fields(Fields& fields, State& state) {
   fields.field("best_global_step", state.best_global_step);
   fields.field("best_metric", state.best_metric);
   fields.field("best_model_checkpoint", state.best_model_checkpoint);
@@ -41,7 +41,7 @@ void fields_of(Fields& fields, State& state) {
 
 void write_trainer_state(const std::filesystem::path& directory, const TrainerState& state) {
   JsonFieldWriter writer;
-  fields_of(writer, state);
+  state_fields(writer, state);
   // As Python's json: ASCII. A path need not be UTF-8.
   write_atomically(directory / kTrainerStateFile, ascii_json(writer.object(), 2) + "\n");
 }
@@ -52,7 +52,7 @@ TrainerState read_trainer_state(const std::filesystem::path& directory) {
   const auto object = read_ordered_json_object(path);
   TrainerState state;
   const JsonReader reader(object, where);
-  fields_of(reader, state);
+  state_fields(reader, state);
   return state;
 }
 

@@ -13,9 +13,8 @@
 #include "trainer/base/byte_size.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/cuda_driver.h"
 #include "trainer/memory/host_allocator.h"
-
-#include "memory/cuda_driver.h"
 
 namespace trainer {
 namespace {

@@ -7,12 +7,13 @@
 #include <regex>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/device.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/memory/host_allocator.h"
 
 namespace trainer {

@@ -1,4 +1,4 @@
-#include "models/build_model.h"
+#include "trainer/models/build_model.h"
 
 #include <cstring>
 

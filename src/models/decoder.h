@@ -7,14 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/models/block_hook.h"
+#include "trainer/models/decoder_config.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
 
-#include "models/block_hook.h"
-#include "models/decoder_config.h"
 #include "models/kv_cache.h"
 
 namespace trainer {

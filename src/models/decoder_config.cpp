@@ -1,4 +1,4 @@
-#include "models/decoder_config.h"
+#include "trainer/models/decoder_config.h"
 
 #include <algorithm>
 

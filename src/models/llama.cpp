@@ -4,8 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/formats/model_directory.h"
-
-#include "models/decoder_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace trainer {
 

@@ -10,9 +10,8 @@
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/models/build_model.h"
 #include "trainer/models/tensor_views.h"
-
-#include "models/build_model.h"
 
 namespace trainer {
 namespace {

@@ -1,8 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
-
-#include "models/build_model.h"
 
 namespace trainer {
 namespace {

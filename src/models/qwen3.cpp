@@ -1,7 +1,6 @@
 // Qwen3: norms on queries and keys. Held against transformers, models/qwen3.
 #include "trainer/formats/model_directory.h"
-
-#include "models/decoder_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace trainer {
 

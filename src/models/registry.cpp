@@ -2,8 +2,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-
-#include "models/decoder_families.h"
+#include "trainer/models/decoder_families.h"
 
 namespace trainer {
 

@@ -3,8 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-
-#include "models/decoder_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "models/t5_config.h"
+#include "trainer/models/t5_config.h"
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"

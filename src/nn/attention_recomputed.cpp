@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = 32 << 20;  // of fp32 attention weights
+constexpr int64_t kWeightChunkBytes = 32 << 20;  // of fp32 attention weights
 
 // Whatever its strides, [batch * heads, rows, head_dim] without gaps in the type of products.
 at::Tensor by_head(const at::Tensor& x) {
@@ -40,7 +40,7 @@ struct Problem {
   int64_t queries() const { return q.size(1); }
   int64_t keys() const { return k.size(1); }
   int64_t rows_per_chunk() const {
-    return std::clamp<int64_t>(kChunkBytes / (4 * q.size(0) * keys()), 1, queries());
+    return std::clamp<int64_t>(kWeightChunkBytes / (4 * q.size(0) * keys()), 1, queries());
   }
 
   // Of rows first .. first + rows - 1:

@@ -16,7 +16,6 @@
 namespace trainer {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
 constexpr int64_t kHeadStride = 1 << 24;  // between the dropout keys of a query's heads
@@ -88,10 +87,6 @@ TRAINER_VECTORISED void weights_row_grad(const T* __restrict__ g, const T* __res
       out[c] = static_cast<T>(static_cast<float>(weights[c]) * (through(c) - along) * scale);
     }
   }
-}
-
-at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
-  return tensor ? tensor->contiguous() : at::Tensor();
 }
 
 // The mask of row `row` of `pair` (sample, head).

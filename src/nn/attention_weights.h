@@ -9,6 +9,8 @@
 
 namespace trainer {
 
+using OptionalTensor = std::optional<at::Tensor>;
+
 struct WeightsOptions {
   double scale = 1.0;
   int64_t visible = 0;  // keys that row 0 sees; each row sees one more than the row before. K: all see all
@@ -52,5 +54,10 @@ at::Tensor attention_weights_composite(const at::Tensor& scores, const std::opti
 std::tuple<at::Tensor, at::Tensor> attention_weights_backward_composite(
     const at::Tensor& grad, const at::Tensor& weights, const std::optional<at::Tensor>& row_keys,
     double scale, int64_t key, double p, bool needs_bias);
+
+// For what takes a pointer: an undefined tensor stands for none.
+inline at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
+  return tensor ? tensor->contiguous() : at::Tensor();
+}
 
 }  // namespace trainer

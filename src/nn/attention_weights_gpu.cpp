@@ -13,7 +13,6 @@
 namespace trainer {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
 // As in kernels/attention_weights.cu.
@@ -30,10 +29,6 @@ const Kernels* kernels_of(const at::Tensor& scores) {
   const int64_t pairs = scores.size(0) * scores.size(1);
   if (pairs > kGridHeight || !fits_int(pairs * scores.size(2))) return nullptr;
   return kernels_for(scores, kernel_files::attention_weights, 1);
-}
-
-at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
-  return tensor ? tensor->contiguous() : at::Tensor();
 }
 
 // Where in a bias of distances that of (row, key) is: int64 [R, K].

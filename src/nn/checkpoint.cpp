@@ -1,5 +1,6 @@
 #include "trainer/nn/checkpoint.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 

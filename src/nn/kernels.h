@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/memory/kernels.h"
+#include "trainer/device/kernels.h"
 
 namespace trainer {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -15,11 +16,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = 128 << 20;  // of fp32 logits
+constexpr int64_t kLogitChunkBytes = 128 << 20;  // of fp32 logits
 
 // So many rows that all chunks but the last are equal.
 int64_t rows_per_chunk(int64_t rows, int64_t vocab) {
-  const int64_t most = std::max<int64_t>(16, kChunkBytes / (4 * vocab)), chunks = (rows + most - 1) / most;
+  const int64_t most = std::max<int64_t>(16, kLogitChunkBytes / (4 * vocab)),
+                chunks = (rows + most - 1) / most;
   return (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
 }
 

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 namespace trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 namespace trainer {
 namespace {

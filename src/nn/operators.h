@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 namespace trainer {
 

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 #include "nn/rotate.h"
 

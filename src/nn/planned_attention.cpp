@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 namespace trainer {
 namespace {

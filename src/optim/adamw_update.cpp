@@ -6,7 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "trainer/base/random.h"
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/memory/kernels.h"
+#include "trainer/device/kernels.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"

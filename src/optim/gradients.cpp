@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "trainer/memory/target_device.h"
+#include "trainer/device/target_device.h"
 
 namespace trainer {
 

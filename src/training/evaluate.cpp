@@ -4,11 +4,12 @@
 #include <numeric>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
-#include "trainer/memory/device.h"
+#include "trainer/memory/device_memory.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"

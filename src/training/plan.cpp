@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "trainer/data/batching.h"
+#include "trainer/device/target_device.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/meta_memory.h"
-#include "trainer/memory/target_device.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"

@@ -10,9 +10,9 @@
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/device.h"
+#include "trainer/generation/generate.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
-#include "trainer/models/generate.h"
 #include "trainer/text/answer_text.h"
 #include "trainer/text/metrics.h"
 

@@ -1,8 +1,8 @@
 #include "trainer/training/prepare_model.h"
 
+#include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/lora.h"
 #include "trainer/models/vocabulary.h"
 #include "trainer/training/evaluate.h"
 

@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
-#include "trainer/memory/device.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/memory/memory_phase.h"
 
 #include "training/attempts.h"

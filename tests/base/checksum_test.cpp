@@ -12,13 +12,13 @@ namespace trainer {
 namespace {
 
 // As `xxhsum -H3` (0.8.1) prints them.
-TEST(Checksum, is_that_of_the_known_program) {
+TEST(Checksum, IsThatOfTheKnownProgram) {
   EXPECT_EQ(checksum(""), "2d06800538d394c2");
   EXPECT_EQ(checksum("a"), "e6c632b61e964e1f");
 }
 
-TEST(Checksum, of_a_file_is_that_of_its_bytes) {
-  testing::TemporaryDirectory directory;
+TEST(Checksum, OfAFileIsThatOfItsBytes) {
+  test::TemporaryDirectory directory;
   for (size_t size : {size_t{0}, size_t{1}, size_t{1} << 20, (size_t{5} << 20) + 3}) {
     std::string content(size, 'x');
     for (size_t i = 0; i < size; i += 1000) content[i] = static_cast<char>(i / 1000);
@@ -27,7 +27,7 @@ TEST(Checksum, of_a_file_is_that_of_its_bytes) {
   }
 }
 
-TEST(Checksum, every_bit_counts) {
+TEST(Checksum, EveryBitCounts) {
   std::string bytes(100, 'x');
   const std::string before = checksum(bytes);
   for (size_t bit = 0; bit < 800; bit++) {
@@ -37,11 +37,11 @@ TEST(Checksum, every_bit_counts) {
   }
 }
 
-TEST(Checksum, a_file_that_cannot_be_read_is_named) {
-  testing::TemporaryDirectory directory;
+TEST(Checksum, AFileThatCannotBeReadIsNamed) {
+  test::TemporaryDirectory directory;
   for (const std::filesystem::path& path : {directory / "missing", directory.path()}) {
-    const std::string message = testing::error_message<FormatError>([&] { file_checksum(path); });
-    EXPECT_TRUE(testing::contains(message, path.string())) << message;
+    const std::string message = test::error_message<FormatError>([&] { file_checksum(path); });
+    EXPECT_TRUE(test::contains(message, path.string())) << message;
   }
 }
 

@@ -16,10 +16,10 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::FileFaultScope;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::FileFaultScope;
+using test::TemporaryDirectory;
 
 const std::string kOld = "old", kNew(700'000, 'n');
 
@@ -31,13 +31,13 @@ void write_new(const fs::path& path) {
   });
 }
 
-TEST(FileFaults, an_atomic_write_leaves_the_old_file_or_the_new_one) {
+TEST(FileFaults, AnAtomicWriteLeavesTheOldFileOrTheNewOne) {
   TemporaryDirectory directory;
   const fs::path path = directory / "a";
-  const int64_t operations = testing::operations_of([&] { write_new(path); });
+  const int64_t operations = test::operations_of([&] { write_new(path); });
   ASSERT_GE(operations, 9);  // open, 3 writes, sync, close, rename; the folder
   for (int64_t n = 1; n <= operations; n++) {
-    for (const FileFault& fault : testing::failures_at(n)) {
+    for (const FileFault& fault : test::failures_at(n)) {
       write_atomically(path, kOld);
       std::string message;
       {
@@ -49,20 +49,20 @@ TEST(FileFaults, an_atomic_write_leaves_the_old_file_or_the_new_one) {
         }
       }
       const std::string content = read_file(path);
-      EXPECT_TRUE(content == kOld || content == kNew) << testing::name_of(fault);
-      EXPECT_TRUE(!message.empty() || content == kNew) << testing::name_of(fault);
+      EXPECT_TRUE(content == kOld || content == kNew) << test::name_of(fault);
+      EXPECT_TRUE(!message.empty() || content == kNew) << test::name_of(fault);
       EXPECT_TRUE(message.empty() || contains(message, directory.path().string())) << message;
       // Where nothing can be changed any more, the temporary file cannot be removed either.
       const bool can_remove = !fault.lasting || fault.error == ENOSPC;
-      EXPECT_TRUE(!can_remove || directory.names() == std::set<std::string>{"a"}) << testing::name_of(fault);
+      EXPECT_TRUE(!can_remove || directory.names() == std::set<std::string>{"a"}) << test::name_of(fault);
       fs::remove(directory / "a.tmp");
     }
   }
 }
 
-TEST(FileFaults, a_write_that_takes_a_part_goes_on) {
+TEST(FileFaults, AWriteThatTakesAPartGoesOn) {
   TemporaryDirectory directory;
-  const int64_t operations = testing::operations_of([&] { write_new(directory / "a"); });
+  const int64_t operations = test::operations_of([&] { write_new(directory / "a"); });
   for (int64_t n = 1; n <= operations + 1; n++) {
     fs::remove(directory / "a");
     const FileFaultScope scope({n, FaultKind::brief, 0, /*lasting=*/n == 1});
@@ -71,15 +71,15 @@ TEST(FileFaults, a_write_that_takes_a_part_goes_on) {
   }
 }
 
-TEST(FileFaults, after_the_end_of_the_process_or_of_the_power_the_file_is_the_old_or_the_new_one) {
+TEST(FileFaults, AfterTheEndOfTheProcessOrOfThePowerTheFileIsTheOldOrTheNewOne) {
   TemporaryDirectory directory;
   const fs::path path = directory / "a";
-  const int64_t operations = testing::operations_of([&] { write_new(path); });
+  const int64_t operations = test::operations_of([&] { write_new(path); });
   int64_t new_ones = 0;
   for (const FaultKind kind : {FaultKind::crash, FaultKind::power}) {
     for (int64_t n = 1; n <= operations; n++) {
       write_atomically(path, kOld);
-      EXPECT_TRUE(testing::ends_by({n, kind}, [&] { write_new(path); })) << n;
+      EXPECT_TRUE(test::ends_by({n, kind}, [&] { write_new(path); })) << n;
       const std::string content = read_file(path);
       EXPECT_TRUE(content == kOld || content == kNew) << n << ": " << content.size() << " bytes";
       new_ones += content == kNew;
@@ -88,20 +88,20 @@ TEST(FileFaults, after_the_end_of_the_process_or_of_the_power_the_file_is_the_ol
   EXPECT_GT(new_ones, 0);
 }
 
-TEST(FileFaults, what_was_not_synced_is_lost_with_the_power) {
+TEST(FileFaults, WhatWasNotSyncedIsLostWithThePower) {
   TemporaryDirectory directory;
   const auto append_twice = [&] {
     AppendedFile file(directory / "a");
     file.append("line\n");
     file.append("line\n");
   };
-  EXPECT_TRUE(testing::ends_by({3, FaultKind::power}, append_twice));
+  EXPECT_TRUE(test::ends_by({3, FaultKind::power}, append_twice));
   EXPECT_EQ(read_file(directory / "a"), "");
-  EXPECT_TRUE(testing::ends_by({3, FaultKind::crash}, append_twice));
+  EXPECT_TRUE(test::ends_by({3, FaultKind::crash}, append_twice));
   EXPECT_EQ(read_file(directory / "a"), "line\nlin");
 }
 
-TEST(AppendedFile, a_line_is_whole_or_not_there) {
+TEST(AppendedFile, ALineIsWholeOrNotThere) {
   TemporaryDirectory directory;
   for (int64_t n = 1; n <= 3; n++) {
     AppendedFile file(directory / "a");
@@ -120,7 +120,7 @@ TEST(AppendedFile, a_line_is_whole_or_not_there) {
   }
 }
 
-TEST(AppendedFile, is_cut_back_to_a_size) {
+TEST(AppendedFile, IsCutBackToASize) {
   TemporaryDirectory directory;
   AppendedFile file(directory / "a");
   file.append("first\n");
@@ -132,7 +132,7 @@ TEST(AppendedFile, is_cut_back_to_a_size) {
   EXPECT_EQ(read_file(directory / "a"), "first\nthird\n");
 }
 
-TEST(DeleteEntry, removes_all_below_and_no_target_of_a_link) {
+TEST(DeleteEntry, RemovesAllBelowAndNoTargetOfALink) {
   TemporaryDirectory directory;
   make_directories(directory / "tree/one/two");
   write_atomically(directory / "kept", "x");
@@ -144,7 +144,7 @@ TEST(DeleteEntry, removes_all_below_and_no_target_of_a_link) {
   EXPECT_EQ(directory.names(), std::set<std::string>{"kept"});
 }
 
-TEST(FileCalls, what_fails_is_named) {
+TEST(FileCalls, WhatFailsIsNamed) {
   TemporaryDirectory directory;
   make_directories(directory / "a");
   const auto message_of = [&](const std::function<void()>& work) {
@@ -162,7 +162,7 @@ TEST(FileCalls, what_fails_is_named) {
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
 
-TEST(ParseFileFault, reads_what_the_environment_may_say) {
+TEST(ParseFileFault, ReadsWhatTheEnvironmentMaySay) {
   const FileFault fault = parse_file_fault("17+:EIO");
   EXPECT_EQ(fault.operation, 17);
   EXPECT_EQ(fault.error, EIO);

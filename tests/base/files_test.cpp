@@ -16,9 +16,9 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 // Files of this process cannot grow beyond `bytes` while it lives: a full disk without one.
 class FileSizeLimit {
@@ -39,7 +39,7 @@ class FileSizeLimit {
   sighandler_t handler_;
 };
 
-TEST(WriteAtomically, replaces_the_file_and_leaves_nothing_else) {
+TEST(WriteAtomically, ReplacesTheFileAndLeavesNothingElse) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "first");
   write_atomically(directory / "a", "second");
@@ -47,7 +47,7 @@ TEST(WriteAtomically, replaces_the_file_and_leaves_nothing_else) {
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
 
-TEST(WriteAtomically, when_the_disk_is_full_the_old_file_stays_whole) {
+TEST(WriteAtomically, WhenTheDiskIsFullTheOldFileStaysWhole) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "old");
   const std::string large(200'000, 'x');
@@ -59,7 +59,7 @@ TEST(WriteAtomically, when_the_disk_is_full_the_old_file_stays_whole) {
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
 
-TEST(WriteAtomically, when_the_writer_fails_the_old_file_stays_whole) {
+TEST(WriteAtomically, WhenTheWriterFailsTheOldFileStaysWhole) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "old");
   EXPECT_THROW(write_atomically(directory / "a",
@@ -72,7 +72,7 @@ TEST(WriteAtomically, when_the_writer_fails_the_old_file_stays_whole) {
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
 
-TEST(WriteAtomically, names_the_file_where_nothing_can_be_written) {
+TEST(WriteAtomically, NamesTheFileWhereNothingCanBeWritten) {
   TemporaryDirectory directory;
   const fs::path below_a_file = directory / "file" / fs::path("a");
   write_atomically(directory / "file", "");
@@ -82,7 +82,7 @@ TEST(WriteAtomically, names_the_file_where_nothing_can_be_written) {
   }
 }
 
-TEST(WriteAtomically, fails_in_a_read_only_directory) {
+TEST(WriteAtomically, FailsInAReadOnlyDirectory) {
   if (::geteuid() == 0) GTEST_SKIP() << "root writes everywhere";
   TemporaryDirectory directory;
   fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);
@@ -92,14 +92,14 @@ TEST(WriteAtomically, fails_in_a_read_only_directory) {
   EXPECT_TRUE(directory.names().empty());
 }
 
-TEST(WriteAtomically, does_not_replace_a_directory) {
+TEST(WriteAtomically, DoesNotReplaceADirectory) {
   TemporaryDirectory directory;
   fs::create_directory(directory / "a");
   EXPECT_THROW(write_atomically(directory / "a", "x"), FormatError);
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
 
-TEST(MappedFile, holds_the_bytes_of_the_file) {
+TEST(MappedFile, HoldsTheBytesOfTheFile) {
   TemporaryDirectory directory;
   const std::string content("one\0two", 7);
   write_atomically(directory / "a", content);
@@ -108,7 +108,7 @@ TEST(MappedFile, holds_the_bytes_of_the_file) {
   EXPECT_EQ(file->path(), directory / "a");
 }
 
-TEST(MappedFile, writes_to_the_memory_never_reach_the_file) {
+TEST(MappedFile, WritesToTheMemoryNeverReachTheFile) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "abc");
   const auto file = MappedFile::open(directory / "a");
@@ -117,7 +117,7 @@ TEST(MappedFile, writes_to_the_memory_never_reach_the_file) {
   EXPECT_EQ(read_file(directory / "a"), "abc");
 }
 
-TEST(MappedFile, outlives_the_replacement_of_the_file) {
+TEST(MappedFile, OutlivesTheReplacementOfTheFile) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "old");
   const auto file = MappedFile::open(directory / "a");
@@ -125,13 +125,13 @@ TEST(MappedFile, outlives_the_replacement_of_the_file) {
   EXPECT_EQ(file->text(), "old");
 }
 
-TEST(MappedFile, an_empty_file_is_empty) {
+TEST(MappedFile, AnEmptyFileIsEmpty) {
   TemporaryDirectory directory;
   write_atomically(directory / "a", "");
   EXPECT_EQ(MappedFile::open(directory / "a")->size(), 0u);
 }
 
-TEST(MappedFile, what_is_no_file_is_named) {
+TEST(MappedFile, WhatIsNoFileIsNamed) {
   TemporaryDirectory directory;
   const std::string missing = error_message<FormatError>([&] { MappedFile::open(directory / "a"); });
   EXPECT_TRUE(contains(missing, (directory / "a").string())) << missing;
@@ -140,7 +140,7 @@ TEST(MappedFile, what_is_no_file_is_named) {
   EXPECT_TRUE(contains(folder, directory.path().string())) << folder;
 }
 
-TEST(ReadFile, what_cannot_be_read_is_named) {
+TEST(ReadFile, WhatCannotBeReadIsNamed) {
   TemporaryDirectory directory;
   for (const fs::path& path : {directory / "missing", directory.path()}) {
     const std::string message = error_message<FormatError>([&] { read_file(path); });

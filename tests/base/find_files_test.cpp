@@ -14,9 +14,9 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 constexpr std::array<std::string_view, 1> kEndings{".jsonl"};
 

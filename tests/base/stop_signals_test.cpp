@@ -11,7 +11,7 @@ namespace {
 using testing::ExitedWithCode;
 using testing::KilledBySignal;
 
-TEST(StopSignals, with_nothing_to_lose_end_the_process_with_code_75) {
+TEST(StopSignals, WithNothingToLoseEndTheProcessWithCode75) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     EXPECT_EXIT(
         {
@@ -23,7 +23,7 @@ TEST(StopSignals, with_nothing_to_lose_end_the_process_with_code_75) {
   }
 }
 
-TEST(StopSignals, that_are_held_are_told_at_once_and_noted) {
+TEST(StopSignals, ThatAreHeldAreToldAtOnceAndNoted) {
   EXPECT_EXIT(
       {
         const StopSignals signals;
@@ -37,7 +37,7 @@ TEST(StopSignals, that_are_held_are_told_at_once_and_noted) {
       ExitedWithCode(0), "^\ntrainer: SIGTERM: the run ends as soon as it has saved its state[^\n]*\n$");
 }
 
-TEST(StopSignals, a_second_interrupt_ends_the_process_by_that_signal) {
+TEST(StopSignals, ASecondInterruptEndsTheProcessByThatSignal) {
   EXPECT_EXIT(
       {
         const StopSignals signals;
@@ -49,7 +49,7 @@ TEST(StopSignals, a_second_interrupt_ends_the_process_by_that_signal) {
       KilledBySignal(SIGINT), "SIGINT: a second time");
 }
 
-TEST(StopSignals, that_the_process_ignores_stay_ignored) {
+TEST(StopSignals, ThatTheProcessIgnoresStayIgnored) {
   EXPECT_EXIT(
       {
         std::signal(SIGHUP, SIG_IGN);
@@ -60,7 +60,7 @@ TEST(StopSignals, that_the_process_ignores_stay_ignored) {
       ExitedWithCode(3), "^$");
 }
 
-TEST(StopSignals, a_request_to_save_is_there_once) {
+TEST(StopSignals, ARequestToSaveIsThereOnce) {
   const StopSignals signals;
   EXPECT_FALSE(take_save_request());
   std::raise(SIGUSR1);
@@ -70,7 +70,7 @@ TEST(StopSignals, a_request_to_save_is_there_once) {
   EXPECT_EQ(stop_signal(), "");
 }
 
-TEST(StopSignals, afterwards_signals_do_what_they_did_before) {
+TEST(StopSignals, AfterwardsSignalsDoWhatTheyDidBefore) {
   EXPECT_EXIT(
       {
         {

@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-TEST(Strings, concat_and_join) {
+TEST(Strings, ConcatAndJoin) {
   EXPECT_EQ(concat("a", 1, ':', 2.5), "a1:2.5");
   EXPECT_EQ(join({}), "");
   EXPECT_EQ(join({"a"}), "a");
@@ -15,7 +15,7 @@ TEST(Strings, concat_and_join) {
   EXPECT_EQ(join({"a", "b"}, "; "), "a; b");
 }
 
-TEST(Strings, one_line_shows_what_a_terminal_would_obey) {
+TEST(Strings, OneLineShowsWhatATerminalWouldObey) {
   EXPECT_EQ(one_line("", 3), "");
   EXPECT_EQ(one_line("a\nb\t\r", 10), "a\\nb\\t\\r");
   EXPECT_EQ(one_line("\x1b[31mred\x7f \xc2\x9b", 20), "\\x1b[31mred\\x7f \\x9b");
@@ -23,12 +23,12 @@ TEST(Strings, one_line_shows_what_a_terminal_would_obey) {
   EXPECT_EQ(one_line("naïve 日本 👍", 9), "naïve 日本 …");
 }
 
-TEST(Strings, shapes) {
+TEST(Strings, Shapes) {
   EXPECT_EQ(shape_string({}), "[]");
   EXPECT_EQ(shape_string({32, 128}), "[32, 128]");
 }
 
-TEST(Strings, bytes_in_powers_of_1000) {
+TEST(Strings, BytesInPowersOf1000) {
   EXPECT_EQ(bytes_string(0), "0 B");
   EXPECT_EQ(bytes_string(999), "999 B");
   EXPECT_EQ(bytes_string(1250), "1.25 kB");
@@ -39,7 +39,7 @@ TEST(Strings, bytes_in_powers_of_1000) {
   EXPECT_EQ(bytes_string(9'999'999), "10.0 MB");
 }
 
-TEST(Strings, numbers_in_groups) {
+TEST(Strings, NumbersInGroups) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");
   EXPECT_EQ(grouped(1000), "1,000");
@@ -49,7 +49,7 @@ TEST(Strings, numbers_in_groups) {
   EXPECT_EQ(grouped(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
-TEST(Strings, durations) {
+TEST(Strings, Durations) {
   EXPECT_EQ(duration_string(-1), "0 s");
   EXPECT_EQ(duration_string(12.4), "12 s");
   EXPECT_EQ(duration_string(59.6), "1 min 00 s");
@@ -58,7 +58,7 @@ TEST(Strings, durations) {
   EXPECT_EQ(duration_string(100 * 3600), "100 h 00 min");
 }
 
-TEST(Closest, finds_what_was_meant) {
+TEST(Closest, FindsWhatWasMeant) {
   const std::vector<std::string> known{"learning_rate", "weight_decay", "warmup_steps", "r",
                                        "eval_steps",    "save_steps"};
   EXPECT_EQ(closest("learning_rat", known), "learning_rate");
@@ -67,7 +67,7 @@ TEST(Closest, finds_what_was_meant) {
   EXPECT_EQ(closest("warmup_step", known), "warmup_steps");
 }
 
-TEST(Closest, says_nothing_when_nothing_is_near) {
+TEST(Closest, SaysNothingWhenNothingIsNear) {
   EXPECT_EQ(closest("completely_different", {"r", "seed", "device"}), "");
   EXPECT_EQ(closest("x", {"r"}), "");
   EXPECT_EQ(closest("anything", {}), "");

@@ -6,7 +6,7 @@
 #include "cli/run_program.h"
 #include "support/error_message.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 namespace {
 
 // A refused command: the exit code, nothing on stdout, and its words on stderr.
@@ -85,4 +85,4 @@ TEST(Launcher, ConfigPrintsTheGeneratedFiles) {
 }
 
 }  // namespace
-}  // namespace trainer::testing
+}  // namespace trainer::test

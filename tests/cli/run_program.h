@@ -12,7 +12,7 @@
 
 #include "support/temporary_directory.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 
 struct Outcome {
   int exit_code;
@@ -53,4 +53,4 @@ inline Outcome run_program(const std::vector<std::string>& arguments, const std:
           content_of(directory / "err")};
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

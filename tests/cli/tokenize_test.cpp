@@ -7,7 +7,7 @@
 #include "cli/run_program.h"
 #include "support/error_message.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -99,4 +99,4 @@ TEST(Tokenize, AMissingModelIsAFormatError) {
 }
 
 }  // namespace
-}  // namespace trainer::testing
+}  // namespace trainer::test

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-using testing::contains;
+using test::contains;
 
 class CheckForTraining : public ::testing::Test {
  protected:
@@ -32,7 +32,7 @@ class CheckForTraining : public ::testing::Test {
     return problems.empty() ? "" : problems[0];
   }
 
-  testing::TemporaryDirectory directory_;
+  test::TemporaryDirectory directory_;
   Config config_;
 };
 
@@ -116,7 +116,7 @@ TEST_F(CheckForTraining, HoldsValuesOfAProgramAgainstTheirRange) {
 }
 
 TEST_F(CheckForTraining, AMissingFileComesWithTheOtherProblems) {
-  const std::string message = testing::error_message<ConfigError>([&] {
+  const std::string message = test::error_message<ConfigError>([&] {
     load_training_config(std::nullopt, {"data.train=nope.jsonl", "seed=x", "typo"});
   });
   EXPECT_EQ(message,

@@ -60,7 +60,7 @@ TEST(Generated, SummaryNamesEveryKey) {
 
 // Reads what was written and writes it again: a key that is lost or changed on the way would show.
 void expect_round_trip(const Config& config) {
-  testing::TemporaryDirectory directory;
+  test::TemporaryDirectory directory;
   const std::string text = as_yaml(config);
   std::ofstream(directory / "dump.yaml") << text;
   EXPECT_EQ(as_yaml(load_config(directory / "dump.yaml", {})), text);
@@ -76,7 +76,7 @@ TEST(Dump, ReadsBackToTheSameValues) {
                      "optimizer.learning_rate=1.2345678901234567e-5", "training.num_train_epochs=0.1",
                      "output_dir=-", "training.eval_strategy=no", "device=cuda:3"});
   expect_round_trip(config);
-  testing::TemporaryDirectory directory;
+  test::TemporaryDirectory directory;
   std::ofstream(directory / "dump.yaml") << as_yaml(config);
   const Config again = load_config(directory / "dump.yaml", {});
   EXPECT_EQ(again.model.path, "/a b/c: #d");

@@ -27,7 +27,7 @@ class LoadConfig : public ::testing::Test {
     return load_config(std::nullopt, overrides);
   }
 
-  trainer::testing::TemporaryDirectory directory_;
+  trainer::test::TemporaryDirectory directory_;
 };
 
 using Texts = std::vector<std::string>;

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-using testing::contains;
+using test::contains;
 
 class ConfigProblems : public ::testing::Test {
  protected:
@@ -22,7 +22,7 @@ class ConfigProblems : public ::testing::Test {
   std::string message(const std::string& text, const std::vector<std::string>& overrides = {}) {
     write("my.yaml", text);
     std::string message =
-        testing::error_message<ConfigError>([&] { load_config(directory_ / "my.yaml", overrides); });
+        test::error_message<ConfigError>([&] { load_config(directory_ / "my.yaml", overrides); });
     const std::string prefix = directory_.path().string() + "/";
     for (size_t at = message.find(prefix); at != std::string::npos; at = message.find(prefix)) {
       message.erase(at, prefix.size());
@@ -31,10 +31,10 @@ class ConfigProblems : public ::testing::Test {
   }
 
   static std::string override_message(const std::string& override) {
-    return testing::error_message<ConfigError>([&] { load_config(std::nullopt, {override}); });
+    return test::error_message<ConfigError>([&] { load_config(std::nullopt, {override}); });
   }
 
-  testing::TemporaryDirectory directory_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(ConfigProblems, AllOfThemComeAtOnceInTheirOrder) {
@@ -178,10 +178,9 @@ TEST_F(ConfigProblems, OverridesAreQuoted) {
 }
 
 TEST_F(ConfigProblems, AMissingFileIsNamed) {
-  EXPECT_TRUE(
-      contains(testing::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
-               "nope.yaml: there is no such file"));
-  EXPECT_TRUE(contains(testing::error_message<ConfigError>([&] { load_config(directory_.path(), {}); }),
+  EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
+                       "nope.yaml: there is no such file"));
+  EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_.path(), {}); }),
                        "is not a file"));
 }
 

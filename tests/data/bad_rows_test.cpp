@@ -4,33 +4,33 @@
 namespace trainer {
 namespace {
 
-using BadRows = DataTest;
+using BadRowsTest = DataTest;
 
-constexpr const char* kGood = "{\"input\": \"one\", \"target\": \"two\"}\n";
-std::string after_good(const std::string& row) { return kGood + row + "\n"; }
+constexpr const char* kGoodRow = "{\"input\": \"one\", \"target\": \"two\"}\n";
+std::string after_good(const std::string& row) { return kGoodRow + row + "\n"; }
 
-TEST_F(BadRows, MissingFile) {
+TEST_F(BadRowsTest, MissingFile) {
   const std::string message = error_of([&] { open((folder_ / "none.jsonl").string()); });
   EXPECT_TRUE(starts(message, "none.jsonl: "));
   EXPECT_TRUE(has(message, "No such file"));
 }
 
-TEST_F(BadRows, FolderInsteadOfFile) {
+TEST_F(BadRowsTest, FolderInsteadOfFile) {
   EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "the folder holds no data files"));
 }
 
-TEST_F(BadRows, NoFiles) {
+TEST_F(BadRowsTest, NoFiles) {
   EXPECT_TRUE(has(error_of([&] { Dataset::open({}, config_, t5_, true); }), "no data files"));
 }
 
-TEST_F(BadRows, EmptyFiles) {
+TEST_F(BadRowsTest, EmptyFiles) {
   EXPECT_EQ(error(""), "data.jsonl: the file is empty; it must hold one JSON object a line");
   EXPECT_TRUE(has(error("\n\r\n \t\n"), "the file is empty"));
   EXPECT_TRUE(has(error("\xef\xbb\xbf"), "the file is empty"));
   EXPECT_TRUE(has(error("[ ]"), "holds no rows"));
 }
 
-TEST_F(BadRows, MalformedJson) {
+TEST_F(BadRowsTest, MalformedJson) {
   EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\", \"target\": ")), "data.jsonl:2: malformed JSON"));
   EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\"} x")), "data.jsonl:2: malformed JSON"));
   EXPECT_TRUE(has(error("input,target\none,two\n"), "each line must be one JSON object"));
@@ -38,40 +38,40 @@ TEST_F(BadRows, MalformedJson) {
       starts(error(after_good("{\"input\": \"one\", \"target\": \"a\\qb\"}")), "data.jsonl:2: malformed"));
 }
 
-TEST_F(BadRows, LastLineCutOff) {
+TEST_F(BadRowsTest, LastLineCutOff) {
   EXPECT_TRUE(
-      starts(error(std::string(kGood) + "{\"input\": \"one\", \"tar"), "data.jsonl:2: malformed JSON"));
+      starts(error(std::string(kGoodRow) + "{\"input\": \"one\", \"tar"), "data.jsonl:2: malformed JSON"));
 }
 
-TEST_F(BadRows, NotAnObject) {
+TEST_F(BadRowsTest, NotAnObject) {
   EXPECT_TRUE(starts(error(after_good("\"one\"")), "data.jsonl:2: is not a JSON object"));
   EXPECT_TRUE(starts(error(after_good("17")), "data.jsonl:2: is not a JSON object"));
 }
 
-TEST_F(BadRows, InvalidUtf8) {
+TEST_F(BadRowsTest, InvalidUtf8) {
   EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\", \"target\": \"\xff\xfe\"}")),
                      "data.jsonl:2: invalid UTF-8"));
 }
 
-TEST_F(BadRows, Utf16) {
+TEST_F(BadRowsTest, Utf16) {
   for (const std::string& content : {std::string("\xff\xfe{\0\"\0", 6), std::string("\xfe\xff\0{\0\"", 6)})
     EXPECT_EQ(error(content), "data.jsonl: is UTF-16; save the file as UTF-8");
 }
 
-TEST_F(BadRows, MissingFieldIsNamedWithWhatTheRowHas) {
+TEST_F(BadRowsTest, MissingFieldIsNamedWithWhatTheRowHas) {
   EXPECT_EQ(error(after_good("{\"input\": \"one\", \"targets\": \"two\"}")),
             "data.jsonl:2: field \"target\" is missing (the row has \"input\", \"targets\"; did you mean "
             "\"targets\"?)");
   EXPECT_TRUE(has(error(after_good("{}")), "the row has no fields"));
 }
 
-TEST_F(BadRows, ConfiguredFieldThatNoRowHas) {
+TEST_F(BadRowsTest, ConfiguredFieldThatNoRowHas) {
   config_.data.input = "german";
   config_.data.target = "english";
   EXPECT_TRUE(has(error("{\"germann\": \"one\", \"english\": \"two\"}"), "did you mean \"germann\"?"));
 }
 
-TEST_F(BadRows, ValuesThatAreNotText) {
+TEST_F(BadRowsTest, ValuesThatAreNotText) {
   const auto with_target = [&](const std::string& value) {
     return error(after_good("{\"input\": \"one\", \"target\": " + value + "}"));
   };
@@ -85,9 +85,9 @@ TEST_F(BadRows, ValuesThatAreNotText) {
   EXPECT_TRUE(has(with_target("[1]"), "is an array, not text; write it as a string (in Python: json.dumps)"));
 }
 
-TEST_F(BadRows, SeveralAreReportedTogether) {
+TEST_F(BadRowsTest, SeveralAreReportedTogether) {
   std::string content;
-  for (int i = 0; i < 1000; i++) content += i >= 700 && i % 100 == 0 ? "{}\n" : kGood;
+  for (int i = 0; i < 1000; i++) content += i >= 700 && i % 100 == 0 ? "{}\n" : kGoodRow;
   for (int workers : {1, 4}) {
     config_.training.num_workers = workers;
     EXPECT_EQ(error(content),
@@ -98,8 +98,8 @@ TEST_F(BadRows, SeveralAreReportedTogether) {
   }
 }
 
-TEST_F(BadRows, OnlyTheFirstFiveAreShown) {
-  std::string content = kGood;
+TEST_F(BadRowsTest, OnlyTheFirstFiveAreShown) {
+  std::string content = kGoodRow;
   for (int i = 0; i < 2000; i++) content += "{\"input\": 1, \"target\": \"\"}\n";
   for (int workers : {1, 4}) {
     config_.training.num_workers = workers;
@@ -111,17 +111,17 @@ TEST_F(BadRows, OnlyTheFirstFiveAreShown) {
   }
 }
 
-TEST_F(BadRows, EveryRowMalformed) {
+TEST_F(BadRowsTest, EveryRowMalformed) {
   EXPECT_TRUE(starts(error("{\n{\n"), "2 of 2 rows cannot be used:\n  data.jsonl:1: malformed JSON"));
 }
 
-TEST_F(BadRows, TheFileOfTheBadRowIsNamed) {
-  const std::string first = write("first.jsonl", kGood), second = write("second.jsonl", after_good("{"));
+TEST_F(BadRowsTest, TheFileOfTheBadRowIsNamed) {
+  const std::string first = write("first.jsonl", kGoodRow), second = write("second.jsonl", after_good("{"));
   const std::string message = error_of([&] { Dataset::open({first, second}, config_, t5_, true); });
   EXPECT_TRUE(starts(message, "second.jsonl:2: malformed JSON"));
 }
 
-TEST_F(BadRows, ArraysThatAreDamaged) {
+TEST_F(BadRowsTest, ArraysThatAreDamaged) {
   EXPECT_TRUE(
       has(error("[\n{\"input\": \"one\", \"target\": \"two\"},"), "data.jsonl:1: malformed JSON: the array"));
   EXPECT_TRUE(has(error("[{\"input\": \"one\", \"target\": \"two"), "is not closed"));
@@ -132,7 +132,7 @@ TEST_F(BadRows, ArraysThatAreDamaged) {
                      "data.jsonl:3: is not a JSON object"));
 }
 
-TEST_F(BadRows, UnknownFieldNames) {
+TEST_F(BadRowsTest, UnknownFieldNames) {
   const std::string message = error("{\"de\": \"one\", \"en\": \"two\"}");
   EXPECT_EQ(message,
             "data.jsonl:1: no known pair of input and target among the fields de, en; set data.input and "
@@ -141,24 +141,24 @@ TEST_F(BadRows, UnknownFieldNames) {
   EXPECT_TRUE(has(error("{\"body\": \"one\"}", false), "data.kind to text"));
 }
 
-TEST_F(BadRows, PlainTextOnAnEncoderDecoder) {
+TEST_F(BadRowsTest, PlainTextOnAnEncoderDecoder) {
   EXPECT_TRUE(has(error("{\"text\": \"one\"}"), "give rows with input and target fields"));
   config_.data.kind = DataKind::text;
   EXPECT_TRUE(starts(error<ConfigError>("{\"text\": \"one\"}"), "data.kind: kind text has no target"));
 }
 
-TEST_F(BadRows, TextWithATarget) {
+TEST_F(BadRowsTest, TextWithATarget) {
   config_.data.kind = DataKind::text;
   config_.data.target = "b";
   EXPECT_TRUE(
       starts(error<ConfigError>("{\"text\": \"one\"}", false), "data.target: kind text has no target"));
 }
 
-TEST_F(BadRows, TemplatesThatAreWrong) {
+TEST_F(BadRowsTest, TemplatesThatAreWrong) {
   config_.data.target = "target";
   const auto with_input = [&](const std::string& text) {
     config_.data.input = text;
-    return error<ConfigError>(kGood);
+    return error<ConfigError>(kGoodRow);
   };
   EXPECT_EQ(with_input("a {input"),
             "data.input: \"a {input\": a { is not closed (a literal one is written {{)");
@@ -167,7 +167,7 @@ TEST_F(BadRows, TemplatesThatAreWrong) {
   EXPECT_TRUE(has(with_input("a {{b}}"), "has no {field}"));
 }
 
-TEST_F(BadRows, NothingToLearnAnywhere) {
+TEST_F(BadRowsTest, NothingToLearnAnywhere) {
   config_.data.max_length = 3;
   EXPECT_EQ(error("{\"prompt\": \"one two three\", \"completion\": \"four\"}\n{\"prompt\": \"one two\", "
                   "\"completion\": \"four\"}",
@@ -176,8 +176,8 @@ TEST_F(BadRows, NothingToLearnAnywhere) {
             "alone; raise it");
 }
 
-TEST_F(BadRows, FileThatChangedAfterOpening) {
-  const std::string path = write("data.jsonl", kGood);
+TEST_F(BadRowsTest, FileThatChangedAfterOpening) {
+  const std::string path = write("data.jsonl", kGoodRow);
   const Dataset data = open(path);
   std::ofstream(path, std::ios::in | std::ios::out) << "x";
   EXPECT_TRUE(has(error_of([&] { data.sample(0); }), "the file has changed since it was opened"));

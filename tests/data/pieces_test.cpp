@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-class CountingTokenizer : public WordTokenizer {
+class CountingWords : public WordTokenizer {
  public:
   using WordTokenizer::WordTokenizer;
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
@@ -60,7 +60,7 @@ class Pieces : public DataTest {
   }
 
   std::string path_;
-  CountingTokenizer tokenizer_{WordTokenizer::Specials::bos_before};
+  CountingWords tokenizer_{WordTokenizer::Specials::bos_before};
   int single_ = 0;  // rows of one sample
 };
 
@@ -111,7 +111,7 @@ TEST_F(Pieces, AndAllElseAreRightWhateverWriteFails) {
   write_rows(4);
   const std::vector<Ids> right = samples();
   const auto cache = folder_ / "cache";
-  const int64_t operations = testing::operations_of([&] { samples(cache); });
+  const int64_t operations = test::operations_of([&] { samples(cache); });
   ASSERT_GT(operations, 15);
   for (int64_t operation = 1; operation <= operations; operation++) {
     const FileFault failures[] = {{operation, FaultKind::error, ENOSPC},
@@ -120,13 +120,13 @@ TEST_F(Pieces, AndAllElseAreRightWhateverWriteFails) {
     for (const FileFault& fault : failures) {
       std::filesystem::remove_all(cache);
       {
-        const testing::FileFaultScope scope(fault);
-        EXPECT_EQ(samples(cache), right) << testing::name_of(fault);
+        const test::FileFaultScope scope(fault);
+        EXPECT_EQ(samples(cache), right) << test::name_of(fault);
       }
-      EXPECT_EQ(samples(cache), right) << testing::name_of(fault);
+      EXPECT_EQ(samples(cache), right) << test::name_of(fault);
     }
     std::filesystem::remove_all(cache);
-    testing::ends_by({operation, FaultKind::crash}, [&] { samples(cache); });
+    test::ends_by({operation, FaultKind::crash}, [&] { samples(cache); });
     EXPECT_EQ(samples(cache), right) << operation;
   }
 }

@@ -12,9 +12,9 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::find_newest;
-using testing::save_checkpoint;
-using testing::TemporaryDirectory;
+using test::find_newest;
+using test::save_checkpoint;
+using test::TemporaryDirectory;
 
 using Names = std::set<std::string>;
 using Steps = std::vector<int64_t>;
@@ -41,7 +41,7 @@ class EachOperation : public ::testing::TestWithParam<int64_t> {
 
   int64_t operations() {
     start_again();
-    return testing::operations_of([&] { save(out_.path(), GetParam()); });
+    return test::operations_of([&] { save(out_.path(), GetParam()); });
   }
 
   // What must hold however a save ended: nothing damaged has a checkpoint's name, nothing is lost.
@@ -60,19 +60,19 @@ class EachOperation : public ::testing::TestWithParam<int64_t> {
     EXPECT_EQ(out_.names().size(), 2u) << what;
   }
 
-  TemporaryDirectory start_{testing::memory_path()}, out_{testing::memory_path()};
+  TemporaryDirectory start_{test::memory_path()}, out_{test::memory_path()};
 };
 
-TEST_P(EachOperation, fails_once_and_nothing_is_lost) {
+TEST_P(EachOperation, FailsOnceAndNothingIsLost) {
   const int64_t count = operations();
   ASSERT_GT(count, 40);
   for (int64_t n = 1; n <= count; n++) {
-    for (const FileFault& fault : testing::failures_at(n)) {
-      const std::string what = testing::name_of(fault);
+    for (const FileFault& fault : test::failures_at(n)) {
+      const std::string what = test::name_of(fault);
       start_again();
       bool failed = false;
       {
-        const testing::FileFaultScope scope(fault);
+        const test::FileFaultScope scope(fault);
         try {
           save(out_.path(), GetParam());
         } catch (const FormatError&) {
@@ -94,13 +94,13 @@ TEST_P(EachOperation, fails_once_and_nothing_is_lost) {
   }
 }
 
-TEST_P(EachOperation, is_the_last_of_a_process_and_nothing_is_lost) {
+TEST_P(EachOperation, IsTheLastOfAProcessAndNothingIsLost) {
   const int64_t count = operations();
   for (int64_t n = 1; n <= count; n++) {
     for (const FaultKind kind : {FaultKind::crash, FaultKind::power}) {
-      const std::string what = testing::name_of({n, kind});
+      const std::string what = test::name_of({n, kind});
       start_again();
-      EXPECT_TRUE(testing::ends_by({n, kind}, [&] { save(out_.path(), GetParam()); })) << what;
+      EXPECT_TRUE(test::ends_by({n, kind}, [&] { save(out_.path(), GetParam()); })) << what;
       remove_checkpoint_litter(out_.path());
       expect_usable(what);
       for (const std::string& name : out_.names())
@@ -111,14 +111,13 @@ TEST_P(EachOperation, is_the_last_of_a_process_and_nothing_is_lost) {
   }
 }
 
-TEST_P(EachOperation, is_the_last_of_the_process_that_cleans_up_after_another) {
+TEST_P(EachOperation, IsTheLastOfTheProcessThatCleansUpAfterAnother) {
   const int64_t saving = operations();
   for (int64_t n = 1; n <= saving; n++) {
     for (int64_t m = 1; m <= 12; m++) {
       start_again();
-      testing::ends_by({n, FaultKind::crash}, [&] { save(out_.path(), GetParam()); });
-      const bool ended =
-          testing::ends_by({m, FaultKind::crash}, [&] { remove_checkpoint_litter(out_.path()); });
+      test::ends_by({n, FaultKind::crash}, [&] { save(out_.path(), GetParam()); });
+      const bool ended = test::ends_by({m, FaultKind::crash}, [&] { remove_checkpoint_litter(out_.path()); });
       remove_checkpoint_litter(out_.path());
       expect_usable("saving " + std::to_string(n) + ", cleaning " + std::to_string(m));
       if (!ended || HasFailure()) break;
@@ -131,12 +130,12 @@ INSTANTIATE_TEST_SUITE_P(Save, EachOperation, ::testing::Values(3, 2), [](const 
 });
 
 // A file system of its own, of 1 MB.
-TEST(FullFileSystem, the_checkpoint_before_stays_and_space_makes_the_next_save_work) {
+TEST(FullFileSystem, TheCheckpointBeforeStaysAndSpaceMakesTheNextSaveWork) {
   TemporaryDirectory out;
   if (::mount("tmpfs", out.path().c_str(), "tmpfs", 0, "size=1m") != 0)
     GTEST_SKIP() << "mounting is not permitted here";
   save_checkpoint(out.path(), 1);
-  testing::overwrite(out / "ballast", std::string(2'000'000, 'x'));  // as much as there is room for
+  test::overwrite(out / "ballast", std::string(2'000'000, 'x'));  // as much as there is room for
   EXPECT_NE(lack_of_space(out.path(), 100'000), "");
   std::string message;
   try {

@@ -12,7 +12,7 @@
 
 #include "support/temporary_directory.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 
 // Everything that belongs to a save. The bytes tell the step.
 inline void fill_checkpoint(const std::filesystem::path& directory, int64_t step) {
@@ -57,4 +57,4 @@ inline void overwrite(const std::filesystem::path& path, const std::string& cont
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

@@ -12,16 +12,16 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::find_newest;
-using testing::overwrite;
-using testing::save_checkpoint;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::find_newest;
+using test::overwrite;
+using test::save_checkpoint;
+using test::TemporaryDirectory;
 
 using Names = std::set<std::string>;
 
-TEST(CheckpointWriter, what_is_committed_is_found_with_its_files) {
+TEST(CheckpointWriter, WhatIsCommittedIsFoundWithItsFiles) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   const Checkpoint saved = save_checkpoint(out.path(), 10);
@@ -36,18 +36,18 @@ TEST(CheckpointWriter, what_is_committed_is_found_with_its_files) {
   EXPECT_EQ(read_optimizer_state(found.checkpoint->path).steps_taken, 10);
 }
 
-TEST(CheckpointWriter, one_that_is_not_committed_leaves_nothing) {
+TEST(CheckpointWriter, OneThatIsNotCommittedLeavesNothing) {
   TemporaryDirectory out;
   {
     CheckpointWriter writer(out.path(), 5);
-    testing::fill_checkpoint(writer.directory(), 5);
+    test::fill_checkpoint(writer.directory(), 5);
     EXPECT_EQ(out.names(), Names{"checkpoint-5.tmp"});
     EXPECT_TRUE(checkpoint_steps(out.path()).empty());
   }
   EXPECT_TRUE(out.names().empty());
 }
 
-TEST(CheckpointWriter, replaces_one_of_the_same_step) {
+TEST(CheckpointWriter, ReplacesOneOfTheSameStep) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   overwrite(out / "checkpoint-5/empty", "damaged");
@@ -56,7 +56,7 @@ TEST(CheckpointWriter, replaces_one_of_the_same_step) {
   EXPECT_EQ(find_newest(out.path()).step(), 5);
 }
 
-TEST(CheckpointWriter, replaces_a_file_or_a_link_and_follows_none) {
+TEST(CheckpointWriter, ReplacesAFileOrALinkAndFollowsNone) {
   TemporaryDirectory out, elsewhere;
   overwrite(out / "checkpoint-3", "a file");
   fs::create_directory_symlink(out / "nothing", out / "checkpoint-5");
@@ -71,14 +71,14 @@ TEST(CheckpointWriter, replaces_a_file_or_a_link_and_follows_none) {
   EXPECT_EQ(elsewhere.names(), Names{"kept"});
 }
 
-TEST(CheckpointWriter, refuses_links_out_of_it) {
+TEST(CheckpointWriter, RefusesLinksOutOfIt) {
   TemporaryDirectory out;
   CheckpointWriter writer(out.path(), 5);
   fs::create_directory_symlink(out.path(), writer.directory() / "link");
   EXPECT_TRUE(contains(error_message<FormatError>([&] { writer.commit(); }), "link"));
 }
 
-TEST(VerifyModelFiles, names_what_is_damaged_and_needs_no_optimizer) {
+TEST(VerifyModelFiles, NamesWhatIsDamagedAndNeedsNoOptimizer) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   const fs::path checkpoint = out / "checkpoint-5";
@@ -95,7 +95,7 @@ TEST(VerifyModelFiles, names_what_is_damaged_and_needs_no_optimizer) {
   EXPECT_NO_THROW(verify_model_files(checkpoint));
 }
 
-TEST(NewestCompleteCheckpoint, is_none_where_there_is_none) {
+TEST(NewestCompleteCheckpoint, IsNoneWhereThereIsNone) {
   TemporaryDirectory out;
   EXPECT_FALSE(find_newest(out / "missing").checkpoint);
   fs::create_directory(out / "checkpoint-x");
@@ -107,7 +107,7 @@ TEST(NewestCompleteCheckpoint, is_none_where_there_is_none) {
   EXPECT_TRUE(found.skipped.empty());
 }
 
-TEST(NewestCompleteCheckpoint, names_what_is_no_directory) {
+TEST(NewestCompleteCheckpoint, NamesWhatIsNoDirectory) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   overwrite(out / "checkpoint-7", "a file");
@@ -120,7 +120,7 @@ TEST(NewestCompleteCheckpoint, names_what_is_no_directory) {
   EXPECT_EQ(checkpoint_steps(out.path()), std::vector<int64_t>{5});
 }
 
-TEST(NewestCompleteCheckpoint, says_that_a_manifest_is_a_directory) {
+TEST(NewestCompleteCheckpoint, SaysThatAManifestIsADirectory) {
   TemporaryDirectory out;
   const fs::path manifest = save_checkpoint(out.path(), 5).path / "trainer_manifest.json";
   fs::remove(manifest);
@@ -131,7 +131,7 @@ TEST(NewestCompleteCheckpoint, says_that_a_manifest_is_a_directory) {
       << found.skipped[0];
 }
 
-TEST(NewestCompleteCheckpoint, says_what_a_checkpoint_of_another_program_lacks) {
+TEST(NewestCompleteCheckpoint, SaysWhatACheckpointOfAnotherProgramLacks) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   fs::create_directory(out / "checkpoint-7");
@@ -142,7 +142,7 @@ TEST(NewestCompleteCheckpoint, says_what_a_checkpoint_of_another_program_lacks) 
       << found.skipped[0];
 }
 
-TEST(NewestCompleteCheckpoint, passes_over_one_without_a_needed_file) {
+TEST(NewestCompleteCheckpoint, PassesOverOneWithoutANeededFile) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   {
@@ -157,7 +157,7 @@ TEST(NewestCompleteCheckpoint, passes_over_one_without_a_needed_file) {
   EXPECT_TRUE(contains(found.skipped[0], "checkpoint-7: has no trainer_position.json")) << found.skipped[0];
 }
 
-TEST(NewestCompleteCheckpoint, notices_one_under_another_name) {
+TEST(NewestCompleteCheckpoint, NoticesOneUnderAnotherName) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   fs::copy(out / "checkpoint-5", out / "checkpoint-9", fs::copy_options::recursive);
@@ -167,7 +167,7 @@ TEST(NewestCompleteCheckpoint, notices_one_under_another_name) {
   EXPECT_TRUE(contains(found.skipped[0], "is a checkpoint of step 5")) << found.skipped[0];
 }
 
-TEST(ReadCheckpoint, a_newer_format_is_named) {
+TEST(ReadCheckpoint, ANewerFormatIsNamed) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   const fs::path manifest = out / "checkpoint-5/trainer_manifest.json";
@@ -183,8 +183,8 @@ TEST(ReadCheckpoint, a_newer_format_is_named) {
 }
 
 // Every bit of the manifest, and every seventh one of each other file.
-TEST(ReadCheckpoint, a_flipped_bit_in_any_file_is_noticed_and_named) {
-  TemporaryDirectory out(testing::memory_path());
+TEST(ReadCheckpoint, AFlippedBitInAnyFileIsNoticedAndNamed) {
+  TemporaryDirectory out(test::memory_path());
   save_checkpoint(out.path(), 5);
   const Checkpoint newest = save_checkpoint(out.path(), 6);
   std::vector<std::string> names{kManifestFile};
@@ -206,8 +206,8 @@ TEST(ReadCheckpoint, a_flipped_bit_in_any_file_is_noticed_and_named) {
   EXPECT_EQ(find_newest(out.path()).step(), 6);
 }
 
-TEST(ReadCheckpoint, a_file_cut_short_made_longer_or_missing_is_noticed_and_named) {
-  TemporaryDirectory out(testing::memory_path());
+TEST(ReadCheckpoint, AFileCutShortMadeLongerOrMissingIsNoticedAndNamed) {
+  TemporaryDirectory out(test::memory_path());
   save_checkpoint(out.path(), 5);
   const Checkpoint newest = save_checkpoint(out.path(), 6);
   std::vector<std::string> names{kManifestFile};
@@ -236,8 +236,8 @@ TEST(ReadCheckpoint, a_file_cut_short_made_longer_or_missing_is_noticed_and_name
   }
 }
 
-TEST(ReadCheckpoint, names_every_damaged_file) {
-  TemporaryDirectory out(testing::memory_path());
+TEST(ReadCheckpoint, NamesEveryDamagedFile) {
+  TemporaryDirectory out(test::memory_path());
   const Checkpoint saved = save_checkpoint(out.path(), 5);
   overwrite(saved.path / "empty", "x");
   fs::remove(saved.path / kOptimizerFile);
@@ -246,7 +246,7 @@ TEST(ReadCheckpoint, names_every_damaged_file) {
   EXPECT_TRUE(contains(message, "optimizer.safetensors: is missing")) << message;
 }
 
-TEST(LimitCheckpoints, keeps_the_newest_and_the_best) {
+TEST(LimitCheckpoints, KeepsTheNewestAndTheBest) {
   const auto left = [](int64_t limit, std::optional<int64_t> best) {
     TemporaryDirectory out;
     for (int64_t step : {5, 10, 20, 100}) save_checkpoint(out.path(), step);
@@ -267,7 +267,7 @@ TEST(LimitCheckpoints, keeps_the_newest_and_the_best) {
   EXPECT_EQ(left(2, 7), (Steps{20, 100}));  // the best is not there any more
 }
 
-TEST(LimitCheckpoints, keeps_the_only_whole_one) {
+TEST(LimitCheckpoints, KeepsTheOnlyWholeOne) {
   TemporaryDirectory out;
   for (int64_t step : {5, 10, 20, 30}) save_checkpoint(out.path(), step);
   for (const char* step : {"20", "30"})
@@ -277,7 +277,7 @@ TEST(LimitCheckpoints, keeps_the_only_whole_one) {
   EXPECT_EQ(find_newest(out.path()).step(), 10);
 }
 
-TEST(LimitCheckpoints, keeps_the_newest_good_one) {
+TEST(LimitCheckpoints, KeepsTheNewestGoodOne) {
   using Steps = std::vector<int64_t>;
   const auto left = [](int64_t limit, const KnownCheckpoints& known, bool keeps_good) {
     TemporaryDirectory out;
@@ -293,7 +293,7 @@ TEST(LimitCheckpoints, keeps_the_newest_good_one) {
   EXPECT_EQ(left(2, {.good_step = 3}, false), (Steps{20, 30}));
 }
 
-TEST(LimitCheckpoints, does_not_read_the_one_that_was_just_committed) {
+TEST(LimitCheckpoints, DoesNotReadTheOneThatWasJustCommitted) {
   TemporaryDirectory out;
   for (int64_t step : {5, 10, 20}) save_checkpoint(out.path(), step);
   overwrite(out / "checkpoint-20" / kOptimizerFile, "damaged");
@@ -303,7 +303,7 @@ TEST(LimitCheckpoints, does_not_read_the_one_that_was_just_committed) {
   EXPECT_EQ(checkpoint_steps(out.path()), (std::vector<int64_t>{20}));
 }
 
-TEST(RemoveCheckpointLitter, removes_what_a_killed_process_left_and_nothing_else) {
+TEST(RemoveCheckpointLitter, RemovesWhatAKilledProcessLeftAndNothingElse) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   save_checkpoint(out.path(), 6);
@@ -316,7 +316,7 @@ TEST(RemoveCheckpointLitter, removes_what_a_killed_process_left_and_nothing_else
   EXPECT_EQ(out.names(), (Names{"checkpoint-5", "checkpoint-6", "checkpoint-x.tmp", "notes.tmp"}));
 }
 
-TEST(RemoveCheckpointLitter, gives_a_checkpoint_that_was_being_replaced_its_name_back) {
+TEST(RemoveCheckpointLitter, GivesACheckpointThatWasBeingReplacedItsNameBack) {
   TemporaryDirectory out;
   save_checkpoint(out.path(), 5);
   fs::rename(out / "checkpoint-5", out / "checkpoint-5.replaced.tmp");
@@ -324,7 +324,7 @@ TEST(RemoveCheckpointLitter, gives_a_checkpoint_that_was_being_replaced_its_name
   EXPECT_EQ(find_newest(out.path()).step(), 5);
 }
 
-TEST(LackOfSpace, is_told_with_figures) {
+TEST(LackOfSpace, IsToldWithFigures) {
   TemporaryDirectory out;
   EXPECT_EQ(lack_of_space(out.path(), 1), "");
   const std::string message = lack_of_space(out.path(), INT64_MAX);

@@ -16,9 +16,9 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 GgufSource floats(const std::string& name, std::vector<int64_t> shape, std::vector<float> values) {
   return {name, GgufType::f32, std::move(shape), [values](std::ostream& out) {
@@ -92,7 +92,7 @@ TEST(Gguf, ATensorOfTheWrongLengthIsNamedAndLeavesNoFile) {
 }
 
 TEST(Gguf, EveryShortenedFileIsRefused) {
-  const TemporaryDirectory directory(testing::memory_path());
+  const TemporaryDirectory directory(test::memory_path());
   const fs::path path = directory / "m.gguf";
   write_gguf(path, {{"k", std::vector<std::string>{"a", "b"}}, {"n", uint32_t{1}}},
              {floats("w", {9}, std::vector<float>(9))});

@@ -11,9 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 const fs::path kGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
 
@@ -29,7 +29,7 @@ std::string config_error(const std::string& text) {
   return message;
 }
 
-TEST(ReadModelConfig, a_version_5_file_reads_like_version_4) {
+TEST(ReadModelConfig, AVersion5FileReadsLikeVersion4) {
   const json config = read_model_config(kGoldens / "llama_sharded");
   EXPECT_EQ(config["model_type"], "llama");
   EXPECT_EQ(config["torch_dtype"], "bfloat16");
@@ -42,25 +42,25 @@ TEST(ReadModelConfig, a_version_5_file_reads_like_version_4) {
   EXPECT_EQ(config["hidden_size"], 8);
 }
 
-TEST(ReadModelConfig, a_version_4_file_stays_as_it_is) {
+TEST(ReadModelConfig, AVersion4FileStaysAsItIs) {
   const std::string text = R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "rope_theta": 1000000.0,
       "rope_scaling": null, "sliding_window": 32768})";
   EXPECT_EQ(read_config(text), json::parse(text));
 }
 
-TEST(ReadModelConfig, the_default_rope_has_no_scaling) {
+TEST(ReadModelConfig, TheDefaultRopeHasNoScaling) {
   const json config = read_config(
       R"({"model_type": "qwen3", "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}})");
   EXPECT_EQ(config, json::parse(R"({"model_type": "qwen3", "rope_theta": 1000000})"));
 }
 
-TEST(ReadModelConfig, the_old_name_of_the_rope_type_is_understood) {
+TEST(ReadModelConfig, TheOldNameOfTheRopeTypeIsUnderstood) {
   const json config =
       read_config(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}})");
   EXPECT_EQ(config["rope_scaling"]["rope_type"], "linear");
 }
 
-TEST(ReadModelConfig, where_both_are_there_the_new_dtype_counts) {
+TEST(ReadModelConfig, WhereBothAreThereTheNewDtypeCounts) {
   EXPECT_EQ(
       read_config(R"({"model_type": "t5", "dtype": "float32", "torch_dtype": "float16"})")["torch_dtype"],
       "float32");
@@ -68,7 +68,7 @@ TEST(ReadModelConfig, where_both_are_there_the_new_dtype_counts) {
             "float16");
 }
 
-TEST(ReadModelConfig, refuses_what_it_would_get_wrong) {
+TEST(ReadModelConfig, RefusesWhatItWouldGetWrong) {
   EXPECT_TRUE(contains(config_error(R"({"model_type": "gemma3",
       "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})"),
                        "rope_parameters.full_attention"));
@@ -80,7 +80,7 @@ TEST(ReadModelConfig, refuses_what_it_would_get_wrong) {
   EXPECT_TRUE(contains(config_error(R"({"model_type": "llama", "rope_scaling": "linear"})"), "rope_scaling"));
 }
 
-TEST(ReadModelConfig, says_where_a_damaged_file_is_damaged) {
+TEST(ReadModelConfig, SaysWhereADamagedFileIsDamaged) {
   EXPECT_TRUE(
       contains(config_error("{\n  \"model_type\": \"t5\",\n  \"d_model\": x\n}"), "config.json:3:14"));
   EXPECT_TRUE(contains(config_error(""), "is empty"));
@@ -89,7 +89,7 @@ TEST(ReadModelConfig, says_where_a_damaged_file_is_damaged) {
   EXPECT_TRUE(contains(config_error(R"({"model_type": 5})"), "model_type"));
 }
 
-TEST(ReadModelConfig, says_what_a_directory_lacks) {
+TEST(ReadModelConfig, SaysWhatADirectoryLacks) {
   TemporaryDirectory directory;
   const auto read_error = [&](const fs::path& path) {
     return error_message<FormatError>([&] { read_model_config(path); });
@@ -99,7 +99,7 @@ TEST(ReadModelConfig, says_what_a_directory_lacks) {
   EXPECT_TRUE(contains(read_error(kGoldens / "t5_adapter"), "adapter"));
 }
 
-TEST(ConfigValue, is_given_with_its_type_or_refused_by_name) {
+TEST(ConfigValue, IsGivenWithItsTypeOrRefusedByName) {
   const json config =
       json::parse(R"({"n": 3, "f": 1e-06, "b": true, "s": "x", "null": null, "large": 1e30})");
   EXPECT_EQ(config_int(config, "n"), 3);
@@ -123,7 +123,7 @@ TEST(ConfigValue, is_given_with_its_type_or_refused_by_name) {
       contains(error_message<FormatError>([&] { config_string(config, "b", ""); }), "b: must be a string"));
 }
 
-TEST(WriteModelConfig, keeps_the_file_and_sets_the_type_in_its_spelling) {
+TEST(WriteModelConfig, KeepsTheFileAndSetsTheTypeInItsSpelling) {
   TemporaryDirectory from, to;
   write_atomically(from / "config.json",
                    R"({"model_type": "t5", "b": 1e-06, "a": [1], "torch_dtype": "float16"})");

@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
-const fs::path kGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
+const fs::path kWeightGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
 
 double bf16_sum(const TensorView& view) {
   double sum = 0;
@@ -42,13 +42,13 @@ TensorSources sources(const std::vector<std::string>& names, int64_t bytes) {
   return sources;
 }
 
-std::string read_error(const fs::path& directory) {
+std::string weights_error(const fs::path& directory) {
   return error_message<FormatError>([&] { read_model_weights(directory); });
 }
 
-TEST(ReadModelWeights, gives_the_shards_that_transformers_wrote) {
-  const ModelWeights weights = read_model_weights(kGoldens / "llama_sharded");
-  const json expected = json::parse(read_file(kGoldens / "llama_sharded.json"));
+TEST(ReadModelWeights, GivesTheShardsThatTransformersWrote) {
+  const ModelWeights weights = read_model_weights(kWeightGoldens / "llama_sharded");
+  const json expected = json::parse(read_file(kWeightGoldens / "llama_sharded.json"));
   ASSERT_EQ(weights.tensors.size(), expected.size());
   EXPECT_EQ(weights.files.size(), 2u);
   for (const auto& [name, tensor] : expected.items()) {
@@ -60,8 +60,8 @@ TEST(ReadModelWeights, gives_the_shards_that_transformers_wrote) {
   EXPECT_EQ(weights.total_bytes(), 2000);  // metadata.total_size in the index
 }
 
-TEST(ReadModelWeights, knows_the_file_of_a_tensor) {
-  const ModelWeights weights = read_model_weights(kGoldens / "llama_sharded");
+TEST(ReadModelWeights, KnowsTheFileOfATensor) {
+  const ModelWeights weights = read_model_weights(kWeightGoldens / "llama_sharded");
   EXPECT_EQ(weights.file_of.at("lm_head.weight"), "model-00002-of-00002.safetensors");
   const auto mapping = weights.mapping_of("lm_head.weight");
   EXPECT_EQ(mapping->path().filename(), "model-00002-of-00002.safetensors");
@@ -70,77 +70,77 @@ TEST(ReadModelWeights, knows_the_file_of_a_tensor) {
   EXPECT_LE(view.data + view.nbytes, mapping->data() + mapping->size());
 }
 
-TEST(ReadModelWeights, names_a_missing_shard) {
+TEST(ReadModelWeights, NamesAMissingShard) {
   TemporaryDirectory directory;
-  fs::copy(kGoldens / "llama_sharded", directory.path());
+  fs::copy(kWeightGoldens / "llama_sharded", directory.path());
   fs::remove(directory / "model-00002-of-00002.safetensors");
-  const std::string message = read_error(directory.path());
+  const std::string message = weights_error(directory.path());
   EXPECT_TRUE(contains(message, "1 of 2")) << message;
   EXPECT_TRUE(contains(message, "model-00002-of-00002.safetensors")) << message;
 }
 
-TEST(ReadModelWeights, names_a_tensor_that_is_in_two_files) {
+TEST(ReadModelWeights, NamesATensorThatIsInTwoFiles) {
   TemporaryDirectory directory;
   write_safetensors(directory / "one.safetensors", sources({"a", "b"}, 4));
   write_safetensors(directory / "two.safetensors", sources({"b", "c"}, 4));
   write_atomically(
       directory / "model.safetensors.index.json",
       R"({"weight_map": {"a": "one.safetensors", "b": "one.safetensors", "c": "two.safetensors"}})");
-  const std::string message = read_error(directory.path());
+  const std::string message = weights_error(directory.path());
   EXPECT_TRUE(contains(message, "'b' is in both one.safetensors and two.safetensors")) << message;
 }
 
-TEST(ReadModelWeights, names_a_tensor_that_the_index_promises) {
+TEST(ReadModelWeights, NamesATensorThatTheIndexPromises) {
   TemporaryDirectory directory;
   write_safetensors(directory / "one.safetensors", sources({"a"}, 4));
   write_atomically(directory / "model.safetensors.index.json",
                    R"({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}})");
-  const std::string message = read_error(directory.path());
+  const std::string message = weights_error(directory.path());
   EXPECT_TRUE(contains(message, "'b' is not in one.safetensors")) << message;
 }
 
-TEST(ReadModelWeights, an_index_stays_in_its_directory) {
+TEST(ReadModelWeights, AnIndexStaysInItsDirectory) {
   TemporaryDirectory directory;
   for (const char* name : {R"("../one.safetensors")", R"("/etc/passwd")", R"("..")", R"("")", "7", "null"}) {
     write_atomically(directory / "model.safetensors.index.json",
                      std::string(R"({"weight_map": {"a": )") + name + "}}");
-    EXPECT_TRUE(contains(read_error(directory.path()), "is no file name")) << name;
+    EXPECT_TRUE(contains(weights_error(directory.path()), "is no file name")) << name;
   }
   for (const char* text : {"{}", R"({"weight_map": []})", R"({"weight_map": {}})"}) {
     write_atomically(directory / "model.safetensors.index.json", text);
-    EXPECT_TRUE(contains(read_error(directory.path()), "weight_map")) << text;
+    EXPECT_TRUE(contains(weights_error(directory.path()), "weight_map")) << text;
   }
 }
 
-TEST(ReadModelWeights, pickles_are_refused_with_the_command_that_converts_them) {
+TEST(ReadModelWeights, PicklesAreRefusedWithTheCommandThatConvertsThem) {
   TemporaryDirectory directory;
   const fs::path model = directory / "it's a model";
   fs::create_directory(model);
   write_atomically(model / "config.json",
                    R"({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]})");
   write_atomically(model / "pytorch_model.bin", "pickle");
-  const std::string message = read_error(model);
+  const std::string message = weights_error(model);
   EXPECT_TRUE(contains(message, "pytorch_model.bin")) << message;
   EXPECT_TRUE(contains(message, "t.T5ForConditionalGeneration.from_pretrained")) << message;
   EXPECT_TRUE(contains(message, "it'\\''s a model'")) << message;
 }
 
-TEST(ReadModelWeights, says_what_a_directory_lacks) {
+TEST(ReadModelWeights, SaysWhatADirectoryLacks) {
   TemporaryDirectory directory;
-  EXPECT_TRUE(contains(read_error(directory / "missing"), "there is no such directory"));
-  EXPECT_TRUE(contains(read_error(directory.path()), "holds no weights"));
+  EXPECT_TRUE(contains(weights_error(directory / "missing"), "there is no such directory"));
+  EXPECT_TRUE(contains(weights_error(directory.path()), "holds no weights"));
   write_safetensors(directory / "model.fp16.safetensors", sources({"a"}, 4));
-  EXPECT_TRUE(contains(read_error(directory.path()), "model.fp16.safetensors"));
+  EXPECT_TRUE(contains(weights_error(directory.path()), "model.fp16.safetensors"));
 }
 
-TEST(WriteModelWeights, a_small_model_is_one_file) {
+TEST(WriteModelWeights, ASmallModelIsOneFile) {
   TemporaryDirectory directory;
   EXPECT_EQ(write_model_weights(directory.path(), sources({"a", "b"}, 10), 20),
             std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(read_model_weights(directory.path()).tensors.size(), 2u);
 }
 
-TEST(WriteModelWeights, a_large_model_is_split_and_read_back) {
+TEST(WriteModelWeights, ALargeModelIsSplitAndReadBack) {
   TemporaryDirectory directory;
   const auto written = write_model_weights(directory.path(), sources({"a", "b", "c", "d", "e"}, 10), 25);
   EXPECT_EQ(written,
@@ -155,13 +155,13 @@ TEST(WriteModelWeights, a_large_model_is_split_and_read_back) {
   EXPECT_EQ(index["metadata"]["total_parameters"], 50);
 }
 
-TEST(WriteModelWeights, a_tensor_larger_than_a_file_gets_one_of_its_own) {
+TEST(WriteModelWeights, ATensorLargerThanAFileGetsOneOfItsOwn) {
   TemporaryDirectory directory;
   EXPECT_EQ(write_model_weights(directory.path(), sources({"a", "b"}, 10), 5).size(), 3u);
   EXPECT_EQ(read_model_weights(directory.path()).tensors.size(), 2u);
 }
 
-TEST(WriteModelWeights, weights_of_an_earlier_save_are_replaced) {
+TEST(WriteModelWeights, WeightsOfAnEarlierSaveAreReplaced) {
   TemporaryDirectory directory;
   write_atomically(directory / "model-of-mine.safetensors", "kept");
   write_model_weights(directory.path(), sources({"a", "b", "c"}, 10), 10);
@@ -173,7 +173,7 @@ TEST(WriteModelWeights, weights_of_an_earlier_save_are_replaced) {
                                    "model.safetensors.index.json", "model-of-mine.safetensors"}));
 }
 
-TEST(CopyCompanionFiles, copies_all_chat_templates) {
+TEST(CopyCompanionFiles, CopiesAllChatTemplates) {
   TemporaryDirectory from, to;
   make_directories(from / "additional_chat_templates");
   write_atomically(from / "additional_chat_templates/tool_use.jinja", "with tools");
@@ -184,7 +184,7 @@ TEST(CopyCompanionFiles, copies_all_chat_templates) {
   EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
 }
 
-TEST(CopyCompanionFiles, copies_what_belongs_to_a_model_and_nothing_else) {
+TEST(CopyCompanionFiles, CopiesWhatBelongsToAModelAndNothingElse) {
   TemporaryDirectory from, to;
   for (const char* name : {"tokenizer.json", "spiece.model", "chat_template.jinja", "generation_config.json",
                            "config.json", "model.safetensors", "README.md"}) {

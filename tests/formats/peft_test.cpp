@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 const fs::path kAdapter = fs::path(SOURCE_DIR) / "tests/goldens/formats/t5_adapter";
 
@@ -30,7 +30,7 @@ AdapterConfig read_with(const json& changes) {
   return read_adapter_config(directory.path());
 }
 
-TEST(AdapterConfig, reads_what_peft_wrote) {
+TEST(AdapterConfig, ReadsWhatPeftWrote) {
   ASSERT_TRUE(is_adapter_directory(kAdapter));
   const AdapterConfig config = read_adapter_config(kAdapter);
   EXPECT_EQ(config.base_model_name_or_path, "models/tiny-t5");
@@ -44,7 +44,7 @@ TEST(AdapterConfig, reads_what_peft_wrote) {
   EXPECT_EQ(config.modules_to_save, std::vector<std::string>{"lm_head"});
 }
 
-TEST(AdapterConfig, reads_the_other_forms_of_its_keys) {
+TEST(AdapterConfig, ReadsTheOtherFormsOfItsKeys) {
   EXPECT_EQ(std::get<std::string>(read_with({{"target_modules", "all-linear"}}).target_modules),
             "all-linear");
   EXPECT_TRUE(
@@ -55,7 +55,7 @@ TEST(AdapterConfig, reads_the_other_forms_of_its_keys) {
   EXPECT_EQ(read_with({{"loftq_config", {{"loftq_bits", 4}}}}).r, 4);
 }
 
-TEST(AdapterConfig, refuses_by_name_what_changes_the_mathematics) {
+TEST(AdapterConfig, RefusesByNameWhatChangesTheMathematics) {
   const std::vector<std::pair<const char*, json>> refused{
       {"layer_replication", json::array({json::array({0, 4}), json::array({2, 5})})},
       {"fan_in_fan_out", true},
@@ -78,7 +78,7 @@ TEST(AdapterConfig, refuses_by_name_what_changes_the_mathematics) {
   }
 }
 
-TEST(AdapterConfig, names_all_problems_at_once) {
+TEST(AdapterConfig, NamesAllProblemsAtOnce) {
   const std::string message = error_message<FormatError>([] {
     read_with({{"use_qalora", true}, {"fan_in_fan_out", true}});
   });
@@ -86,7 +86,7 @@ TEST(AdapterConfig, names_all_problems_at_once) {
   EXPECT_TRUE(contains(message, "fan_in_fan_out: true")) << message;
 }
 
-TEST(AdapterConfig, refuses_values_that_make_no_sense) {
+TEST(AdapterConfig, RefusesValuesThatMakeNoSense) {
   const std::vector<std::pair<const char*, json>> refused{{"r", 0},
                                                           {"r", -1},
                                                           {"r", 2.5},
@@ -114,7 +114,7 @@ TEST(AdapterConfig, refuses_values_that_make_no_sense) {
   }
 }
 
-TEST(AdapterConfig, reads_what_varies_from_module_to_module) {
+TEST(AdapterConfig, ReadsWhatVariesFromModuleToModule) {
   const AdapterConfig config = read_with({{"rank_pattern", {{"^encoder.*v", 2}, {"q", 8}}},
                                           {"alpha_pattern", {{"k", 1.5}}},
                                           {"layers_to_transform", 1},
@@ -132,7 +132,7 @@ TEST(AdapterConfig, reads_what_varies_from_module_to_module) {
             std::vector<std::string>{"v"});
 }
 
-TEST(AdapterConfig, refuses_what_peft_does_not_combine) {
+TEST(AdapterConfig, RefusesWhatPeftDoesNotCombine) {
   EXPECT_TRUE(contains(error_message<FormatError>([] {
                          read_with({{"layers_to_transform", 1}, {"target_modules", "all-linear"}});
                        }),
@@ -143,7 +143,7 @@ TEST(AdapterConfig, refuses_what_peft_does_not_combine) {
                        "use_dora and lora_bias"));
 }
 
-TEST(AdapterConfig, patterns_are_tried_in_the_order_of_the_file) {
+TEST(AdapterConfig, PatternsAreTriedInTheOrderOfTheFile) {
   TemporaryDirectory directory;
   AdapterConfig config;
   config.rank_pattern = {{"q", 2}, {"b", 3}, {"a", 4}};
@@ -151,7 +151,7 @@ TEST(AdapterConfig, patterns_are_tried_in_the_order_of_the_file) {
   EXPECT_EQ(read_adapter_config(directory.path()).rank_pattern, config.rank_pattern);
 }
 
-TEST(AdapterConfig, what_is_written_is_read_back) {
+TEST(AdapterConfig, WhatIsWrittenIsReadBack) {
   TemporaryDirectory directory;
   AdapterConfig config;
   config.base_model_name_or_path = "some/model";
@@ -197,7 +197,7 @@ TEST(AdapterConfig, what_is_written_is_read_back) {
 }
 
 // PEFT warns of a key that it does not know, and expects the values of its own.
-TEST(AdapterConfig, every_written_key_has_the_value_that_peft_writes) {
+TEST(AdapterConfig, EveryWrittenKeyHasTheValueThatPeftWrites) {
   TemporaryDirectory directory;
   write_adapter_config(directory.path(), read_adapter_config(kAdapter));
   const json ours = json::parse(read_file(directory / "adapter_config.json"));
@@ -209,7 +209,7 @@ TEST(AdapterConfig, every_written_key_has_the_value_that_peft_writes) {
   }
 }
 
-TEST(AdapterWeights, names_lose_the_prefix_of_peft) {
+TEST(AdapterWeights, NamesLoseThePrefixOfPeft) {
   const SafetensorsFile file = read_adapter_weights(kAdapter);
   EXPECT_EQ(file.tensors.at("encoder.block.0.layer.0.SelfAttention.q.lora_A.weight").shape,
             (std::vector<int64_t>{4, 8}));
@@ -219,7 +219,7 @@ TEST(AdapterWeights, names_lose_the_prefix_of_peft) {
   EXPECT_EQ(file.tensors.size(), 6u * 2 + 1);
 }
 
-TEST(AdapterWeights, written_again_the_file_holds_the_same_tensors) {
+TEST(AdapterWeights, WrittenAgainTheFileHoldsTheSameTensors) {
   TemporaryDirectory directory;
   write_adapter_weights(directory.path(), read_adapter_weights(kAdapter).tensors);
   const auto ours = read_safetensors(directory / "adapter_model.safetensors");
@@ -233,7 +233,7 @@ TEST(AdapterWeights, written_again_the_file_holds_the_same_tensors) {
   }
 }
 
-TEST(AdapterWeights, refuses_a_pickle_with_advice_and_names_what_is_missing) {
+TEST(AdapterWeights, RefusesAPickleWithAdviceAndNamesWhatIsMissing) {
   TemporaryDirectory directory;
   const auto read_error = [&] {
     return error_message<FormatError>([&] { read_adapter_weights(directory.path()); });
@@ -243,7 +243,7 @@ TEST(AdapterWeights, refuses_a_pickle_with_advice_and_names_what_is_missing) {
   EXPECT_TRUE(contains(read_error(), "python3 -c"));
 }
 
-TEST(AdapterWeights, refuses_tensors_that_are_not_an_adapters) {
+TEST(AdapterWeights, RefusesTensorsThatAreNotAnAdapters) {
   TemporaryDirectory directory;
   write_safetensors(directory / "adapter_model.safetensors",
                     {{"encoder.weight", {Dtype::u8, {1}, [](std::ostream& out) { out << 'x'; }}}});

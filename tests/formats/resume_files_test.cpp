@@ -9,10 +9,10 @@
 namespace trainer {
 namespace {
 
-using testing::contains;
-using testing::error_message;
-using testing::overwrite;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::overwrite;
+using test::TemporaryDirectory;
 
 TrainerState golden_state() {
   TrainerState state;
@@ -41,14 +41,14 @@ TrainerState golden_state() {
 }
 
 // The golden is made by Transformers (make_trainer_state.py).
-TEST(TrainerState, is_written_to_the_byte_as_transformers_does) {
+TEST(TrainerState, IsWrittenToTheByteAsTransformersDoes) {
   TemporaryDirectory directory;
   write_trainer_state(directory.path(), golden_state());
   EXPECT_EQ(read_file(directory / "trainer_state.json"),
             read_file(std::filesystem::path(SOURCE_DIR) / "tests/goldens/formats/trainer_state.json"));
 }
 
-TEST(TrainerState, that_transformers_wrote_is_read) {
+TEST(TrainerState, ThatTransformersWroteIsRead) {
   TemporaryDirectory directory;
   const std::filesystem::path goldens = std::filesystem::path(SOURCE_DIR) / "tests/goldens/formats";
   const TrainerState state = read_trainer_state(goldens);
@@ -59,7 +59,7 @@ TEST(TrainerState, that_transformers_wrote_is_read) {
   EXPECT_EQ(read_file(directory / "trainer_state.json"), read_file(goldens / "trainer_state.json"));
 }
 
-TEST(TrainerState, absent_fields_have_their_defaults_and_wrong_ones_are_named) {
+TEST(TrainerState, AbsentFieldsHaveTheirDefaultsAndWrongOnesAreNamed) {
   TemporaryDirectory directory;
   overwrite(directory / kTrainerStateFile, R"({"global_step": 3, "best_metric": null, "other": 1})");
   EXPECT_EQ(read_trainer_state(directory.path()).global_step, 3);
@@ -94,7 +94,7 @@ RunPosition some_position() {
   return position;
 }
 
-TEST(RunPosition, is_read_as_it_was_written) {
+TEST(RunPosition, IsReadAsItWasWritten) {
   TemporaryDirectory directory;
   const RunPosition position = some_position();
   write_position(directory.path(), position);
@@ -118,7 +118,7 @@ TEST(RunPosition, is_read_as_it_was_written) {
   EXPECT_EQ(read.fixed, position.fixed);
 }
 
-TEST(RunPosition, what_is_missing_or_wrong_is_named) {
+TEST(RunPosition, WhatIsMissingOrWrongIsNamed) {
   TemporaryDirectory directory;
   const auto message_of = [&](const std::string& text) {
     overwrite(directory / kPositionFile, text);
@@ -136,7 +136,7 @@ TEST(RunPosition, what_is_missing_or_wrong_is_named) {
   EXPECT_TRUE(contains(message_of(std::string(1000, '{')), "trainer_position.json"));
 }
 
-TEST(Differences, name_key_and_both_values) {
+TEST(Differences, NameKeyAndBothValues) {
   const auto found = differences({{"seed", "1"}, {"lora.r", "8"}, {"gone", "x"}},
                                  {{"seed", "2"}, {"lora.r", "8"}, {"new", "y"}});
   ASSERT_EQ(found.size(), 3u);
@@ -145,7 +145,7 @@ TEST(Differences, name_key_and_both_values) {
   EXPECT_EQ(found[2].key + " " + found[2].saved + " " + found[2].now, "seed 1 2");
 }
 
-TEST(Differences, are_none_where_a_path_that_is_no_utf8_was_saved) {
+TEST(Differences, AreNoneWhereAPathThatIsNoUtf8WasSaved) {
   TemporaryDirectory directory;
   RunPosition position;
   position.fixed = {{"data.train", "data\xff.jsonl"}};
@@ -153,7 +153,7 @@ TEST(Differences, are_none_where_a_path_that_is_no_utf8_was_saved) {
   EXPECT_TRUE(differences(read_position(directory.path()).fixed, position.fixed).empty());
 }
 
-TEST(OptimizerState, is_kept_by_the_names_of_parameters) {
+TEST(OptimizerState, IsKeptByTheNamesOfParameters) {
   TemporaryDirectory directory;
   std::string a(8, 'a'), b(8, 'b'), c(16, 'c');
   const auto view = [](std::string& bytes) {
@@ -176,7 +176,7 @@ TEST(OptimizerState, is_kept_by_the_names_of_parameters) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(read.data), read.nbytes), c);
 }
 
-TEST(OptimizerState, what_is_none_is_refused) {
+TEST(OptimizerState, WhatIsNoneIsRefused) {
   TemporaryDirectory directory;
   std::string bytes(4, 'x');
   const TensorView view{Dtype::f32, {1}, reinterpret_cast<std::byte*>(bytes.data()), bytes.size()};

@@ -17,11 +17,11 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
-const fs::path kGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
+const fs::path kFileGoldens = fs::path(SOURCE_DIR) / "tests/goldens/formats";
 
 TensorView view_of(Dtype dtype, std::vector<int64_t> shape, std::string& bytes) {
   return {dtype, std::move(shape), reinterpret_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -49,8 +49,8 @@ std::string read_error(const std::string& content) {
   return message;
 }
 
-TEST(ReadSafetensors, gives_what_the_reference_library_wrote) {
-  const SafetensorsFile file = read_safetensors(kGoldens / "all_types.safetensors");
+TEST(ReadSafetensors, GivesWhatTheReferenceLibraryWrote) {
+  const SafetensorsFile file = read_safetensors(kFileGoldens / "all_types.safetensors");
   EXPECT_EQ(file.metadata, (std::map<std::string, std::string>{{"format", "pt"}, {"note", "grün"}}));
   ASSERT_EQ(file.tensors.size(), 12u);
   EXPECT_EQ(file.tensors.at("f32").shape, (std::vector<int64_t>{2, 3}));
@@ -75,9 +75,9 @@ TEST(ReadSafetensors, gives_what_the_reference_library_wrote) {
 }
 
 // verdicts.json holds good and damaged files, and whether the reference library reads them.
-TEST(ReadSafetensors, accepts_and_refuses_what_the_reference_library_does) {
+TEST(ReadSafetensors, AcceptsAndRefusesWhatTheReferenceLibraryDoes) {
   TemporaryDirectory directory;
-  const auto cases = nlohmann::json::parse(read_file(kGoldens / "verdicts.json"));
+  const auto cases = nlohmann::json::parse(read_file(kFileGoldens / "verdicts.json"));
   ASSERT_GT(cases.size(), 200u);
   for (const auto& row : cases) {
     const auto digits = row["file"].get<std::string>();
@@ -97,9 +97,9 @@ TEST(ReadSafetensors, accepts_and_refuses_what_the_reference_library_does) {
   }
 }
 
-TEST(ReadSafetensors, any_damage_is_a_format_error_or_harmless) {
+TEST(ReadSafetensors, AnyDamageIsAFormatErrorOrHarmless) {
   TemporaryDirectory directory;
-  const std::string good = read_file(kGoldens / "all_types.safetensors");
+  const std::string good = read_file(kFileGoldens / "all_types.safetensors");
   std::mt19937_64 random(1);
   for (int i = 0; i < 1000; i++) {
     std::string content = good;
@@ -118,7 +118,7 @@ TEST(ReadSafetensors, any_damage_is_a_format_error_or_harmless) {
   }
 }
 
-TEST(ReadSafetensors, says_what_is_wrong) {
+TEST(ReadSafetensors, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(read_error("short"), "5 bytes"));
   EXPECT_TRUE(contains(read_error(R"({"json": "but no safetensors file"})"), "no safetensors file"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
@@ -137,11 +137,11 @@ TEST(ReadSafetensors, says_what_is_wrong) {
   EXPECT_TRUE(contains(gap, "tensor 'b' begins at byte 9, after a gap")) << gap;
 }
 
-TEST(ReadSafetensors, a_deeply_nested_header_is_refused_at_once) {
+TEST(ReadSafetensors, ADeeplyNestedHeaderIsRefusedAtOnce) {
   EXPECT_TRUE(contains(read_error(file_text(std::string(100'000, '['))), "nested too deeply"));
 }
 
-TEST(WriteSafetensors, what_is_written_is_read_back) {
+TEST(WriteSafetensors, WhatIsWrittenIsReadBack) {
   TemporaryDirectory directory;
   std::string a(6, 'a'), b(8, 'b'), c("c"), empty;
   const std::map<std::string, TensorView> tensors{{"z", view_of(Dtype::f32, {2}, b)},
@@ -160,7 +160,7 @@ TEST(WriteSafetensors, what_is_written_is_read_back) {
   }
 }
 
-TEST(WriteSafetensors, every_tensor_is_aligned_to_its_element) {
+TEST(WriteSafetensors, EveryTensorIsAlignedToItsElement) {
   TemporaryDirectory directory;
   std::string one(1, 'x'), two(2, 'x'), four(4, 'x'), eight(8, 'x');
   write_safetensors(directory / "m", {{"a", view_of(Dtype::u8, {1}, one)},
@@ -172,13 +172,13 @@ TEST(WriteSafetensors, every_tensor_is_aligned_to_its_element) {
   }
 }
 
-TEST(WriteSafetensors, no_tensors_are_a_file_too) {
+TEST(WriteSafetensors, NoTensorsAreAFileToo) {
   TemporaryDirectory directory;
   write_safetensors(directory / "m", TensorSources{});
   EXPECT_TRUE(read_safetensors(directory / "m").tensors.empty());
 }
 
-TEST(WriteSafetensors, each_tensor_is_asked_for_when_its_turn_comes) {
+TEST(WriteSafetensors, EachTensorIsAskedForWhenItsTurnComes) {
   TemporaryDirectory directory;
   int produced = 0;
   TensorSources sources;
@@ -192,7 +192,7 @@ TEST(WriteSafetensors, each_tensor_is_asked_for_when_its_turn_comes) {
   EXPECT_EQ(values<char>(read_safetensors(directory / "m").tensors.at("c")), std::vector<char>(4, '2'));
 }
 
-TEST(WriteSafetensors, a_tensor_of_the_wrong_size_leaves_nothing) {
+TEST(WriteSafetensors, ATensorOfTheWrongSizeLeavesNothing) {
   TemporaryDirectory directory;
   std::string three(3, 'x');
   const std::string message = error_message<FormatError>([&] {
@@ -202,7 +202,7 @@ TEST(WriteSafetensors, a_tensor_of_the_wrong_size_leaves_nothing) {
   EXPECT_TRUE(directory.names().empty());
 }
 
-TEST(WriteSafetensors, a_file_can_be_replaced_by_its_own_tensors) {
+TEST(WriteSafetensors, AFileCanBeReplacedByItsOwnTensors) {
   TemporaryDirectory directory;
   std::string bytes(8, 'x');
   write_safetensors(directory / "m", {{"w", view_of(Dtype::f32, {2}, bytes)}});

@@ -93,7 +93,7 @@ TEST_F(Limited, WhatFitsExactlyIsGivenAndAByteMoreIsNot) {
 
 TEST_F(Limited, TheMessageSaysWhatWasAskedAndWhatThereIs) {
   const at::Tensor some = megabytes(10);
-  const std::string message = testing::error_message<c10::OutOfMemoryError>([] { megabytes(200); });
+  const std::string message = test::error_message<c10::OutOfMemoryError>([] { megabytes(200); });
   EXPECT_NE(message.find("209.7 MB asked for"), std::string::npos) << message;
   EXPECT_NE(message.find("94.4 MB free of the limit"), std::string::npos) << message;
 }

@@ -38,8 +38,8 @@ TEST(MemoryLimit, TheCpuHasNoneByDefault) { EXPECT_EQ(on_cpu(""), std::nullopt);
 TEST(MemoryLimit, WhatIsNoLimitIsRefused) {
   const std::string many(400, '9');
   for (const char* text : {"18", "1.5", "0", "0GB", "18gb", "GB", "-1GB", "18 GB free", ".", many.c_str()}) {
-    const std::string message = testing::error_message<ConfigError>([&] { MemoryLimit::parse(text); });
-    EXPECT_TRUE(testing::contains(message, "memory.limit")) << text;
+    const std::string message = test::error_message<ConfigError>([&] { MemoryLimit::parse(text); });
+    EXPECT_TRUE(test::contains(message, "memory.limit")) << text;
   }
 }
 

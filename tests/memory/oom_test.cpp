@@ -4,6 +4,7 @@
 #include <new>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -121,7 +122,7 @@ TEST_F(SomeModel, RetryOnOomGivesUp) {
   RetryOptions with = options();
   with.max_retries = 2;
   int64_t runs = 0;
-  const std::string message = testing::error_message<OutOfMemoryError>([&] {
+  const std::string message = test::error_message<OutOfMemoryError>([&] {
     retry_on_oom(
         [&] {
           runs++;
@@ -130,7 +131,7 @@ TEST_F(SomeModel, RetryOnOomGivesUp) {
         with);
   });
   EXPECT_EQ(runs, 3);
-  EXPECT_TRUE(testing::contains(message, "after 2 retries")) << message;
+  EXPECT_TRUE(test::contains(message, "after 2 retries")) << message;
   EXPECT_THROW(retry_on_oom([] { throw std::logic_error("another"); }), std::logic_error);
 }
 

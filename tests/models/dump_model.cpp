@@ -11,10 +11,11 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/models/generate.h"
+#include "trainer/generation/generate.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/tensor_views.h"
 

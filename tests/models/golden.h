@@ -12,10 +12,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/adapters/lora.h"
 #include "trainer/data/batching.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/load_model.h"
-#include "trainer/models/lora.h"
 #include "trainer/models/tensor_views.h"
 
 namespace trainer {

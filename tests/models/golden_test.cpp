@@ -1,7 +1,9 @@
 // Models against Transformers and PEFT: logits, loss, every gradient, generation.
 #include "models/golden.h"
 
-#include "trainer/models/generate.h"
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/generation/generate.h"
 
 namespace trainer {
 namespace {

@@ -1,6 +1,8 @@
 // What a user is told when files do not fit, and how weights come into memory.
 #include <fstream>
 
+#include <ATen/core/grad_mode.h>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
@@ -12,8 +14,8 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::error_message;
+using test::contains;
+using test::error_message;
 
 struct Copy {
   explicit Copy(const std::string& golden) {
@@ -36,7 +38,7 @@ struct Copy {
     return error_message<FormatError>([&] { load_model(directory.path(), {}); });
   }
 
-  testing::TemporaryDirectory directory;
+  test::TemporaryDirectory directory;
   SafetensorsFile weights;
 };
 

@@ -1,12 +1,14 @@
 // Samples that share a row against the same samples in rows of their own, and against Transformers.
 #include <cmath>
 
+#include <ATen/core/grad_mode.h>
+
 #include "models/golden.h"
 
 namespace trainer {
 namespace {
 
-constexpr double kFp32Tolerance = 1e-5;  // relative 2-norm, as for padded rows
+constexpr double kPackedTolerance = 1e-5;  // relative 2-norm, as for padded rows
 
 std::vector<std::string> decoders() {
   std::vector<std::string> names;
@@ -36,7 +38,7 @@ TEST_P(Packing, LossAndEveryGradientAreThoseOfTransformersOnSeparateRows) {
     const auto gradients = golden.gradients(cuts, context, &loss);
     EXPECT_NEAR(loss, golden.expected("loss").item<double>(), 1e-5 * loss);
     for (const auto& [name, gradient] : gradients)
-      EXPECT_LE(relative_error(gradient, golden.expected("grad." + name)), kFp32Tolerance) << name;
+      EXPECT_LE(relative_error(gradient, golden.expected("grad." + name)), kPackedTolerance) << name;
   }
 }
 
@@ -107,8 +109,8 @@ TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
              single = golden.gradients({{6}, {3}, {0}, {1}, {2}, {5}, {4}}, context);
   for (const auto& [name, gradient] : packed) {
     EXPECT_GT(gradient.norm().item<double>(), 0) << name;
-    EXPECT_LE(relative_error(gradient, padded.at(name)), kFp32Tolerance) << name;
-    EXPECT_LE(relative_error(gradient, single.at(name)), kFp32Tolerance) << name;
+    EXPECT_LE(relative_error(gradient, padded.at(name)), kPackedTolerance) << name;
+    EXPECT_LE(relative_error(gradient, single.at(name)), kPackedTolerance) << name;
   }
 }
 

@@ -16,12 +16,12 @@
 namespace trainer {
 namespace {
 
-using testing::on_gpu;
+using test::on_gpu;
 
 class OnAGpu : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
  protected:
   void SetUp() override {
-    const std::string why = testing::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+    const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
     if (!why.empty()) GTEST_SKIP() << why;
   }
   bool bf16() const { return std::get<0>(GetParam()) == at::kBFloat16; }

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/device/target_device.h"
 #include "trainer/memory/meta_memory.h"
-#include "trainer/memory/target_device.h"
 #include "trainer/nn/dropout.h"
 
 #include "nn/attention_weights.h"
@@ -218,13 +218,13 @@ TEST(Kernels, AreCompiledByNvrtcForThreeKindsOfGpu) {
   for (const KernelFile* file :
        {&kernel_files::rms_norm, &kernel_files::gated_activation, &kernel_files::rotate,
         &kernel_files::dropout, &kernel_files::attention_weights}) {
-    testing::expect_compiles(*file, gpu);
+    test::expect_compiles(*file, gpu);
   }
 }
 
 TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
-  const KernelFile wrong{"wrong.cu", "#include \"memory/kernels/prelude.cuh\"\nKERNEL f() { nothing(); }\n"};
+  const KernelFile wrong{"wrong.cu", "#include \"device/kernels/prelude.cuh\"\nKERNEL f() { nothing(); }\n"};
   const CompiledKernels compiled = compile_kernels(wrong, "", {8, 0});
   EXPECT_EQ(compiled.image, "");
   EXPECT_NE(compiled.problem.find("wrong.cu(2): error: identifier \"nothing\""), std::string::npos)

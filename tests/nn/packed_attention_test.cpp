@@ -16,24 +16,26 @@ namespace {
 
 constexpr double kScale = 0.3;
 
-struct Case {
+struct PackedCase {
   std::string name;
   std::vector<int64_t> lengths;
   int64_t heads, kv_heads, head_dim, window;
 };
 
-std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string name_of(const ::testing::TestParamInfo<PackedCase>& info) { return info.param.name; }
 
-int64_t tokens_of(const Case& c) { return std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0}); }
+int64_t tokens_of(const PackedCase& c) {
+  return std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});
+}
 
-Sequences sequences_of(const Case& c) {
+Sequences sequences_of(const PackedCase& c) {
   std::vector<int64_t> starts{0};
   for (const int64_t length : c.lengths) starts.push_back(starts.back() + length);
   return {at::tensor(starts, at::kInt), c.lengths};
 }
 
 // As the projections give them: [1, heads, tokens, head_dim], by position in memory.
-Tensors inputs_of(const Case& c, at::ScalarType type) {
+Tensors inputs_of(const PackedCase& c, at::ScalarType type) {
   Random random(3);
   Tensors inputs;
   for (const int64_t heads : {c.heads, c.kv_heads, c.kv_heads})
@@ -42,7 +44,7 @@ Tensors inputs_of(const Case& c, at::ScalarType type) {
 }
 
 // With the matrix of scores, each sequence alone.
-at::Tensor definition(const Case& c, const Tensors& in) {
+at::Tensor definition(const PackedCase& c, const Tensors& in) {
   Tensors outs;
   int64_t begin = 0;
   for (const int64_t length : c.lengths) {
@@ -68,11 +70,11 @@ double error(const Tensors& ours, const Tensors& exact) {
   return relative_difference(at::cat(a), at::cat(b));
 }
 
-class PackedAttention : public ::testing::TestWithParam<Case> {
+class PackedAttention : public ::testing::TestWithParam<PackedCase> {
  protected:
   using Way = at::Tensor (*)(const AttentionInputs&, const Sequences&, int64_t);
   Tensors values(Way way, const at::Tensor& weight, at::ScalarType type) const {
-    const Case& c = GetParam();
+    const PackedCase& c = GetParam();
     return value_and_gradients(
         [&](const Tensors& in) {
           return way({in[0], in[1], in[2], kScale, /*causal=*/true, {}}, sequences_of(c), c.window);
@@ -84,7 +86,7 @@ class PackedAttention : public ::testing::TestWithParam<Case> {
                                inputs_of(GetParam(), of), weight, type);
   }
   at::Tensor weight() const {
-    const Case& c = GetParam();
+    const PackedCase& c = GetParam();
     return Random(4).normal({1, c.heads, tokens_of(c), c.head_dim});
   }
 };
@@ -105,34 +107,33 @@ TEST_P(PackedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
 }
 
 TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
-  const std::string why = testing::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+  const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   const at::Tensor weight = this->weight().to(at::kBFloat16);
   const Tensors exact = expected(weight, at::kBFloat16, at::kDouble),
                 plain = expected(weight, at::kBFloat16, at::kBFloat16);
   Tensors inputs;
-  for (const at::Tensor& input : inputs_of(GetParam(), at::kBFloat16))
-    inputs.push_back(testing::on_gpu(input));
+  for (const at::Tensor& input : inputs_of(GetParam(), at::kBFloat16)) inputs.push_back(test::on_gpu(input));
   Sequences sequences = sequences_of(GetParam());
-  sequences.starts = testing::on_gpu(sequences.starts);
+  sequences.starts = test::on_gpu(sequences.starts);
   const auto function = [&](const Tensors& in) {
     return packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences, GetParam().window);
   };
-  const Tensors ours = value_and_gradients(function, inputs, testing::on_gpu(weight), at::kBFloat16);
+  const Tensors ours = value_and_gradients(function, inputs, test::on_gpu(weight), at::kBFloat16);
   EXPECT_LE(error(ours, exact), 1.2 * error(plain, exact));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,
-                         ::testing::Values(Case{"one", {5}, 2, 2, 8, 0},
-                                           Case{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
-                                           Case{"several", {37, 1, 12, 200}, 4, 2, 16, 0},
-                                           Case{"windows", {37, 5, 8, 300, 9}, 4, 2, 16, 8},
-                                           Case{"window_of_one", {4, 70}, 2, 1, 8, 1},
-                                           Case{"large_window", {900, 100, 101, 1300}, 2, 1, 8, 100}),
+                         ::testing::Values(PackedCase{"one", {5}, 2, 2, 8, 0},
+                                           PackedCase{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
+                                           PackedCase{"several", {37, 1, 12, 200}, 4, 2, 16, 0},
+                                           PackedCase{"windows", {37, 5, 8, 300, 9}, 4, 2, 16, 8},
+                                           PackedCase{"window_of_one", {4, 70}, 2, 1, 8, 1},
+                                           PackedCase{"large_window", {900, 100, 101, 1300}, 2, 1, 8, 100}),
                          name_of);
 
 TEST(PackedAttentionTest, WhatOneSequenceHoldsDoesNotReachAnother) {
-  const Case c{"", {6, 40, 7}, 4, 2, 16, 0};
+  const PackedCase c{"", {6, 40, 7}, 4, 2, 16, 0};
   Tensors in = inputs_of(c, at::kFloat);
   const auto out = [&] {
     return packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences_of(c), c.window);

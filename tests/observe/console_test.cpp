@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-using testing::contains;
+using test::contains;
 
 std::string shown_by(const std::function<void()>& call) {
   ::testing::internal::CaptureStderr();
@@ -42,7 +42,7 @@ MetricRow train_row(int64_t step, double loss) {
            {"memory_peak", 1'400'000'000}}};
 }
 
-TEST(Console, a_line_per_interval_has_its_mean_loss_and_rates) {
+TEST(Console, ALinePerIntervalHasItsMeanLossAndRates) {
   Console console({.logging_steps = 2});
   console.start({}, 500);
   EXPECT_EQ(shown_by([&] { console.write(train_row(9, 2.0)); }), "");
@@ -53,7 +53,7 @@ TEST(Console, a_line_per_interval_has_its_mean_loss_and_rates) {
       << line;
 }
 
-TEST(Console, a_line_says_when_its_steps_waited_for_data) {
+TEST(Console, ALineSaysWhenItsStepsWaitedForData) {
   const auto line_with = [](double waited) {
     Console console({.logging_steps = 2});
     console.write(train_row(1, 1.0));
@@ -65,14 +65,14 @@ TEST(Console, a_line_says_when_its_steps_waited_for_data) {
   EXPECT_FALSE(contains(line_with(0.03), "waits"));
 }
 
-TEST(Console, each_interval_starts_anew) {
+TEST(Console, EachIntervalStartsAnew) {
   Console console({.logging_steps = 1});
   console.start({}, 500);
   console.write(train_row(1, 100.0));
   EXPECT_TRUE(contains(shown_by([&] { console.write(train_row(2, 3.0)); }), "loss 3.0000"));
 }
 
-TEST(Console, the_last_step_has_a_line_and_so_have_steps_before_an_early_end) {
+TEST(Console, TheLastStepHasALineAndSoHaveStepsBeforeAnEarlyEnd) {
   Console console({.logging_steps = 10});
   console.start({}, 3);
   console.write(train_row(2, 1.0));
@@ -82,7 +82,7 @@ TEST(Console, the_last_step_has_a_line_and_so_have_steps_before_an_early_end) {
   EXPECT_TRUE(contains(shown_by([&] { console.finish(); }), "step 1/3"));
 }
 
-TEST(Console, the_peak_is_shown_as_part_of_the_limit) {
+TEST(Console, ThePeakIsShownAsPartOfTheLimit) {
   Console console({.logging_steps = 1});
   const std::string line = shown_by([&] {
     console.write({"train",
@@ -94,7 +94,7 @@ TEST(Console, the_peak_is_shown_as_part_of_the_limit) {
   EXPECT_TRUE(contains(line, "mem 1.20 GB (peak 18.2 GB, 76 % of 24.0 GB)")) << line;
 }
 
-TEST(Console, what_a_row_lacks_is_left_out) {
+TEST(Console, WhatARowLacksIsLeftOut) {
   Console console({.logging_steps = 1});
   const std::string line = shown_by([&] {
     console.write({"train", {{"step", 1}, {"loss", nullptr}, {"grad_norm", 0.5}}});
@@ -102,7 +102,7 @@ TEST(Console, what_a_row_lacks_is_left_out) {
   EXPECT_TRUE(contains(line, "step 1  grad_norm 0.5\n")) << line;
 }
 
-TEST(Console, a_loss_that_is_no_number_shows) {
+TEST(Console, ALossThatIsNoNumberShows) {
   Console console({.logging_steps = 1});
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(contains(shown_by([&] {
@@ -111,7 +111,7 @@ TEST(Console, a_loss_that_is_no_number_shows) {
                        "loss nan"));
 }
 
-TEST(Console, evaluations_have_a_line_other_kinds_none) {
+TEST(Console, EvaluationsHaveALineOtherKindsNone) {
   Console console({.logging_steps = 1});
   const std::string evaluation = shown_by([&] {
     console.write({"eval",
@@ -139,7 +139,7 @@ TEST(Console, evaluations_have_a_line_other_kinds_none) {
   EXPECT_EQ(shown_by([&] { console.write({"memory", {{"step", 1}}}); }), "");
 }
 
-TEST(Console, the_start_block_has_two_columns) {
+TEST(Console, TheStartBlockHasTwoColumns) {
   Console console({});
   const std::string block = shown_by([&] {
     console.start({{{"model", "t5"}, {"effective batch", "128"}}}, 10);
@@ -148,7 +148,7 @@ TEST(Console, the_start_block_has_two_columns) {
   EXPECT_TRUE(contains(block, "effective batch  128\n")) << block;
 }
 
-TEST(Console, quiet_shows_nothing) {
+TEST(Console, QuietShowsNothing) {
   log::set_level(log::Level::warning);
   const std::string shown = shown_by([] {
     Console console({.logging_steps = 1, .progress_bar = true});
@@ -160,7 +160,7 @@ TEST(Console, quiet_shows_nothing) {
   EXPECT_EQ(shown, "");
 }
 
-TEST(Console, without_a_terminal_there_are_only_lines) {
+TEST(Console, WithoutATerminalThereAreOnlyLines) {
   const std::string shown = shown_by([] {
     Console console({.logging_steps = 1});
     console.start({}, 10);
@@ -171,7 +171,7 @@ TEST(Console, without_a_terminal_there_are_only_lines) {
   EXPECT_EQ(count(shown, "\n"), 2u);
 }
 
-TEST(Console, the_bar_is_cleared_before_a_line_and_at_the_end) {
+TEST(Console, TheBarIsClearedBeforeALineAndAtTheEnd) {
   const std::string shown = shown_by([] {
     Console console({.logging_steps = 10, .progress_bar = true});
     console.start({}, 100);
@@ -187,7 +187,7 @@ TEST(Console, the_bar_is_cleared_before_a_line_and_at_the_end) {
   EXPECT_TRUE(contains(shown, "50 %  step 50/100  loss 1.0000  left 1 min 40 s")) << shown;
 }
 
-TEST(Console, the_bar_is_drawn_seldom_but_its_end_always) {
+TEST(Console, TheBarIsDrawnSeldomButItsEndAlways) {
   const std::string shown = shown_by([] {
     Console console({.logging_steps = 1000, .progress_bar = true});
     for (int64_t i = 1; i <= 1000; i++) console.progress("reading", i, 1000);
@@ -196,21 +196,21 @@ TEST(Console, the_bar_is_drawn_seldom_but_its_end_always) {
   EXPECT_TRUE(contains(shown, "reading 1,000/1,000"));
 }
 
-TEST(ProgressLine, fits_into_every_width) {
+TEST(ProgressLine, FitsIntoEveryWidth) {
   for (int width = 1; width < 200; width++) {
     const std::string line = progress_line("step 50/100", 50, 100, "loss 1.2345  left 3 min 20 s", width);
     EXPECT_LT(static_cast<int>(line.size()), width);
   }
 }
 
-TEST(ProgressLine, gives_up_the_bar_first_and_then_the_detail) {
+TEST(ProgressLine, GivesUpTheBarFirstAndThenTheDetail) {
   const auto at_width = [](int width) { return progress_line("step 50/100", 50, 100, "loss 1.2345", width); };
   EXPECT_EQ(at_width(80).substr(0, 42), "[" + std::string(20, '=') + ">" + std::string(19, ' ') + "]");
   EXPECT_EQ(at_width(40), " 50 %  step 50/100  loss 1.2345");
   EXPECT_EQ(at_width(25), " 50 %  step 50/100");
 }
 
-TEST(ProgressLine, is_full_at_the_end_and_survives_odd_totals) {
+TEST(ProgressLine, IsFullAtTheEndAndSurvivesOddTotals) {
   EXPECT_TRUE(contains(progress_line("s", 100, 100, "", 80), "====]  100 %"));
   EXPECT_TRUE(contains(progress_line("s", 0, 100, "", 80), "[>  "));
   EXPECT_TRUE(contains(progress_line("s", 5, 0, "", 80), "0 %"));

@@ -17,8 +17,8 @@ namespace trainer {
 namespace {
 
 using nlohmann::json;
-using testing::contains;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::TemporaryDirectory;
 
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
   std::vector<std::string> lines;
@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
-TEST(JsonlSink, a_row_is_in_the_file_at_once_and_reads_back_exactly) {
+TEST(JsonlSink, ARowIsInTheFileAtOnceAndReadsBackExactly) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
   const std::vector<double> values{0.1,    1.0 / 3, 2.345678901234567,  4.9e-05, 1e300,
@@ -39,7 +39,7 @@ TEST(JsonlSink, a_row_is_in_the_file_at_once_and_reads_back_exactly) {
     EXPECT_EQ(json::parse(lines[i])["loss"].get<double>(), values[i]);
 }
 
-TEST(JsonlSink, kind_comes_first_and_the_order_stays) {
+TEST(JsonlSink, KindComesFirstAndTheOrderStays) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
   sink.write({"train", {{"step", 3}, {"loss", 0.5}, {"cuts", {4, 4, 2}}}});
@@ -47,7 +47,7 @@ TEST(JsonlSink, kind_comes_first_and_the_order_stays) {
                                               "\n");
 }
 
-TEST(JsonlSink, what_is_no_number_is_null) {
+TEST(JsonlSink, WhatIsNoNumberIsNull) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
   sink.write({"train",
@@ -57,13 +57,13 @@ TEST(JsonlSink, what_is_no_number_is_null) {
                                               "\n");
 }
 
-TEST(JsonlSink, appends_to_what_is_there) {
+TEST(JsonlSink, AppendsToWhatIsThere) {
   TemporaryDirectory directory;
   for (int step : {1, 2}) JsonlSink(directory / "m.jsonl").write({"train", {{"step", step}}});
   EXPECT_EQ(lines_of(directory / "m.jsonl").size(), 2u);
 }
 
-TEST(JsonlSink, keeps_whole_rows_alone) {
+TEST(JsonlSink, KeepsWholeRowsAlone) {
   TemporaryDirectory directory;
   const auto path = directory / "m.jsonl";
   const std::string rows = "{\"kind\":\"train\"}\n{\"kind\":\"save\"}\n";
@@ -84,14 +84,14 @@ TEST(JsonlSink, keeps_whole_rows_alone) {
   EXPECT_EQ(kept(rows, size - 3), "{\"kind\":\"train\"}\n");
 }
 
-TEST(JsonlSink, a_path_that_is_no_utf8_does_not_end_the_run) {
+TEST(JsonlSink, APathThatIsNoUtf8DoesNotEndTheRun) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
   sink.write({"save", {{"path", "\xff"}}});
   EXPECT_EQ(lines_of(directory / "m.jsonl").size(), 1u);
 }
 
-TEST(JsonlSink, a_full_disk_is_warned_of_once_and_the_run_goes_on) {
+TEST(JsonlSink, AFullDiskIsWarnedOfOnceAndTheRunGoesOn) {
   JsonlSink sink("/dev/full");
   ::testing::internal::CaptureStderr();
   for (int step = 0; step < 3; step++) sink.write({"train", {{"step", step}}});
@@ -100,7 +100,7 @@ TEST(JsonlSink, a_full_disk_is_warned_of_once_and_the_run_goes_on) {
   EXPECT_EQ(shown.find("/dev/full"), shown.rfind("/dev/full")) << shown;
 }
 
-TEST(JsonlSink, a_row_is_whole_or_missing_when_the_disk_is_full) {
+TEST(JsonlSink, ARowIsWholeOrMissingWhenTheDiskIsFull) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
   const MetricRow row{"train", {{"text", std::string(100, 'x')}}};
@@ -120,10 +120,10 @@ TEST(JsonlSink, a_row_is_whole_or_missing_when_the_disk_is_full) {
   for (const std::string& line : lines) EXPECT_NO_THROW(json::parse(line));
 }
 
-TEST(JsonlSink, a_file_that_cannot_be_opened_is_named) {
+TEST(JsonlSink, AFileThatCannotBeOpenedIsNamed) {
   TemporaryDirectory directory;
   const auto path = directory / "missing" / std::filesystem::path("m.jsonl");
-  const std::string message = testing::error_message<FormatError>([&] { JsonlSink sink(path); });
+  const std::string message = test::error_message<FormatError>([&] { JsonlSink sink(path); });
   EXPECT_TRUE(contains(message, path.string())) << message;
 }
 

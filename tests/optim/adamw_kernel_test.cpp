@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/memory/kernels.h"
+#include "trainer/device/kernels.h"
 #include "trainer/optim/adamw.h"
 
 #include "support/compile_kernels.h"
@@ -189,14 +189,14 @@ TEST(AdamwKernel, InfinitiesAndNanStay) {
 TEST(AdamwKernel, IsCompiledByNvrtcForThreeKindsOfGpu) {
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
   const EmulatedGpu gpu;
-  testing::expect_compiles(kernel_files::adamw, gpu);
+  test::expect_compiles(kernel_files::adamw, gpu);
 }
 
 TEST(AdamwKernel, OnAGpuGivesTheValuesOfTheCpusLoop) {
   const std::string why =
-      testing::why_no_gpu(kernel_files::adamw, "Weight=float Gradient=float State=float kWidth=4");
+      test::why_no_gpu(kernel_files::adamw, "Weight=float Gradient=float State=float kWidth=4");
   if (!why.empty()) GTEST_SKIP() << why;
-  for (const Types& types : all_types()) compare(types, testing::on_gpu);
+  for (const Types& types : all_types()) compare(types, test::on_gpu);
 }
 
 }  // namespace

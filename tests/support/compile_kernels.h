@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/nvrtc.h"
+#include "device/nvrtc.h"
 #include "support/emulated_gpu.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 
 // file: of all that `gpu` has of it.
 inline void expect_compiles(const KernelFile& file, const emulated::Gpu& gpu) {
@@ -28,4 +28,4 @@ inline void expect_compiles(const KernelFile& file, const emulated::Gpu& gpu) {
   EXPECT_GT(specialisations, 1) << file.name;
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

@@ -11,7 +11,7 @@
 
 #include "trainer/base/file_faults.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 
 // The file layer fails so while this lives.
 class FileFaultScope {
@@ -65,4 +65,4 @@ inline bool ends_by(const FileFault& fault, const std::function<void()>& work) {
   return WIFEXITED(status) && WEXITSTATUS(status) == kCrashExitCode;
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

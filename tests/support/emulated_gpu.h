@@ -16,7 +16,7 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "trainer/memory/kernels.h"
+#include "trainer/device/kernels.h"
 
 struct Dim {
   unsigned x = 1, y = 1, z = 1;
@@ -226,4 +226,4 @@ inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits);
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"

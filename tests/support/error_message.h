@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trainer::testing {
+namespace trainer::test {
 
 template <class ErrorType, class Call>
 std::string error_message(const Call& call) {
@@ -26,4 +26,4 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

@@ -5,10 +5,10 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/memory/device.h"
-#include "trainer/memory/kernels.h"
+#include "trainer/device/device.h"
+#include "trainer/device/kernels.h"
 
-namespace trainer::testing {
+namespace trainer::test {
 
 // "" where there is one with kernels of ours.
 inline std::string why_no_gpu(const KernelFile& file, const std::string& definitions) {
@@ -21,4 +21,4 @@ inline at::Tensor on_gpu(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.to(c10::Device(c10::kCUDA, 0)) : tensor;
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

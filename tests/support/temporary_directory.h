@@ -8,7 +8,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace trainer::testing {
+namespace trainer::test {
 
 class TemporaryDirectory {
  public:
@@ -49,4 +49,4 @@ inline std::filesystem::path memory_path() {
              : std::filesystem::temp_directory_path();
 }
 
-}  // namespace trainer::testing
+}  // namespace trainer::test

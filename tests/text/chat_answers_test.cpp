@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-using testing::error_message;
+using test::error_message;
 using Json = nlohmann::ordered_json;
 
 Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }

@@ -10,11 +10,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::filesystem::path golden(const std::string& name) {
+std::filesystem::path chat_golden(const std::string& name) {
   return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/chat" / name;
 }
 
-Json rows(const std::string& name) { return Json::parse(read_file(golden(name))); }
+Json chat_rows(const std::string& name) { return Json::parse(read_file(chat_golden(name))); }
 
 // The text, or null where it is refused.
 Json rendered(const std::string& source, const Json& messages, const Json& tools, const Json& variables) {
@@ -26,16 +26,16 @@ Json rendered(const std::string& source, const Json& messages, const Json& tools
 }
 
 TEST(ChatGoldens, ConversationsRenderAsHuggingFaceRendersThem) {
-  for (const Json& row : rows("conversations.json")) {
-    const std::string source = read_file(golden(row["template"].get<std::string>()));
+  for (const Json& row : chat_rows("conversations.json")) {
+    const std::string source = read_file(chat_golden(row["template"].get<std::string>()));
     EXPECT_EQ(rendered(source, row["messages"], row["tools"], row["variables"]), row["text"])
         << row["template"] << ": " << row["conversation"] << (row["tools"].is_null() ? "" : " with tools");
   }
 }
 
 TEST(ChatGoldens, EveryConstructGivesWhatJinjaGives) {
-  const Json given = rows("construct_variables.json");
-  for (const Json& row : rows("constructs.json")) {
+  const Json given = chat_rows("construct_variables.json");
+  for (const Json& row : chat_rows("constructs.json")) {
     EXPECT_EQ(rendered(row["template"], given["messages"], nullptr, given["variables"]), row["text"])
         << row["template"];
   }

@@ -12,9 +12,9 @@
 namespace trainer {
 namespace {
 
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 using Json = nlohmann::ordered_json;
 
 const Json kGreeting = Json::parse(R"([{"role": "user", "content": "Hi"}])");

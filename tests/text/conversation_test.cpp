@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-using testing::error_message;
+using test::error_message;
 using Json = nlohmann::ordered_json;
 
 Conversation read(const char* row) {
@@ -116,18 +116,20 @@ class LearntTokens : public ::testing::Test {
                                {}};
 };
 
-constexpr const char* kTwoTurns = R"({"messages": [{"role": "user", "content": "q1"},
+constexpr const char* kTwoTurnsRow = R"({"messages": [{"role": "user", "content": "q1"},
   {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
   {"role": "assistant", "content": "a2"}, {"role": "user", "content": "q3"}]})";
 
-TEST_F(LearntTokens, AreTheAnswersAndTheirEnds) { EXPECT_EQ(learnt(kTwoTurns), "a1<|im_end|>a2<|im_end|>"); }
+TEST_F(LearntTokens, AreTheAnswersAndTheirEnds) {
+  EXPECT_EQ(learnt(kTwoTurnsRow), "a1<|im_end|>a2<|im_end|>");
+}
 
 TEST_F(LearntTokens, AreThoseOfTheLastTurnAlone) {
-  EXPECT_EQ(learnt(kTwoTurns, LossOn::last_turn), "a2<|im_end|>");
+  EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::last_turn), "a2<|im_end|>");
 }
 
 TEST_F(LearntTokens, AreAllOfThem) {
-  EXPECT_EQ(learnt(kTwoTurns, LossOn::everything),
+  EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::everything),
             "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
             "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\na2<|im_end|>\n"
             "<|im_start|>user\nq3<|im_end|>\n");
@@ -141,7 +143,7 @@ TEST_F(LearntTokens, AreNoneOfAMessageWithoutWeight) {
 }
 
 TEST_F(LearntTokens, TheLastQuestionEndsInTheGenerationPrompt) {
-  const auto question = last_question(template_, read(kTwoTurns));
+  const auto question = last_question(template_, read(kTwoTurnsRow));
   ASSERT_TRUE(question);
   EXPECT_TRUE(question->prompt.ends_with("q2<|im_end|>\n<|im_start|>assistant\n"));
   EXPECT_EQ(question->answer, "a2");

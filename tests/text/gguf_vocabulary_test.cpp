@@ -14,9 +14,9 @@ namespace trainer {
 namespace {
 
 using nlohmann::json;
-using testing::contains;
-using testing::error_message;
-using testing::TemporaryDirectory;
+using test::contains;
+using test::error_message;
+using test::TemporaryDirectory;
 
 json byte_level_step(bool with_pattern) {
   return {{"type", "ByteLevel"},

@@ -8,15 +8,12 @@
 #include "trainer/text/tokenizer.h"
 
 #include "support/temporary_directory.h"
+#include "text/text_goldens.h"
 
 namespace trainer {
 namespace {
 
 using Ids = std::vector<int32_t>;
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
-}
 
 nlohmann::json rows(const std::string& name, const char* file) {
   return nlohmann::json::parse(read_file(golden(name) / file));
@@ -80,7 +77,7 @@ TEST_P(TokenizerGoldens, AddedTokensAreThoseOfHuggingFace) {
 
 TEST_P(TokenizerGoldens, SavedFilesHaveTheAddedTokens) {
   const auto expected = rows(GetParam(), "added.json");
-  const testing::TemporaryDirectory saved;
+  const test::TemporaryDirectory saved;
   save_tokenizer(golden(GetParam()), expected["tokens"].get<std::vector<std::string>>(), saved.path());
   expect_added(*load_tokenizer(saved.path()), expected);
 }

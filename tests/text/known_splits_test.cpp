@@ -1,5 +1,5 @@
 // The splitters of ours give what PCRE2 gives for the patterns that they stand for.
-#include "text/known_splits.h"
+#include "text/tokenizer/known_splits.h"
 
 #include <algorithm>
 #include <random>
@@ -9,7 +9,8 @@
 
 #include "trainer/base/files.h"
 
-#include "text/utf8.h"
+#include "text/code_points.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {
@@ -38,14 +39,6 @@ class KnownSplits : public ::testing::TestWithParam<std::string_view> {
   FindAll known_;
   Regex regex_;
 };
-
-std::string text_of(const std::vector<char32_t>& characters) {
-  std::string text;
-  for (const char32_t c : characters) append_code_point(text, c);
-  return text;
-}
-
-bool is_surrogate(char32_t c) { return c >= 0xd800 && c < 0xe000; }
 
 TEST_P(KnownSplits, EveryCharacterBetweenOthersIsCutAsByPcre2) {
   for (char32_t c = 0; c < 0x110000; c++) {

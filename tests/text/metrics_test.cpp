@@ -71,8 +71,7 @@ TEST(Metrics, TheConfigurationAsksForAllThatThereAre) {
 }
 
 TEST(Metrics, AnUnknownNameIsRefused) {
-  EXPECT_TRUE(
-      testing::contains(testing::error_message<ConfigError>([] { TextMetrics({"meteor"}); }), "'meteor'"));
+  EXPECT_TRUE(test::contains(test::error_message<ConfigError>([] { TextMetrics({"meteor"}); }), "'meteor'"));
 }
 
 }  // namespace

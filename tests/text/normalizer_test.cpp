@@ -1,22 +1,15 @@
 // Text that is said to stay as it is in a normal form does.
-#include "text/normalizer.h"
+#include "text/tokenizer/normalizer.h"
 
 #include <random>
 
 #include <gtest/gtest.h>
 
-#include "text/utf8.h"
+#include "text/code_points.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {
-
-std::string text_of(const std::vector<char32_t>& characters) {
-  std::string text;
-  for (const char32_t c : characters) append_code_point(text, c);
-  return text;
-}
-
-bool is_surrogate(char32_t c) { return c >= 0xd800 && c < 0xe000; }
 
 bool stays(char32_t c) { return !may_change(text_of({c}), NormalForm::c); }
 

@@ -8,12 +8,10 @@
 #include "trainer/base/files.h"
 #include "trainer/text/tokenizer.h"
 
+#include "text/text_goldens.h"
+
 namespace trainer {
 namespace {
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
-}
 
 class TokenRanges : public ::testing::TestWithParam<const char*> {
  protected:

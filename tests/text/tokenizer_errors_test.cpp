@@ -11,15 +11,12 @@
 #include "trainer/text/tokenizer.h"
 
 #include "support/temporary_directory.h"
+#include "text/text_goldens.h"
 
 namespace trainer {
 namespace {
 
 using nlohmann::json;
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
-}
 
 class TokenizerErrors : public ::testing::Test {
  protected:
@@ -46,7 +43,7 @@ class TokenizerErrors : public ::testing::Test {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
 
-  const testing::TemporaryDirectory temporary_;
+  const test::TemporaryDirectory temporary_;
   const std::filesystem::path& directory_ = temporary_.path();
 };
 

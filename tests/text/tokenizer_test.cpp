@@ -10,13 +10,10 @@
 #include "trainer/base/strings.h"
 
 #include "support/temporary_directory.h"
+#include "text/text_goldens.h"
 
 namespace trainer {
 namespace {
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
-}
 
 std::string message_of(const std::function<void()>& action) {
   try {
@@ -28,7 +25,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(Tokenizer, AnAdapterWithoutOneUsesThatOfItsBaseModel) {
-  const testing::TemporaryDirectory adapter;
+  const test::TemporaryDirectory adapter;
   std::ofstream(adapter / "adapter_config.json")
       << R"({"peft_type": "LORA", "base_model_name_or_path": ")" << golden("qwen").string() << R"("})";
   EXPECT_EQ(load_tokenizer(adapter.path())->vocab_size(), load_tokenizer(golden("qwen"))->vocab_size());

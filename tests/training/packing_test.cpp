@@ -74,9 +74,9 @@ TEST_F(PackingTest, ALackOfMemoryHalvesTheTokensOfARow) {
   ASSERT_EQ(recoveries.size(), 1u);
   EXPECT_EQ(recoveries[0].from_tokens, 74);
   EXPECT_EQ(recoveries[0].to_tokens, 40);
-  EXPECT_TRUE(testing::contains(recoveries[0].line(),
-                                "the micro-batch of 5 samples with 74 tokens is cut into smaller ones, of at "
-                                "most 40 tokens"));
+  EXPECT_TRUE(test::contains(recoveries[0].line(),
+                             "the micro-batch of 5 samples with 74 tokens is cut into smaller ones, of at "
+                             "most 40 tokens"));
 }
 
 TEST_F(PackingTest, AReplayNeedsTheLayoutOfItsRun) {
@@ -93,10 +93,10 @@ TEST_F(PackingTest, AReplayNeedsTheLayoutOfItsRun) {
 TEST_F(PackingTest, AnEncoderDecoderIsRefused) {
   const Golden golden("t5_v1_1");
   const Config config = packed_config(40);
-  const std::string message = testing::error_message<ConfigError>(
+  const std::string message = test::error_message<ConfigError>(
       [&] { prepare_for_training(*golden.model, config, golden.model->vocab_size(), at::kCPU); });
-  EXPECT_TRUE(testing::contains(message, "data.packing"));
-  EXPECT_TRUE(testing::contains(message, "t5 is an encoder-decoder"));
+  EXPECT_TRUE(test::contains(message, "data.packing"));
+  EXPECT_TRUE(test::contains(message, "t5 is an encoder-decoder"));
   BatchBudget budget;
   const Dataset dataset = data("{\"prompt\": \"1 2\", \"completion\": \"3\"}\n");
   EXPECT_THROW(evaluate(*golden.model, dataset, config, at::kCPU, budget), ConfigError);

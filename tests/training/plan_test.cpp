@@ -186,7 +186,7 @@ class PlanGrid : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
 TEST_P(PlanGrid, PredictsThePeak) {
   const Family family = families()[std::get<0>(GetParam())];
   const Variant& variant = variants()[std::get<1>(GetParam())];
-  const testing::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << family.config.dump();
   Config config;
   config.data.max_source_length = 96;
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlanGrid,
 
 // Steps of random lengths, whose rows are as full as best fit makes them.
 TEST(Plan, PackedStepsStayWithinIt) {
-  const testing::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json")
       << decoder({{"model_type", "qwen3"}, {"head_dim", 32}}).dump();
   for (const bool lora : {false, true}) {
@@ -259,7 +259,7 @@ TEST(Plan, PackedStepsStayWithinIt) {
 }
 
 MemoryPlan plan_of(const Json& model, const Config& config = {}) {
-  const testing::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << model.dump();
   return plan_memory(config, directory.path(), {});
 }
@@ -302,7 +302,7 @@ TEST(Plan, FollowsTheConfiguration) {
 
 // A plan made here for a GPU is the GPU's: it has no panels of widened weights, but blocks of 512 bytes.
 TEST(Plan, IsMadeForTheTarget) {
-  const testing::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << decoder(Json::object()).dump();
   PlanTarget target;
   target.device = c10::kCUDA;
@@ -315,7 +315,7 @@ TEST(Plan, IsMadeForTheTarget) {
 }
 
 TEST(Planner, ChoosesTheFastestThatFits) {
-  const testing::TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << t5(Json::object()).dump();
   Config config;
   config.training.batch_size = CountOrAuto::automatic();

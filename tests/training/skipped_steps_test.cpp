@@ -12,8 +12,8 @@ constexpr int32_t kPoisoned = 4;  // a token of no sample of the golden
 constexpr size_t kBad = 2;        // the sample that has it in bad_batch()
 
 // A tiny model in which one token's embedding is infinite.
-struct Bench {
-  explicit Bench(at::ScalarType dtype, const std::function<void(Config&)>& change = {})
+struct SkipBench {
+  explicit SkipBench(at::ScalarType dtype, const std::function<void(Config&)>& change = {})
       : golden("llama", dtype) {
     weight("model.embed_tokens.weight")[kPoisoned].fill_(INFINITY);
     config.optimizer.learning_rate = 1e-3;
@@ -51,13 +51,13 @@ void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
 }
 
-struct Case {
+struct SkipCase {
   const char* name;
   at::ScalarType dtype;
   bool masters;
 };
 
-class SkippedStep : public testing::TestWithParam<Case> {};
+class SkippedStep : public testing::TestWithParam<SkipCase> {};
 
 // Moments, masters and the optimizer's own count decide what the steps after it make.
 TEST_P(SkippedStep, LeavesWeightsAndOptimizerAsTheyWere) {
@@ -65,7 +65,7 @@ TEST_P(SkippedStep, LeavesWeightsAndOptimizerAsTheyWere) {
     config.optimizer.lr_scheduler_type = SchedulerType::constant;
     config.optimizer.master_weights = GetParam().masters;
   };
-  Bench skips(GetParam().dtype, change), undisturbed(GetParam().dtype, change);
+  SkipBench skips(GetParam().dtype, change), undisturbed(GetParam().dtype, change);
   EXPECT_FALSE(skips.trainer->step(skips.golden.batch).skipped);
   const auto before = skips.weights();
   const StepResult result = skips.trainer->step(skips.bad_batch());
@@ -83,12 +83,13 @@ TEST_P(SkippedStep, LeavesWeightsAndOptimizerAsTheyWere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, SkippedStep,
-                         testing::Values(Case{"fp32", at::kFloat, false}, Case{"bf16", at::kBFloat16, false},
-                                         Case{"masters", at::kBFloat16, true}),
+                         testing::Values(SkipCase{"fp32", at::kFloat, false},
+                                         SkipCase{"bf16", at::kBFloat16, false},
+                                         SkipCase{"masters", at::kBFloat16, true}),
                          [](const auto& param) { return param.param.name; });
 
 TEST(SkippedSteps, TellWhichSamplesHaveALossThatIsNotFinite) {
-  Bench bench(at::kFloat);
+  SkipBench bench(at::kFloat);
   const StepResult result = bench.trainer->step(bench.bad_batch());
   ASSERT_EQ(result.sample_losses.size(), bench.golden.batch.samples.size());
   for (size_t i = 0; i < result.sample_losses.size(); i++)
@@ -98,7 +99,7 @@ TEST(SkippedSteps, TellWhichSamplesHaveALossThatIsNotFinite) {
 }
 
 TEST(SkippedSteps, CountForTheSchedule) {
-  Bench bench(at::kFloat), undisturbed(at::kFloat);
+  SkipBench bench(at::kFloat), undisturbed(at::kFloat);
   bench.trainer->step(bench.golden.batch);
   const double skipped = bench.trainer->step(bench.bad_batch()).learning_rate;
   EXPECT_EQ(bench.trainer->steps_taken(), 2);
@@ -110,7 +111,7 @@ TEST(SkippedSteps, CountForTheSchedule) {
 }
 
 TEST(SkippedSteps, AreThoseTooWhoseGradientAloneIsNotFinite) {
-  Bench bench(at::kFloat);
+  SkipBench bench(at::kFloat);
   // The logits stay, the gradient of the norm's weight is 1e25 times as large: its square is no fp32 number.
   bench.weight("model.norm.weight").mul_(1e-25);
   bench.weight("lm_head.weight").mul_(1e25);

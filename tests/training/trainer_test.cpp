@@ -6,7 +6,7 @@
 namespace trainer {
 namespace {
 
-Config config_of(const Golden& golden) {
+Config trainer_config_of(const Golden& golden) {
   const nlohmann::json settings = golden.json("settings.json");
   Config config;
   config.optimizer.learning_rate = settings["learning_rate"];
@@ -55,13 +55,13 @@ void expect_three_steps(const Golden& golden, const Config& config) {
 
 TEST_P(ThreeSteps, AreAsCloseToFp64AsTransformersInFp32) {
   const Golden golden(GetParam());
-  expect_three_steps(golden, config_of(golden));
+  expect_three_steps(golden, trainer_config_of(golden));
 }
 
 TEST_P(ThreeSteps, AreSoWithPackedSamplesToo) {
   const Golden golden(GetParam());
   if (golden.model->encoder_decoder()) GTEST_SKIP() << "decoders only";
-  Config config = config_of(golden);
+  Config config = trainer_config_of(golden);
   config.data.packing = true;
   config.training.micro_batching = MicroBatching::tokens;
   config.training.batch_size = 1;
@@ -77,7 +77,7 @@ std::map<std::string, at::Tensor> after_two_steps(const std::function<void(Confi
                                                   at::ScalarType dtype = at::kFloat) {
   const Golden golden("t5_v1_1", dtype);
   golden.model->set_dropout(0.1);
-  Config config = config_of(golden);
+  Config config = trainer_config_of(golden);
   change(config);
   Trainer trainer(config, *golden.model, at::kCPU, 10);
   for (int step = 0; step < 2; step++) trainer.step(golden.batch);
@@ -137,7 +137,7 @@ TEST(Trainer, GradientsOfBf16WeightsAreSummedInFp32WhereAskedFor) {
 TEST(Trainer, GoesOnOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
   for (const char* name : {"t5_v1_1", "qwen2_lora"}) {
     const Golden stays(name), moves(name);
-    Config config = config_of(stays);
+    Config config = trainer_config_of(stays);
     Trainer expected(config, *stays.model, at::kCPU, 10), moved(config, *moves.model, at::kCPU, 10);
     for (int step = 0; step < 2; step++) {
       expected.step(stays.batch);

@@ -12,8 +12,8 @@
 
 #include "trainer/config/config.h"
 #include "trainer/data/dataset.h"
+#include "trainer/generation/generation_config.h"
 #include "trainer/memory/batch_budget.h"
-#include "trainer/models/generation_config.h"
 #include "trainer/models/model.h"
 #include "trainer/text/tokenizer.h"
 

@@ -1,5 +1,5 @@
 // The activated gate times up (src/nn/gated_activation.h). Open: Element, kWidth.
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"
 
 // 1 / (1 + e^-x) and its derivative, which keeps its digits where the first is close to 1.
 DEVICE void sigmoid(float x, float& value, float& slope) {

@@ -1,6 +1,6 @@
 // Dropout's mask: the hash of src/nn/dropout_mask.h.
 #pragma once
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"
 
 struct MaskOptions {
   unsigned long long key;

@@ -1,5 +1,5 @@
 // RMSNorm (src/nn/rms_norm.h). Open: Element, kWidth.
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"
 
 // A block a row, here and in norm_backward.
 KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols,

@@ -1,5 +1,5 @@
 // The rotary embedding (src/nn/rotate.h). Open: Element, kWidth.
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"
 
 // Where x [batch, heads, seq, 2 * half] and the tables [1 or batch, seq, half] lie, in elements.
 struct RotateLayout {

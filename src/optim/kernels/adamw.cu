@@ -1,5 +1,5 @@
 // AdamW's update (src/optim/adamw_update.cpp). Open: Weight, Gradient, State, kWidth.
-#include "memory/kernels/prelude.cuh"
+#include "device/kernels/prelude.cuh"
 
 struct Coefficients {
   float keep, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction, epsilon;

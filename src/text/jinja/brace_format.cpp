@@ -11,7 +11,7 @@
 namespace trainer::jinja {
 namespace {
 
-constexpr int64_t kWidest = 10'000;
+constexpr int64_t kWidestField = 10'000;
 
 struct Spec {
   Text fill = Text(" ");
@@ -38,8 +38,8 @@ Spec parse_spec(const Text& text) {
   const auto number = [&] {
     int64_t out = 0;
     while (at < bytes.size() && bytes[at] >= '0' && bytes[at] <= '9')
-      out = std::min(out * 10 + (bytes[at++] - '0'), kWidest + 1);
-    if (out > kWidest) throw RenderError("Too many decimal digits in format string");
+      out = std::min(out * 10 + (bytes[at++] - '0'), kWidestField + 1);
+    if (out > kWidestField) throw RenderError("Too many decimal digits in format string");
     return out;
   };
   spec.align = skip("<>^=");

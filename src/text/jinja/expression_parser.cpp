@@ -15,11 +15,11 @@ using Type = Token::Type;
 
 constexpr int kDeepestNesting = 100;
 
-struct Depth {
-  Depth(int& depth, int line) : depth(depth) {
+struct NestingDepth {
+  NestingDepth(int& depth, int line) : depth(depth) {
     if (++depth > kDeepestNesting) throw SyntaxError("the expression is nested too deeply", line);
   }
-  ~Depth() { depth--; }
+  ~NestingDepth() { depth--; }
   int& depth;
 };
 
@@ -82,7 +82,7 @@ std::string ExpressionParser::any_name() {
 }
 
 ExpressionPtr ExpressionParser::expression(bool with_condition) {
-  const Depth depth(depth_, current().line);
+  const NestingDepth depth(depth_, current().line);
   return with_condition ? condition() : or_();
 }
 
@@ -115,7 +115,7 @@ ExpressionPtr ExpressionParser::and_() {
 }
 
 ExpressionPtr ExpressionParser::not_() {
-  const Depth depth(depth_, current().line);
+  const NestingDepth depth(depth_, current().line);
   const int line = current().line;
   if (!skip_name("not")) return comparison();
   return std::make_unique<Unary>(
@@ -184,7 +184,7 @@ ExpressionPtr ExpressionParser::power_() {
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
-  const Depth depth(depth_, current().line);
+  const NestingDepth depth(depth_, current().line);
   ExpressionPtr value;
   if (is_sign("-") || is_sign("+")) {
     const Token sign = take();
@@ -234,7 +234,7 @@ ExpressionPtr ExpressionParser::primary() {
       break;
   }
   if (skip_sign("(")) {
-    const Depth depth(depth_, token.line);
+    const NestingDepth depth(depth_, token.line);
     ExpressionPtr value = tuple(true, {}, /*may_be_empty=*/true);
     expect_sign(")");
     return value;

@@ -6,6 +6,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "text/unicode/utf8.h"
+
 namespace trainer::jinja {
 
 Value from_json(const nlohmann::ordered_json& json, Origin origin) {

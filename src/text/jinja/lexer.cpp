@@ -7,7 +7,8 @@
 
 #include "text/jinja/string_literal.h"
 #include "text/jinja/text.h"
-#include "text/utf8.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

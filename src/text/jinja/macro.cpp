@@ -10,14 +10,14 @@ namespace {
 
 constexpr int kDeepestCall = 150;
 
-struct Depth {
-  explicit Depth(int& depth) : depth(depth) {
+struct CallDepth {
+  explicit CallDepth(int& depth) : depth(depth) {
     if (++depth > kDeepestCall) {
       depth--;
       throw RenderError("macros call one another too deeply");
     }
   }
-  ~Depth() { depth--; }
+  ~CallDepth() { depth--; }
   int& depth;
 };
 
@@ -36,7 +36,7 @@ class Macro : public Object {
   }
 
   Value call(Arguments arguments) override {
-    const Depth depth(frame_.rendering.depth);
+    const CallDepth depth(frame_.rendering.depth);
     const Frame inner = frame_.inner();
     const Names& names = frame_.rendering.names;
     // Moves the argument of that name to the scope, if there is one.

@@ -9,6 +9,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/text_tests.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -8,12 +8,12 @@
 #include "text/jinja/number_format.h"
 #include "text/jinja/split.h"
 #include "text/jinja/text_tests.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {
 
-constexpr int64_t kWidest = 10'000;
+constexpr int64_t kWidestConversion = 10'000;
 
 class Printf {
  public:
@@ -73,7 +73,7 @@ class Printf {
     }
     int64_t out = 0;
     while (at_ < format_.bytes().size() && format_.bytes()[at_] >= '0' && format_.bytes()[at_] <= '9')
-      out = std::min(out * 10 + (take() - '0'), kWidest + 1);
+      out = std::min(out * 10 + (take() - '0'), kWidestConversion + 1);
     return out;
   }
 
@@ -92,13 +92,13 @@ class Printf {
       if (flag == '+' || (flag == ' ' && sign != '+')) sign = flag;
     }
     int64_t width = number();
-    if (width > kWidest || width < -kWidest) throw RenderError("the width is too large");
+    if (width > kWidestConversion || width < -kWidestConversion) throw RenderError("the width is too large");
     if (width < 0) {
       left = true;
       width = -width;
     }
     int64_t precision = skip('.') ? std::max<int64_t>(number(), 0) : -1;
-    if (precision > kWidest) throw RenderError("the precision is too large");
+    if (precision > kWidestConversion) throw RenderError("the precision is too large");
     while (skip('l') || skip('h') || skip('L')) continue;
     const char type = take();
     if (type == '%') return Text("%");

@@ -6,6 +6,7 @@
 
 #include "text/jinja/text_tests.h"
 #include "text/jinja/value.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

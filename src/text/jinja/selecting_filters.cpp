@@ -9,7 +9,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/unicode_case.h"
+#include "text/jinja/text_case.h"
 
 namespace trainer::jinja {
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "text/utf8.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {
 
-constexpr int64_t kWidest = 100'000;
+constexpr int64_t kWidestTabs = 100'000;
 
 struct Piece {
   size_t begin, end;
@@ -131,7 +132,7 @@ Text replace(const Text& text, const Text& old, const Text& by, int64_t limit) {
 }
 
 Text padded(const Text& text, int64_t width, const Text& fill, char side) {
-  if (width > kWidest) throw RenderError("the width is too large");
+  if (width > kWidestTabs) throw RenderError("the width is too large");
   const int64_t missing = width - static_cast<int64_t>(text.length());
   if (missing <= 0) return text;
   int64_t left = 0;

@@ -5,7 +5,7 @@
 #include "trainer/base/strings.h"
 
 #include "text/jinja/lexer.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

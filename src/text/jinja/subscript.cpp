@@ -9,7 +9,7 @@
 namespace trainer::jinja {
 namespace {
 
-bool is_sequence(const Value& value) {
+bool is_indexed(const Value& value) {
   return value.is(Kind::text) || value.is(Kind::list) || value.is(Kind::tuple);
 }
 
@@ -28,7 +28,7 @@ std::optional<Value> item_of(const Value& value, const Value& index) {
     const Value* found = value.dict().find(index);
     return found ? std::optional(*found) : std::nullopt;
   }
-  if (is_sequence(value) && index.is_integral()) return element(value, index.integer());
+  if (is_indexed(value) && index.is_integral()) return element(value, index.integer());
   if (value.is_object() && value.type_name() == "range" && index.is_integral())
     return element(Value(iterate(value)), index.integer());
   return std::nullopt;
@@ -50,18 +50,18 @@ Value missing(const Value& value, const Value& index) {
   return Value::undefined(concat(value.type_name(), " object has no element ", repr(index).bytes()));
 }
 
-struct Range {
+struct SliceRange {
   int64_t start, stop, step;
 };
 
 // What slice(start, stop, step).indices(length) gives.
-Range slice_range(int64_t length, const Value& start, const Value& stop, const Value& step) {
+SliceRange slice_range(int64_t length, const Value& start, const Value& stop, const Value& step) {
   const auto part = [](const Value& value) {
     if (value.is_undefined()) throw RenderError(value.why_undefined());
     if (value.is_integral()) return value.integer();
     throw RenderError("slice indices must be integers or None or have an __index__ method");
   };
-  Range range{0, 0, step.is(Kind::none) ? 1 : part(step)};
+  SliceRange range{0, 0, step.is(Kind::none) ? 1 : part(step)};
   if (range.step == 0) throw RenderError("slice step cannot be zero");
   range.step = std::clamp(range.step, -length - 1, length + 1);
   const int64_t low = range.step < 0 ? -1 : 0, high = range.step < 0 ? length - 1 : length;
@@ -96,11 +96,11 @@ Value get_attribute(const Value& value, const std::string& name) {
 
 Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.is_undefined()) throw RenderError(value.why_undefined());
-  if (!is_sequence(value)) {
+  if (!is_indexed(value)) {
     if (value.is_object() && value.type_name() == "range") throw Unsupported("a slice of a range");
     throw RenderError(concat("'", value.type_name(), "' object is not subscriptable by a slice"));
   }
-  const Range range = slice_range(length(value), start, stop, step);
+  const SliceRange range = slice_range(length(value), start, stop, step);
   if (value.is(Kind::text)) {
     const Text& text = value.text();
     const std::vector<size_t> at = text.borders();

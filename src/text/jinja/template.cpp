@@ -6,7 +6,7 @@
 #include "text/jinja/globals.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 

@@ -2,26 +2,10 @@
 
 #include <algorithm>
 
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
-
-bool is_python_space(char32_t code_point) {
-  return is_white_space(code_point) || (code_point >= 0x1c && code_point <= 0x1f);
-}
-
-std::vector<char32_t> code_points(std::string_view text) {
-  std::vector<char32_t> out;
-  for (size_t offset = 0; offset < text.size();) out.push_back(next_code_point(text, offset));
-  return out;
-}
-
-std::string utf8(char32_t code_point) {
-  std::string out;
-  append_code_point(out, code_point);
-  return out;
-}
 
 void Text::add_run(size_t size, Origin origin) {
   if (size == 0) return;

@@ -75,12 +75,6 @@ class Text {
   std::vector<End> ends_;  // else: where runs end, rising
 };
 
-// What str.isspace() says of one character.
-bool is_python_space(char32_t code_point);
-
-std::vector<char32_t> code_points(std::string_view text);
-std::string utf8(char32_t code_point);
-
 // The pieces with `separator` between them.
 Text join(const std::vector<Text>& pieces, const Text& separator);
 

@@ -9,9 +9,10 @@
 #include "text/jinja/json.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/split.h"
+#include "text/jinja/text_case.h"
 #include "text/jinja/text_tests.h"
-#include "text/jinja/unicode_case.h"
-#include "text/utf8.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

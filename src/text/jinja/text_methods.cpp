@@ -9,8 +9,8 @@
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/split.h"
+#include "text/jinja/text_case.h"
 #include "text/jinja/text_tests.h"
-#include "text/jinja/unicode_case.h"
 
 namespace trainer::jinja {
 namespace {
@@ -30,7 +30,7 @@ Value strip(const Text& self, const Arguments& arguments) {
 }
 
 template <Text (*change)(const Text&)>
-Value changed(const Text& self, const Arguments& arguments) {
+Value changed_text(const Text& self, const Arguments& arguments) {
   positional_only("upper", arguments, {});
   return Value(change(self).marked(self.safe()));
 }
@@ -200,12 +200,12 @@ TextMethod text_method(const std::string& name) {
       {"strip", strip<true, true>},
       {"lstrip", strip<true, false>},
       {"rstrip", strip<false, true>},
-      {"upper", changed<upper>},
-      {"lower", changed<lower>},
-      {"capitalize", changed<capitalize>},
-      {"title", changed<title>},
-      {"swapcase", changed<swap_case>},
-      {"casefold", changed<case_fold>},
+      {"upper", changed_text<upper>},
+      {"lower", changed_text<lower>},
+      {"capitalize", changed_text<capitalize>},
+      {"title", changed_text<title>},
+      {"swapcase", changed_text<swap_case>},
+      {"casefold", changed_text<case_fold>},
       {"split", split<split_left>},
       {"rsplit", split<split_right>},
       {"splitlines", split_lines_method},

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utf8proc.h>
 
-#include "text/jinja/unicode_case.h"
+#include "text/jinja/text_case.h"
 #include "text/jinja/value.h"
+#include "text/unicode/letter_case.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {
@@ -16,7 +19,7 @@ bool is_letter(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_number(char32_t c) {
+bool is_numeral(char32_t c) {
   const auto kind = category(c);
   return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
 }
@@ -58,7 +61,7 @@ bool is_printable(char32_t c) {
 }
 
 bool is_alnum(const Text& text) {
-  return all(text, [](char32_t c) { return is_letter(c) || is_number(c); });
+  return all(text, [](char32_t c) { return is_letter(c) || is_numeral(c); });
 }
 bool is_alpha(const Text& text) { return all(text, is_letter); }
 bool is_ascii(const Text& text) {

@@ -3,7 +3,7 @@
 
 #include "text/metrics/ngrams.h"
 #include "text/metrics/words.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "text/metrics/ngrams.h"
 #include "text/metrics/words.h"
+#include "text/unicode/letter_case.h"
 
 namespace trainer {
 namespace {
@@ -12,8 +13,8 @@ namespace {
 using Words = std::vector<std::string_view>;
 
 // Lower case, one blank for all that is no letter of ASCII and no digit.
-std::string normalized(std::string_view text) {
-  std::string out = metrics::lower(text);
+std::string rouge_text(std::string_view text) {
+  std::string out = lower(text);
   for (char& c : out) {
     if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9')) c = ' ';
   }
@@ -42,7 +43,7 @@ int64_t longest_common(const Words& a, const Words& b) {
 }  // namespace
 
 Rouge rouge(std::string_view prediction, std::string_view target) {
-  const std::string predicted_text = normalized(prediction), expected_text = normalized(target);
+  const std::string predicted_text = rouge_text(prediction), expected_text = rouge_text(target);
   const Words predicted = metrics::words(predicted_text), expected = metrics::words(expected_text);
   return {
       of_runs(predicted, expected, 1), of_runs(predicted, expected, 2),

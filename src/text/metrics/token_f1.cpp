@@ -4,8 +4,9 @@
 #include "text/jinja/text_tests.h"
 #include "text/metrics/ngrams.h"
 #include "text/metrics/words.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "text/unicode/letter_case.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {
@@ -45,8 +46,8 @@ std::string without_articles(std::string_view text) {
   return out;
 }
 
-std::string normalized(std::string_view text) {
-  return without_articles(without_ascii_punctuation(metrics::lower(text)));
+std::string squad_text(std::string_view text) {
+  return without_articles(without_ascii_punctuation(lower(text)));
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ bool exact_match(std::string_view prediction, std::string_view target) {
 }
 
 double token_f1(std::string_view prediction, std::string_view target) {
-  const std::string predicted_text = normalized(prediction), expected_text = normalized(target);
+  const std::string predicted_text = squad_text(prediction), expected_text = squad_text(target);
   const auto predicted = metrics::words(predicted_text), expected = metrics::words(expected_text);
   if (predicted.empty() || expected.empty()) return predicted.empty() && expected.empty() ? 1 : 0;
   const int64_t same = metrics::overlap(metrics::count_runs(predicted, 1), metrics::count_runs(expected, 1));

@@ -1,12 +1,9 @@
 #include "text/metrics/words.h"
 
-#include "text/jinja/text.h"
-#include "text/jinja/unicode_case.h"
-#include "text/utf8.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::metrics {
-
-using jinja::is_python_space;
 
 std::vector<std::string_view> words(std::string_view text) {
   std::vector<std::string_view> out;
@@ -42,7 +39,5 @@ std::string_view strip_end(std::string_view text) {
   if (found.empty()) return {};
   return {text.begin(), found.back().end()};
 }
-
-std::string lower(std::string_view text) { return jinja::lower(jinja::Text(std::string(text))).bytes(); }
 
 }  // namespace trainer::metrics

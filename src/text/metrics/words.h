@@ -14,7 +14,5 @@ std::string single_spaced(std::string_view text);
 // str.strip(), str.rstrip()
 std::string_view strip(std::string_view text);
 std::string_view strip_end(std::string_view text);
-// str.lower()
-std::string lower(std::string_view text);
 
 }  // namespace trainer::metrics

@@ -1,0 +1,14 @@
+// The families on the skeleton of Llama: each reads its config.json, in a file of its own.
+#pragma once
+
+#include "trainer/models/decoder_config.h"
+
+namespace trainer {
+
+DecoderConfig llama_config(const nlohmann::json& config);
+DecoderConfig mistral_config(const nlohmann::json& config);
+DecoderConfig qwen2_config(const nlohmann::json& config);
+DecoderConfig qwen3_config(const nlohmann::json& config);
+DecoderConfig smollm3_config(const nlohmann::json& config);
+
+}  // namespace trainer

@@ -1,0 +1,165 @@
+#include "adapters/adapter_values.h"
+
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include <ATen/ATen.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/models/tensor_views.h"
+#include "trainer/models/vocabulary.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+
+#include "adapters/stored_head.h"
+
+namespace trainer {
+namespace {
+
+// Modules that have an adapter.
+std::set<std::string> adapted_modules(Model& model) {
+  std::set<std::string> names;
+  model.for_each_module([&](const std::string& name, Module& module) {
+    const auto* linear = dynamic_cast<const Linear*>(&module);
+    const auto* embedding = dynamic_cast<const Embedding*>(&module);
+    if ((linear != nullptr && linear->lora) || (embedding != nullptr && embedding->lora)) names.insert(name);
+  });
+  return names;
+}
+
+// "lm_head.weight" -> "lm_head.base_layer.weight"
+std::string wrapped(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return name.substr(0, dot) + ".base_layer" + name.substr(dot);
+}
+
+// A parameter under its own name or that within a wrapper; null when the file has neither.
+const TensorView* find_stored(const SafetensorsFile& file, const std::string& name) {
+  for (const std::string& stored : {name, wrapped(name)}) {
+    const auto found = file.tensors.find(stored);
+    if (found != file.tensors.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+std::map<std::string, Parameter*> vocabulary_by_name(Model& model) {
+  const std::vector<Parameter*> vocabulary = model.vocabulary();
+  std::map<std::string, Parameter*> named;
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (std::ranges::find(vocabulary, &parameter) != vocabulary.end()) named[name] = &parameter;
+  });
+  return named;
+}
+
+// In PEFT each of a tied pair gets an adapter or a copy of its own, unless it is told to keep them tied.
+bool head_is_its_own(Model& model, const AdapterConfig& config, const SafetensorsFile& file) {
+  if (file.tensors.contains("lm_head.lora_A.weight")) return true;
+  if (config.ensure_weight_tying) return false;
+  const std::string embedding = model.tied_names()[0];
+  for (const std::string& saved : config.modules_to_save) {
+    if (std::string_view(kHead).ends_with(saved + ".weight") || embedding.ends_with(saved + ".weight"))
+      return true;
+  }
+  const TensorView *head = find_stored(file, kHead), *table = find_stored(file, embedding);
+  return head != nullptr && (table == nullptr || !same_bytes(*head, *table));
+}
+
+// PEFT's file also holds copies where a saved module was resized.
+bool is_copy(const std::string& name, const SafetensorsFile& file) {
+  for (const std::string middle : {".modules_to_save.weight", ".original_module.weight"}) {
+    if (name.ends_with(middle) &&
+        file.tensors.contains(name.substr(0, name.size() - middle.size()) + ".weight"))
+      return true;
+  }
+  return false;
+}
+
+// A stored embedding or head that is not trained takes the place of the base model's.
+void replace_frozen(Parameter& parameter, const at::Tensor& stored) {
+  const at::Tensor value = stored.to(parameter.value.device(), parameter.value.scalar_type(), false, true);
+  if (value.equal(parameter.value)) return;
+  parameter.value = value;
+  parameter.in_adapter = true;
+}
+
+}  // namespace
+
+std::map<std::string, Parameter*> adapter_parameters(Model& model) {
+  const std::set<std::string> adapted = adapted_modules(model);
+  std::map<std::string, Parameter*> parameters;
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (!parameter.trained() && !parameter.in_adapter) return;
+    const size_t dot = name.rfind('.');
+    const bool base = adapted.contains(name.substr(0, dot)) &&
+                      (name.substr(dot) == ".weight" || name.substr(dot) == ".bias");
+    parameters[base ? wrapped(name) : name] = &parameter;
+  });
+  // PEFT stores a tied head beside its embedding.
+  if (has_tied_head(model)) {
+    for (const std::string& name : {model.tied_names()[0], wrapped(model.tied_names()[0])}) {
+      if (parameters.contains(name)) parameters[kHead] = parameters[name];
+    }
+  }
+  return parameters;
+}
+
+void train(Parameter& parameter, const at::Tensor& value, at::Device device) {
+  parameter.value = value.to(device, at::kFloat).contiguous().set_requires_grad(true);
+}
+
+bool has_tied_head(const Model& model) { return model.tied_names().back() == kHead; }
+
+void fit_vocabulary(Model& model, const AdapterConfig& config, const SafetensorsFile& file) {
+  if (has_tied_head(model) && head_is_its_own(model, config, file)) model.untie_head();
+  for (const auto& [name, parameter] : vocabulary_by_name(model)) {
+    const TensorView* stored = find_stored(file, name);
+    if (stored != nullptr && stored->shape.size() == 2 && stored->shape[0] > model.vocab_size()) {
+      resize_vocabulary(model, stored->shape[0]);
+    }
+  }
+}
+
+void load_adapter_values(Model& model, const SafetensorsFile& file, const std::filesystem::path& directory,
+                         at::Device device) {
+  std::vector<std::string> problems;
+  std::set<std::string> used;
+  const auto fill = [&](const std::string& name, Parameter& parameter, const std::string& stored_name) {
+    used.insert(stored_name);
+    const auto found = file.tensors.find(stored_name);
+    if (found == file.tensors.end()) {
+      problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
+    } else if (found->second.shape != parameter.shape) {
+      problems.push_back(concat("misshapen: ", name, ": expected ", shape_string(parameter.shape), ", found ",
+                                shape_string(found->second.shape)));
+    } else {
+      const at::Tensor stored = mapped_tensor(found->second, file.mapping);
+      if (parameter.trained()) {
+        train(parameter, stored.to(at::kFloat, false, /*copy=*/true), device);
+      } else {
+        replace_frozen(parameter, stored);
+      }
+    }
+  };
+  const bool tied = has_tied_head(model);
+  for (const auto& [name, parameter] : adapter_parameters(model)) {
+    if (!tied || name != kHead) fill(name, *parameter, name);
+  }
+  for (const auto& [name, parameter] : vocabulary_by_name(model)) {
+    for (const std::string& stored : {name, wrapped(name)}) {
+      if (file.tensors.contains(stored) && !used.contains(stored)) fill(name, *parameter, stored);
+    }
+  }
+  if (tied) used.insert({kHead, wrapped(kHead)});
+  for (const auto& [name, view] : file.tensors) {
+    if (!used.contains(name) && !is_copy(name, file))
+      problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));
+  }
+  if (!problems.empty()) {
+    throw FormatError(
+        concat(directory.string(), ": the adapter does not fit this model:\n  ", join(problems, "\n  ")));
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,231 @@
+#include "trainer/adapters/lora.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "trainer/adapters/target_modules.h"
+#include "trainer/base/error.h"
+#include "trainer/base/random.h"
+#include "trainer/base/strings.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+
+#include "adapters/adapter_values.h"
+
+namespace trainer {
+namespace {
+
+AdapterConfig settings(const LoraConfig& config, const Model& model) {
+  if (!config.adapter.empty()) return read_adapter_config(config.adapter);
+  AdapterConfig out;
+  out.task_type = model.encoder_decoder() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+  out.r = config.r;
+  out.lora_alpha = config.lora_alpha;
+  out.lora_dropout = config.lora_dropout;
+  out.target_modules = config.target_modules;
+  if (out.target_modules == ModuleNames(std::vector<std::string>{})) {
+    out.target_modules = model.default_lora_targets();
+  }
+  out.modules_to_save = config.modules_to_save;
+  out.exclude_modules = config.exclude_modules;
+  out.layers_to_transform = config.layers_to_transform;
+  out.layers_pattern = config.layers_pattern;
+  out.rank_pattern = config.rank_pattern;
+  out.alpha_pattern = config.alpha_pattern;
+  out.use_rslora = config.use_rslora;
+  out.use_dora = config.use_dora;
+  return out;
+}
+
+// Where values are drawn: on the CPU, so that every device gets the same; of a memory plan nowhere.
+at::TensorOptions drawn(at::Device device) {
+  return at::TensorOptions().dtype(at::kFloat).device(device.is_meta() ? device : at::Device(at::kCPU));
+}
+
+// Kaiming-uniform with a = sqrt(5): uniform within 1 / sqrt(in_features).
+at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name, uint64_t seed,
+                     at::Device device) {
+  if (device.is_meta()) return at::empty(shape, drawn(device));
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(derive(seed, name));
+  const double bound = 1.0 / std::sqrt(static_cast<double>(shape[1]));
+  return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
+}
+
+// A saved module that is, or holds, one of a tied pair.
+[[noreturn]] void refuse_tied(const Model& model, const std::string& name) {
+  const std::vector<std::string> tied = model.tied_names();
+  throw ConfigError(concat("lora.modules_to_save: ", name, " is tied to ",
+                           name == tied[0] ? tied.back() : tied[0],
+                           "; a saved copy of one of the two corrupts merged models. Leave it out."));
+}
+
+// Trained copies of whole modules, fp32. An adapter that is read has untied the head where it had to be.
+void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::Device device) {
+  for (const std::string& wanted : adapter.modules_to_save) {
+    bool found = wanted == "lm_head" && adapter.ensure_weight_tying && has_tied_head(model);
+    std::vector<std::string> names;
+    model.for_each_module([&](const std::string& name, Module& module) {
+      names.push_back(name);
+      if (!name.ends_with(wanted)) return;  // as PEFT: "norm" is input_layernorm, too
+      if (name == "shared") {
+        throw ConfigError(
+            "lora.modules_to_save: shared: the stacks of a T5 look up in embed_tokens, and PEFT's copy of "
+            "shared changes nothing; name embed_tokens");
+      }
+      found = true;
+      if (auto* embedding = dynamic_cast<Embedding*>(&module)) embedding->own_weight();
+      module.for_each_parameter(
+          [&](const std::string& parameter_name, Parameter& parameter) {
+            if (is_new && !adapter.ensure_weight_tying && has_tied_head(model) &&
+                parameter_name == model.tied_names()[0]) {
+              refuse_tied(model, parameter_name);
+            }
+            train(parameter, parameter.value.detach().clone(), device);
+          },
+          name);
+    });
+    if (found) continue;
+    if (wanted == "lm_head" && has_tied_head(model)) {
+      throw ConfigError(
+          "lora.modules_to_save: lm_head is tied to the embedding in this model and has no weights of "
+          "its own. Leave it out.");
+    }
+    const std::string near = closest(wanted, names);
+    throw ConfigError(concat("lora.modules_to_save: '", wanted, "' is no module of this model",
+                             near.empty() ? "" : concat("; did you mean '", near, "'?")));
+  }
+}
+
+// Biases of the model that are trained (PEFT's `bias`).
+void train_biases(Model& model, const std::vector<Target>& targets, AdapterBias which, at::Device device) {
+  if (which == AdapterBias::all) {
+    model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+      if (name.ends_with(".bias") && !parameter.trained()) train(parameter, parameter.value.clone(), device);
+    });
+  } else if (which == AdapterBias::lora_only) {
+    for (const Target& target : targets) {
+      if (target.linear == nullptr || !target.linear->bias || target.linear->bias->trained()) continue;
+      train(*target.linear->bias, target.linear->bias->value.clone(), device);
+    }
+  }
+}
+
+// Starts of the adapter's tensors as PEFT draws them; what it adds is 0 at first.
+void add_adapter(const Target& target, const LoraOptions& options, uint64_t seed, at::Device device) {
+  if (target.linear != nullptr) {
+    target.linear->add_lora(options);
+    Linear::Lora& lora = *target.linear->lora;
+    train(lora.a.weight, initial_a(lora.a.weight.shape, target.name, seed, device), device);
+    train(lora.b.weight, at::zeros(lora.b.weight.shape, drawn(device)), device);
+    if (lora.b.bias) train(*lora.b.bias, at::zeros(lora.b.bias->shape, drawn(device)), device);
+    if (lora.magnitude) train(*lora.magnitude, target.linear->dora_norm(), device);
+  } else {
+    target.embedding->add_lora(options);
+    Embedding::Lora& lora = *target.embedding->lora;
+    train(lora.a, at::zeros(lora.a.shape, drawn(device)), device);
+    const at::Tensor b = at::empty(lora.b.shape, drawn(device));
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(derive(seed, target.name));
+    train(lora.b, device.is_meta() ? b : b.normal_(0, 1, generator), device);
+    if (lora.magnitude) train(*lora.magnitude, target.embedding->dora_norm(), device);
+  }
+}
+
+// A tied head cannot have an adapter of its own without untying the model when it is merged.
+void check_tied_targets(const Model& model, const std::vector<Target>& targets) {
+  if (!has_tied_head(model) || model.encoder_decoder()) return;
+  for (const Target& target : targets) {
+    if (target.embedding == nullptr) continue;
+    throw ConfigError(concat("lora.target_modules: ", target.name,
+                             " is tied to lm_head; an adapter on one of the two corrupts merged models. "
+                             "Leave it out."));
+  }
+}
+
+// The embedding and the head are trained in full: modules to save. A T5's embedding is none, as its copy
+// would not reach the stacks; it is stored as PEFT stores that of a resized vocabulary.
+void save_vocabulary(const Model& model, AdapterConfig& adapter) {
+  std::vector<std::string> names;
+  if (!model.encoder_decoder()) names.push_back("embed_tokens");
+  if (!has_tied_head(model)) {
+    names.push_back("lm_head");
+  } else if (!model.encoder_decoder()) {
+    adapter.ensure_weight_tying = true;
+  }
+  for (const std::string& name : names) {
+    if (std::ranges::find(adapter.modules_to_save, name) == adapter.modules_to_save.end())
+      adapter.modules_to_save.push_back(name);
+  }
+}
+
+void put_on(Model& model, const AdapterConfig& adapter, bool is_new, uint64_t seed, at::Device device) {
+  const std::vector<Target> targets = find_targets(model, adapter, /*every_entry_matches=*/is_new);
+  if (is_new) check_tied_targets(model, targets);
+  for (const Target& target : targets) {
+    add_adapter(target, lora_options(adapter, target.name), seed, device);
+  }
+  save_modules(model, adapter, is_new, device);
+  train_biases(model, targets, adapter.bias, device);
+}
+
+// The same for an adapter that was read: what does not fit is its file's fault.
+void put_on_read(Model& model, const AdapterConfig& adapter, const std::filesystem::path& directory,
+                 at::Device device) {
+  if (adapter.ensure_weight_tying && model.encoder_decoder() && !adapter.modules_to_save.empty()) {
+    throw FormatError(concat(directory.string(),
+                             "/adapter_config.json: ensure_weight_tying is not supported ",
+                             "on a T5 with modules_to_save"));
+  }
+  try {
+    put_on(model, adapter, /*is_new=*/false, 0, device);
+  } catch (const ConfigError& error) {
+    throw FormatError(concat(directory.string(), "/adapter_config.json: ", error.what()));
+  }
+}
+
+}  // namespace
+
+AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, at::Device device,
+                         bool train_vocabulary) {
+  AdapterConfig adapter = settings(config, model);
+  model.for_each_parameter(
+      [](const std::string&, Parameter& parameter) { parameter.value.set_requires_grad(false); });
+  if (config.adapter.empty()) {
+    if (train_vocabulary) save_vocabulary(model, adapter);
+    put_on(model, adapter, /*is_new=*/true, seed, device);
+  } else {
+    const SafetensorsFile file = read_adapter_weights(config.adapter);
+    fit_vocabulary(model, adapter, file);
+    put_on_read(model, adapter, config.adapter, device);
+    load_adapter_values(model, file, config.adapter, device);
+    if (train_vocabulary) save_vocabulary(model, adapter);
+  }
+  if (train_vocabulary) {
+    for (Parameter* parameter : model.vocabulary()) {
+      if (!parameter->trained()) train(*parameter, parameter->value.clone(), device);
+    }
+  }
+  return adapter;
+}
+
+std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, parameter] : adapter_parameters(model)) tensors[name] = parameter->value.detach();
+  return tensors;
+}
+
+std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
+                                             const LoadOptions& options, LoadReport* report) {
+  std::unique_ptr<Model> model = load_model(base_directory(directory), options, report);
+  if (!is_adapter_directory(directory)) return model;
+  LoraConfig lora;
+  lora.adapter = directory;
+  apply_lora(*model, lora, 0, options.device);
+  model->for_each_parameter(
+      [](const std::string&, Parameter& parameter) { parameter.value.set_requires_grad(false); });
+  return model;
+}
+
+}  // namespace trainer

@@ -1,0 +1,16 @@
+// A conversation, turn by turn.
+#pragma once
+
+#include "trainer/generation/generate.h"
+#include "trainer/run/open_model.h"
+
+#include "commands/prompts.h"
+
+namespace trainer {
+
+// Reads the user's messages from stdin, a line each, until the end or /exit, and answers each on stdout: on a
+// terminal token by token.
+void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
+          const std::vector<std::string>& stops, at::Device device);
+
+}  // namespace trainer

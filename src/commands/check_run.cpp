@@ -1,0 +1,244 @@
+#include "commands/check_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <unistd.h>
+
+#include "trainer/base/free_space.h"
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/acquire_device.h"
+#include "trainer/device/device.h"
+#include "trainer/memory/limit.h"
+#include "trainer/memory/summary.h"
+#include "trainer/run/open_model.h"
+#include "trainer/run/run.h"
+#include "trainer/run/run_model.h"
+#include "trainer/run/run_plan.h"
+#include "trainer/run/with_clear_errors.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// All rows of so much data are read in a few seconds.
+constexpr uintmax_t kReadInFull = 16'000'000;
+
+std::string seconds_text(double seconds) {
+  return seconds < 10 ? concat(std::round(seconds * 10) / 10, " s") : duration_string(seconds);
+}
+
+// The line of the report that a key's problem belongs to.
+std::string subject_of(const std::string& key) {
+  if (key.starts_with("model.") || key.starts_with("lora.")) return "model";
+  if (key.starts_with("data.")) return "data";
+  return key == "output_dir" ? "output" : "configuration";
+}
+
+class RunCheckup {
+ public:
+  RunCheckup(Checkup& checkup, const Config& config) : checkup_(checkup), config_(config) {}
+
+  void go() {
+    check_files();
+    check_output();
+    if (!stands("configuration")) return;
+    check_device();
+    if (lease_ && stands("model")) attempt("model", [&] { load_model(); });
+    if (stands("data")) attempt("data", [&] { check_data(); });
+    if (prepared_) attempt("memory", [&] { check_memory(); });
+    attempt("disk", [&] { check_disk(); });
+  }
+
+ private:
+  // Runs one check; what it throws is its failure.
+  template <class Check>
+  void attempt(const std::string& name, const Check& check) {
+    try {
+      with_clear_errors(
+          "A larger memory.limit helps, if the device has it, lora: {}, model.dtype: bf16, or another "
+          "device.",
+          check);
+    } catch (const Error& error) {
+      checkup_.failed(name, error);
+    }
+  }
+
+  // Nothing of this name has failed so far.
+  bool stands(const std::string& name) const {
+    return std::ranges::none_of(checkup_.findings(), [&](const Finding& finding) {
+      return finding.name == name && finding.verdict == Verdict::failed;
+    });
+  }
+
+  void check_files() {
+    for (const TrainingProblem& problem : problems_for_training(config_))
+      checkup_.failed(subject_of(problem.key), problem.text, problem.code);
+    if (stands("configuration")) checkup_.ok("configuration", concat(config_.origins.size(), " keys set"));
+  }
+
+  void check_output() {
+    if (!stands("output")) return;
+    attempt("output", [&] {
+      Run::open(config_);  // which removes what it makes, as no run begins
+      checkup_.ok("output", config_.output_dir);
+    });
+  }
+
+  void check_device() {
+    GpuConfig now = config_.gpu;
+    now.wait_for_gpu = false;
+    try {
+      lease_ = acquire_device(config_.device, now);
+      if (lease_->device.is_cuda()) use_tf32(config_.training.tf32);
+      MemoryLimit::parse(config_.memory.limit).apply(lease_->device);
+      checkup_.ok("device", describe_device(lease_->device));
+    } catch (const DeviceError& error) {
+      if (config_.gpu.wait_for_gpu) {
+        checkup_.warning("device", error.what(),
+                         concat("the run would wait for up to ",
+                                duration_string(config_.gpu.gpu_wait_timeout_minutes * 60)));
+      } else {
+        checkup_.failed("device", error);
+      }
+    }
+  }
+
+  void load_model() {
+    const auto begin = std::chrono::steady_clock::now();
+    tokenizer_ = load_run_tokenizer(config_);
+    prepared_ = prepare_model(config_, *tokenizer_, lease_->device);
+    check_vocabulary(*tokenizer_, *prepared_->model, config_.model.path);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    int64_t parameters = 0, trained = 0;
+    result_bytes_ = 0;
+    prepared_->model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
+      parameters += parameter.value.numel();
+      if (parameter.trained()) trained += parameter.value.numel();
+      const bool saved = !prepared_->artefacts.adapter || parameter.trained() || parameter.in_adapter;
+      if (saved) *result_bytes_ += static_cast<int64_t>(parameter.value.nbytes());
+    });
+    const MemorySummary memory = memory_summary(lease_->device);
+    Finding& finding =
+        checkup_.ok("model", concat(prepared_->model->model_type(), ", ", grouped(parameters),
+                                    " parameters, ", grouped(trained), " of them trained; loaded in ",
+                                    seconds_text(seconds.count()), "; ", memory.text()));
+    finding.values = {{"parameters", parameters},
+                      {"trained", trained},
+                      {"seconds", seconds.count()},
+                      {"memory_allocated", memory.allocated},
+                      {"memory_resident", memory.resident}};
+  }
+
+  void check_data() {
+    uintmax_t bytes = 0;
+    for (const auto* sources : {&config_.data.train, &config_.data.eval.sources}) {
+      for (const DataSource& source : *sources)
+        for (const fs::path& file : data_files(source)) bytes += fs::file_size(file);
+    }
+    if (!prepared_ || bytes > kReadInFull) {
+      checkup_.ok("data",
+                  concat(bytes_string(static_cast<int64_t>(bytes)), "; its rows are read at the start"));
+      return;
+    }
+    const bool encoder_decoder = prepared_->model->encoder_decoder();
+    const Dataset train = Dataset::open_train(config_, *tokenizer_, encoder_decoder);
+    longest_ = longest_sample(train);
+    RunDataReport report;
+    report.train = train.report();
+    if (!config_.data.eval.empty())
+      report.eval = Dataset::open_eval(config_, *tokenizer_, encoder_decoder).report();
+    check_limits(report, config_.data);
+    tell_of(report.train);
+    if (report.eval) tell_of(*report.eval);
+  }
+
+  void tell_of(const DataReport& data) {
+    const std::vector<std::string> lines = data.lines();
+    const std::string text = concat(data.name, ": ", join(lines, "\n"));
+    const bool warns =
+        std::ranges::any_of(lines, [](const std::string& line) { return line.starts_with("warning"); });
+    warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);
+  }
+
+  // The plan against what there is. No smaller cut of a step saves a run whose weights, gradients and
+  // optimizer do not fit.
+  void check_memory() {
+    const at::Device device = lease_->device;
+    const PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
+    const RunPlan planned = plan_run(config_, target, device);
+    if (!planned.known()) return;
+    const MemoryPlan& plan = planned.plan;
+    optimizer_bytes_ = plan.optimizer_state;
+    const int64_t available =
+        planned.limit > 0 ? planned.limit : memory_summary(device).allocated + free_memory(device);
+    const int64_t stays = plan.weights + plan.adapters + plan.gradients + plan.optimizer_state;
+    const std::string text = concat(bytes_string(plan.total()), " planned at the peak, of ",
+                                    bytes_string(available), planned.limit > 0 ? " allowed" : " free");
+    Finding& finding =
+        stays > available
+            ? checkup_.failed("memory", concat(text, "; what stays in memory takes ", bytes_string(stays)),
+                              ExitCode::out_of_memory,
+                              "lora: {}, or another device; trainer plan shows the parts")
+        : plan.total() > available
+            ? checkup_.warning(
+                  "memory", text,
+                  "steps will be cut smaller when memory runs out; a smaller training.batch_size or "
+                  "memory.gradient_checkpointing: true spares the attempts")
+            : checkup_.ok("memory", text);
+    finding.values = {{"planned", plan.total()}, {"available", available}};
+  }
+
+  void check_disk() {
+    fs::path existing = fs::absolute(config_.output_dir);
+    while (!fs::is_directory(existing)) existing = existing.parent_path();
+    const int64_t free = free_space(existing);
+    const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
+    if (!result_bytes_) {
+      checkup_.ok("disk", text);
+      return;
+    }
+    const bool only_result = config_.save.strategy == IntervalStrategy::no;
+    const int64_t result = *result_bytes_, kept = config_.save.total_limit,
+                  each = only_result ? 0 : result + (config_.save.weights_only ? 0 : optimizer_bytes_);
+    // An old checkpoint is removed when the new one is there.
+    const int64_t stays = result + (kept > 0 ? kept + 1 : 1) * each;
+    const std::string needed =
+        concat(text, "; the result takes ", bytes_string(result),
+               only_result ? ""
+                           : concat(", each checkpoint ", bytes_string(each),
+                                    kept > 0 ? concat(", and ", kept, " are kept") : ", and all are kept"));
+    Finding& finding =
+        free < result + each
+            ? checkup_.failed("disk", needed, ExitCode::files, "make room, or choose another output_dir")
+        : free < stays ? checkup_.warning("disk", needed, "save.total_limit keeps fewer checkpoints")
+        : kept == 0 && !only_result && free < 10 * each
+            ? checkup_.warning("disk", needed,
+                               concat("no room for more than ", (free - result) / each,
+                                      " checkpoints; save.total_limit=2 keeps two"))
+            : checkup_.ok("disk", needed);
+    finding.values = {{"free", free}, {"checkpoint", std::max(each, result)}};
+  }
+
+  Checkup& checkup_;
+  const Config& config_;
+  std::optional<DeviceLease> lease_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<Prepared> prepared_;
+  std::optional<int64_t> result_bytes_;
+  int64_t optimizer_bytes_ = 0;
+  LongestSample longest_;
+};
+
+}  // namespace
+
+void check_run(Checkup& checkup, const Config& config) { RunCheckup(checkup, config).go(); }
+
+}  // namespace trainer

@@ -1,0 +1,14 @@
+// What `trainer doctor --config` checks of a run: what it names is there, its model loads, its results have
+// room.
+#pragma once
+
+#include "trainer/config/config.h"
+
+#include "commands/checkup.h"
+
+namespace trainer {
+
+// Takes the device and loads the model as the run would, and trains nothing. Leaves no file behind.
+void check_run(Checkup& checkup, const Config& config);
+
+}  // namespace trainer

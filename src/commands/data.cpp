@@ -1,0 +1,58 @@
+// trainer data: what the data of a run are like, without its weights.
+#include <iostream>
+#include <optional>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
+#include "trainer/commands/entry_points.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/load_model.h"
+#include "trainer/run/describe_data.h"
+#include "trainer/run/run_model.h"
+#include "trainer/run/with_clear_errors.h"
+#include "trainer/training/evaluate.h"
+
+namespace trainer {
+namespace {
+
+void refuse_malformed(const RunDataReport& report) {
+  if (report.train.malformed.count > 0) throw DataError(report.train.malformed_text());
+  if (report.eval && report.eval->malformed.count > 0) throw DataError(report.eval->malformed_text());
+}
+
+void print_report(const RunDataReport& report, bool json) {
+  if (json) {
+    std::cout << to_json_text(report);
+  } else {
+    const Terminal terminal = stdout_terminal().value_or(Terminal{});
+    std::cout << to_text(report, {terminal.width, terminal.colour});
+  }
+  std::cout.flush();
+}
+
+// What is malformed is shown with all else, and then ends the program as it would the run.
+void run_data(const DataOptions& options) {
+  Config config = options.config;
+  config.data.bad_rows = BadRows::skip;
+  const auto tokenizer = load_run_tokenizer(config);
+  const auto model = model_on_meta(config.model.path, at::kFloat, /*train_all=*/false);
+  check_packing(config, *model);
+  const bool encoder_decoder = model->encoder_decoder();
+  const Dataset train = Dataset::open_train(config, *tokenizer, encoder_decoder);
+  std::optional<Dataset> eval;
+  if (!config.data.eval.empty()) eval = Dataset::open_eval(config, *tokenizer, encoder_decoder);
+  const RunDataReport report = describe_data(config, train, eval ? &*eval : nullptr, *tokenizer);
+  print_report(report, options.json);
+  if (options.config.data.bad_rows == BadRows::error) refuse_malformed(report);
+  check_limits(report, config.data);
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_data(const trainer::DataOptions& options) {
+  trainer::with_clear_errors("The index of the data takes 40 bytes a sample.",
+                             [&] { trainer::run_data(options); });
+}

@@ -1,0 +1,48 @@
+// trainer doctor: could a run start here, and what would it find?
+#include <iostream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
+#include "trainer/commands/entry_points.h"
+#include "trainer/memory/device_memory.h"
+
+#include "commands/check_machine.h"
+#include "commands/check_run.h"
+#include "commands/checkup.h"
+
+namespace trainer {
+namespace {
+
+void print_checkup(const Checkup& checkup, bool json) {
+  if (json) {
+    checkup.print_json(std::cout);
+  } else {
+    const Terminal terminal = stdout_terminal().value_or(Terminal{});
+    checkup.print_text(std::cout, terminal.colour, terminal.width);
+  }
+  std::cout.flush();
+}
+
+void run_doctor(const DoctorOptions& options) {
+  // The report says what loading says.
+  if (!log::is_shown(log::Level::debug)) log::set_level(log::Level::warning);
+  const Config config = options.config.value_or(Config{});
+  set_up_cpu(config.training.num_threads);
+  Checkup checkup;
+  check_program(checkup);
+  check_environment(checkup, options);
+  check_processor(checkup, config);
+  check_host_memory(checkup);
+  check_gpus(checkup, system_gpus().look(), config);
+  if (!options.problem.empty()) checkup.failed("configuration", options.problem, options.problem_code);
+  if (options.config) check_run(checkup, config);
+  print_checkup(checkup, options.json);
+  if (checkup.code() != ExitCode::done) throw Error(checkup.code(), checkup.conclusion());
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options) { trainer::run_doctor(options); }

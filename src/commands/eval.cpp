@@ -1,0 +1,104 @@
+// trainer eval: what training's evaluation gives, for any model and data.
+#include <chrono>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/commands/entry_points.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/acquire_device.h"
+#include "trainer/device/device.h"
+#include "trainer/memory/device_memory.h"
+#include "trainer/memory/limit.h"
+#include "trainer/observe/console.h"
+#include "trainer/run/open_model.h"
+#include "trainer/run/progress.h"
+#include "trainer/run/with_clear_errors.h"
+#include "trainer/training/evaluate.h"
+#include "trainer/training/predictions.h"
+
+namespace trainer {
+namespace {
+
+using Fields = nlohmann::ordered_json;
+
+void print_text(const Fields& fields, std::ostream& out) {
+  for (const auto& [name, value] : fields.items()) {
+    out << std::left << std::setw(24) << name;
+    if (value.is_string()) {
+      out << value.get<std::string>();
+    } else if (value.is_number_float()) {
+      out << value.get<double>();
+    } else {
+      out << value.dump();
+    }
+    out << '\n';
+  }
+}
+
+// Before the work rather than after it. What is there stays as it is.
+void check_writable(const std::filesystem::path& file) {
+  const bool is_new = !std::filesystem::exists(file);
+  AppendedFile{file};
+  if (is_new) delete_entry(file);
+}
+
+void run_evaluation(const EvalOptions& options) {
+  const Config& config = options.config;
+  if (!options.predictions_file.empty()) check_writable(options.predictions_file);
+  const auto begin = std::chrono::steady_clock::now();
+  set_up_cpu(config.training.num_threads);
+  const DeviceLease lease = acquire_device(config.device, config.gpu);
+  const at::Device device = lease.device;
+  if (device.is_cuda()) use_tf32(config.training.tf32);
+  MemoryLimit::parse(config.memory.limit).apply(device);
+  const OpenModel opened = open_model(config.model, device);
+  const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
+  for (const std::string& line : data.report().lines()) log::info(line);
+  BatchBudget budget;
+  std::optional<Predictor> predictor;  // made before the work begins: it refuses what it cannot answer
+  if (config.evaluation.generate)
+    predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
+  const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
+  std::optional<Predictions> predictions;
+  if (predictor) {
+    Console console(console_options(1));
+    predictions = predictor->predict(*opened.model, device, [&](int64_t done, int64_t total) {
+      console.progress("answers", done, total);
+    });
+    console.finish();
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+
+  Fields fields{{"model", config.model.path}, {"data", data.name()}};
+  const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
+  for (const auto& [name, value] : row.values.items()) {
+    if (name.starts_with("eval_")) fields[name] = value;  // step and epoch are those of a run
+  }
+  if (options.json) {
+    std::cout << fields.dump() << '\n' << std::flush;
+  } else {
+    print_text(fields, std::cout);
+  }
+  if (predictions) {
+    for (const std::string& line : predictions->lines(config.evaluation.show)) log::info(line);
+    if (!options.predictions_file.empty()) predictions->write(options.predictions_file);
+  }
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_eval(const trainer::EvalOptions& options) {
+  trainer::with_clear_errors(
+      "What helps: a smaller training.eval_batch_size (--generate answers so many samples at once); a larger "
+      "memory.limit, if the device has it; model.dtype: bf16.",
+      [&] { trainer::run_evaluation(options); });
+}

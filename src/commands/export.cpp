@@ -1,0 +1,47 @@
+// trainer export, trainer merge: a model for others.
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/commands/entry_points.h"
+#include "trainer/export/export_model.h"
+#include "trainer/run/with_clear_errors.h"
+
+namespace trainer {
+namespace {
+
+std::optional<Dtype> dtype_of(const std::string& name) {
+  if (name == "bf16") return Dtype::bf16;
+  if (name == "fp16") return Dtype::f16;
+  if (name == "fp32") return Dtype::f32;
+  return std::nullopt;
+}
+
+std::optional<GgufType> gguf_type_of(const std::string& name) {
+  if (name == "bf16") return GgufType::bf16;
+  if (name == "fp16") return GgufType::f16;
+  if (name == "fp32") return GgufType::f32;
+  if (name == "q8_0") return GgufType::q8_0;
+  return std::nullopt;
+}
+
+void run_export(const ExportOptions& options) {
+  ExportRequest request{options.source, options.out};
+  request.dtype = dtype_of(options.dtype);
+  request.max_shard_bytes = options.max_shard_bytes;
+  request.adapter_only = options.adapter;
+  const ExportReport report =
+      options.gguf ? export_gguf(request, gguf_type_of(options.dtype)) : export_model(request);
+  std::string text = concat(bytes_string(report.bytes), " written to ", options.out);
+  if (report.merged + report.replaced > 0)
+    text = concat("merged: ", report.merged, " tensors changed, ", report.replaced, " replaced; ", text);
+  if (report.untied) text += "; the head is now a tensor of its own, lm_head.weight";
+  log::info(concat("checked: ", report.check));
+  log::info(concat("done: ", text));
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_export(const trainer::ExportOptions& options) {
+  trainer::with_clear_errors("What helps: a machine with more memory, or programs on this one that end.",
+                             [&] { trainer::run_export(options); });
+}

@@ -1,0 +1,200 @@
+// trainer plan: the memory of a run, without weights, data and GPU.
+#include "trainer/training/plan.h"
+
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/installed.h"
+#include "trainer/base/strings.h"
+#include "trainer/commands/entry_points.h"
+#include "trainer/memory/device_memory.h"
+#include "trainer/memory/limit.h"
+#include "trainer/models/load_model.h"
+#include "trainer/run/with_clear_errors.h"
+#include "trainer/training/solve_plan.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A directory or file that is there, else the name of a card that comes with the program.
+std::filesystem::path find_model(const std::string& path) {
+  if (path.empty()) {
+    throw ConfigError(
+        "model.path: is required: a model's directory, or the name of a file of configs/models "
+        "(flan-t5-xl, qwen2.5-7b, ...)");
+  }
+  if (std::filesystem::exists(path)) return path;
+  if (const auto card = find_installed(concat("configs/models/", path, ".json"))) return *card;
+  throw ConfigError(
+      concat("model.path: '", path, "' is neither a directory nor the name of a file of configs/models"),
+      ExitCode::files);
+}
+
+// What the configuration's run would choose; device: auto stands for a GPU, which is what plans are made for.
+PlanTarget target_for(const Config& config) {
+  PlanTarget target;
+  target.device = config.device == "cpu" ? c10::kCPU : c10::kCUDA;
+  switch (config.model.dtype) {
+    case ModelDtype::bf16:
+      target.dtype = at::kBFloat16;
+      break;
+    case ModelDtype::fp32:
+      target.dtype = at::kFloat;
+      break;
+    case ModelDtype::automatic:
+      target.dtype = automatic_dtype(target.device);
+  }
+  return target;
+}
+
+const char* name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
+const char* name_of(c10::DeviceType device) { return device == c10::kCPU ? "cpu" : "cuda"; }
+
+Json as_json(const PlanChoice& choice) {
+  const MemoryPlan& plan = choice.plan;
+  return {{"batch_size", plan.batch_size},
+          {"recompute_blocks", plan.recompute_blocks},
+          {"total", plan.total()},
+          {"cost", choice.cost}};
+}
+
+std::string gigabytes(int64_t bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / 1e9;
+  return out.str();
+}
+
+std::string choice_text(const PlanChoice& choice) {
+  const MemoryPlan& plan = choice.plan;
+  std::ostringstream out;
+  out << "batch_size " << plan.batch_size << ", " << plan.recompute_blocks << " of " << plan.num_blocks
+      << " blocks recomputed: " << gigabytes(plan.total()) << " GB, time x " << std::fixed
+      << std::setprecision(2) << choice.cost;
+  return out.str();
+}
+
+// Batch sizes down, blocks across; each cell is memory and time.
+void print_search(Planner& planner) {
+  std::cout
+      << "\nGB of memory and time of a step (1: no block recomputed, one micro-batch) by batch_size and "
+         "recomputed blocks:\n  batch_size";
+  const std::vector<int64_t> counts = planner.block_counts();
+  for (const int64_t blocks : counts) std::cout << std::setw(14) << blocks;
+  for (const int64_t size : planner.batch_sizes()) {
+    std::cout << "\n  " << std::setw(10) << size;
+    for (const int64_t blocks : counts) {
+      const PlanChoice& choice = planner.choice(size, blocks);
+      std::cout << std::setw(8) << gigabytes(choice.plan.total()) << " x" << std::fixed
+                << std::setprecision(2) << choice.cost;
+    }
+  }
+  std::cout << "\n";
+}
+
+// Of a GPU's memory a run may take this share, when nothing else is said.
+int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
+
+void print_gpus(Planner& planner, const std::vector<int64_t>& gpus) {
+  std::cout << "\n95 % of a GPU's memory:\n";
+  for (const int64_t gpu : gpus) {
+    std::cout << "  " << std::setw(6) << gigabytes(gpu) << " GB  "
+              << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
+    const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
+    std::cout << (best ? "fastest: " + choice_text(*best) : "nothing does, of any batch_size and recompute")
+              << "\n";
+  }
+}
+
+Json search_as_json(Planner& planner) {
+  Json rows = Json::array();
+  for (const int64_t size : planner.batch_sizes()) {
+    for (const int64_t blocks : planner.block_counts()) rows.push_back(as_json(planner.choice(size, blocks)));
+  }
+  return rows;
+}
+
+Json gpus_as_json(Planner& planner, const std::vector<int64_t>& gpus) {
+  Json rows = Json::array();
+  for (const int64_t gpu : gpus) {
+    const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
+    rows.push_back({{"memory", gpu},
+                    {"fits", planner.as_configured().plan.total() <= usable(gpu)},
+                    {"fastest", best ? as_json(*best) : Json()}});
+  }
+  return rows;
+}
+
+// memory.limit in bytes; a share is of memory that is not here.
+int64_t limit_of(const Config& config) {
+  const std::optional<int64_t> bytes = MemoryLimit::parse(config.memory.limit).bytes();
+  if (!bytes && !config.memory.limit.empty()) {
+    throw ConfigError(
+        "memory.limit: a plan needs a size (24GB); a share is of a device that it does not ask");
+  }
+  return bytes.value_or(0);
+}
+
+struct Planned {
+  std::filesystem::path model;
+  PlanTarget target;
+  int64_t limit = 0;  // 0: none
+};
+
+void print_json(const PlanOptions& options, const Planned& planned, const MemoryPlan& plan,
+                Planner& planner) {
+  Json out{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
+           {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
+           {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks}};
+  for (const MemoryPlan::Part& part : plan.parts()) out["bytes"][part.key] = part.bytes;
+  out["peak"] = plan.peak();
+  out["total"] = plan.total();
+  if (planned.limit > 0) {
+    out["limit"] = planned.limit;
+    out["fits"] = plan.total() <= planned.limit;
+  }
+  if (options.search) out["search"] = search_as_json(planner);
+  if (!options.gpus.empty()) out["gpus"] = gpus_as_json(planner, options.gpus);
+  std::cout << out.dump(2) << "\n";
+}
+
+void print_table(const PlanOptions& options, const Planned& planned, const MemoryPlan& plan,
+                 Planner& planner) {
+  std::cout << planned.model.string() << " on " << name_of(planned.target.device) << " in "
+            << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", "
+            << plan.recompute_blocks << " of " << plan.num_blocks << " blocks recomputed\n"
+            << plan_table(plan, planned.limit);
+  if (planned.target.device != c10::kCPU) {
+    std::cout << "Library reserve: from known sizes, not measured on a GPU.\n";
+  }
+  if (options.search) print_search(planner);
+  if (!options.gpus.empty()) print_gpus(planner, options.gpus);
+}
+
+void run_plan(const PlanOptions& options) {
+  const Config& config = options.config;
+  set_up_cpu(config.training.num_threads);
+  const Planned planned{find_model(config.model.path), target_for(config), limit_of(config)};
+  Planner planner(config, planned.model, planned.target);
+  const std::optional<PlanChoice> solved =
+      planned.limit > 0 ? planner.cheapest(planned.limit, /*whatever=*/false) : std::nullopt;
+  const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
+  (options.json ? print_json : print_table)(options, planned, plan, planner);
+  if (planned.limit > 0 && plan.total() > planned.limit) {
+    throw OutOfMemoryError(concat("the plan needs ", bytes_string(plan.total() - planned.limit),
+                                  " more than memory.limit allows"));
+  }
+}
+
+}  // namespace
+}  // namespace trainer
+
+extern "C" void trainer_core_plan(const trainer::PlanOptions& options) {
+  trainer::with_clear_errors("The plan itself did not fit; it needs some 200 MB.",
+                             [&] { trainer::run_plan(options); });
+}

@@ -1,0 +1,114 @@
+#include "commands/prompts.h"
+
+#include <fstream>
+#include <iostream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/text/conversation.h"
+
+namespace trainer {
+namespace {
+
+// Fields that hold the prompt, in the order they are looked for.
+constexpr const char* kPromptFields[] = {"input", "source", "prompt", "instruction", "question", "text"};
+
+std::string prompt_of(const Row& row) {
+  for (const char* field : kPromptFields) {
+    if (!row.contains(field)) continue;
+    if (!row[field].is_string()) throw DataError(concat("field '", field, "' is no string"));
+    return row[field];
+  }
+  throw DataError("none of the fields messages, input, source, prompt, instruction, question, text");
+}
+
+std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
+  std::vector<PlacedRow> rows;
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    number++;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
+    if (!placed.row.is_object()) throw DataError(placed.where + ": is no JSON object");
+    rows.push_back(std::move(placed));
+  }
+  if (rows.empty()) throw DataError(concat(name, ": has no rows"));
+  return rows;
+}
+
+}  // namespace
+
+std::vector<PlacedRow> read_rows(const std::string& file) {
+  if (file == "-") return read_rows(std::cin, "stdin");
+  std::ifstream in(file);
+  if (!in) throw DataError(concat(file, ": cannot be read"));
+  return read_rows(in, file);
+}
+
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const std::string& model, bool chat,
+                             const std::string& system)
+    : tokenizer_(tokenizer),
+      model_(model),
+      template_(load_chat_template(model)),
+      chat_(chat),
+      system_(system) {
+  if (chat) chat_template();
+}
+
+const ChatTemplate& PromptEncoder::chat_template() const {
+  if (template_) return *template_;
+  throw FormatError(concat(model_,
+                           ": has no chat template, neither chat_template.jinja nor chat_template in "
+                           "tokenizer_config.json; put that of the model's instruct version there, or give "
+                           "prompts without --chat and `messages`"));
+}
+
+std::vector<int32_t> PromptEncoder::encode(const std::string& prompt) const {
+  if (chat_) {
+    Row messages = opening();
+    messages.push_back({{"role", "user"}, {"content", prompt}});
+    return encode_messages(messages);
+  }
+  std::vector<int32_t> ids = tokenizer_.encode(prompt, /*add_special_tokens=*/true);
+  if (ids.empty()) throw DataError("an empty prompt has no token to start from");
+  return ids;
+}
+
+std::vector<int32_t> PromptEncoder::encode(const PlacedRow& placed) const {
+  try {
+    const Row& row = placed.row;
+    return row.contains("messages") ? encode_messages(to_answer(row["messages"])) : encode(prompt_of(row));
+  } catch (const DataError& e) {
+    throw DataError(concat(placed.where, ": ", e.what()));
+  }
+}
+
+// The messages with the system message before them and without the answer that is already there.
+Row PromptEncoder::to_answer(Row messages) const {
+  if (!messages.is_array() || messages.empty()) throw DataError("messages: must be a list of messages");
+  const auto role = [](const Row& message) {
+    return message.is_object() && message.contains("role") ? message["role"] : Row();
+  };
+  if (role(messages.back()) == "assistant") messages.erase(messages.size() - 1);
+  if (system_.empty() || (!messages.empty() && role(messages.front()) == "system")) return messages;
+  Row opened = opening();
+  opened.insert(opened.end(), messages.begin(), messages.end());
+  return opened;
+}
+
+std::vector<int32_t> PromptEncoder::encode_messages(const Row& messages) const {
+  const std::string text = chat_template().render(messages, nullptr, {{"add_generation_prompt", true}});
+  return tokenizer_.encode(text, /*add_special_tokens=*/false);
+}
+
+Row PromptEncoder::opening() const {
+  Row messages = Row::array();
+  if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
+  return messages;
+}
+
+std::optional<int32_t> PromptEncoder::end_of_turn() const {
+  return template_ ? end_of_turn_token(*template_, tokenizer_) : std::nullopt;
+}
+
+}  // namespace trainer

@@ -1,0 +1,118 @@
+#include "trainer/device/cuda_driver.h"
+
+#include <cstddef>
+#include <cstdlib>
+
+#include "trainer/base/strings.h"
+
+#include "device/dynamic_library.h"
+
+namespace trainer {
+namespace {
+
+// cuda.h, which need not be installed. The names are those of the versions of its functions.
+constexpr int kMissing = -1;
+constexpr int kNoDevice = 100;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
+struct Uuid {
+  unsigned char bytes[16];
+};
+
+template <class... Arguments>
+int call(const char* name, Arguments... arguments) {
+  return cuda_library().call(kMissing, name, arguments...);
+}
+
+// "6f2a1b3c-....-....-....-............"
+std::string uuid_text(const Uuid& uuid) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < sizeof uuid.bytes; i++) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[uuid.bytes[i] >> 4];
+    text += digits[uuid.bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string error_name(int code) {
+  const char* name = nullptr;
+  if (call("cuGetErrorName", code, &name) == 0 && name != nullptr) return name;
+  return concat("error ", code);
+}
+
+std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
+
+CudaDevice ask_device(int device) {
+  CudaDevice out;
+  char name[256] = "";
+  call("cuDeviceGetName", name, static_cast<int>(sizeof name), device);
+  out.name = name;
+  Uuid uuid{};
+  // The first version gives a MIG instance its GPU's.
+  if (call("cuDeviceGetUuid_v2", &uuid, device) != 0) call("cuDeviceGetUuid", &uuid, device);
+  out.uuid = uuid_text(uuid);
+  size_t total = 0;
+  call("cuDeviceTotalMem_v2", &total, device);
+  out.total = static_cast<int64_t>(total);
+  call("cuDeviceGetAttribute", &out.major, kCapabilityMajor, device);
+  call("cuDeviceGetAttribute", &out.minor, kCapabilityMinor, device);
+  return out;
+}
+
+std::string hidden_by_environment() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? "" : concat(" (CUDA_VISIBLE_DEVICES is '", visible, "')");
+}
+
+CudaDriver ask_driver() {
+  CudaDriver out;
+  if (!cuda_library().is_open()) {
+    out.why_none = "no NVIDIA driver on this machine";
+    return out;
+  }
+  int version = 0;
+  if (call("cuDriverGetVersion", &version) == 0) out.version = version_text(version);
+  const int failed = call("cuInit", 0U);
+  int count = 0;
+  if (failed != 0 && failed != kNoDevice) {
+    out.why_none = concat("the NVIDIA driver does not start: ", error_name(failed));
+  } else if (failed != 0 || call("cuDeviceGetCount", &count) != 0 || count == 0) {
+    out.why_none = "the NVIDIA driver shows no GPU" + hidden_by_environment();
+  }
+  for (int i = 0; i < count; i++) {
+    int device = 0;
+    out.devices.push_back(call("cuDeviceGet", &device, i) == 0 ? ask_device(device) : CudaDevice{});
+  }
+  return out;
+}
+
+}  // namespace
+
+const DynamicLibrary& cuda_library() {
+  static const DynamicLibrary opened("libcuda.so.1");
+  return opened;
+}
+
+const CudaDriver& cuda_driver() {
+  static const CudaDriver driver = ask_driver();
+  return driver;
+}
+
+std::optional<FreeMemory> memory_by_context(int index) {
+  int device = 0;
+  void *context = nullptr, *popped = nullptr;
+  if (call("cuDeviceGet", &device, index) != 0) return std::nullopt;
+  if (call("cuDevicePrimaryCtxRetain", &context, device) != 0) return std::nullopt;
+  size_t free = 0, total = 0;
+  bool answered = false;
+  if (call("cuCtxPushCurrent_v2", context) == 0) {
+    answered = call("cuMemGetInfo_v2", &free, &total) == 0;
+    call("cuCtxPopCurrent_v2", &popped);
+  }
+  call("cuDevicePrimaryCtxRelease_v2", device);
+  if (!answered) return std::nullopt;
+  return FreeMemory{static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+}  // namespace trainer

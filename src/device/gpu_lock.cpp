@@ -1,0 +1,105 @@
+#include "device/gpu_lock.h"
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+// As /tmp itself: everybody makes files, nobody removes another's.
+constexpr mode_t kEverybody = 01777;
+// No links are followed, and a pipe that somebody put there does not block.
+constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+
+bool make_directory(const fs::path& directory) {
+  // The mode given to mkdir is cut by the umask.
+  return ::mkdir(directory.c_str(), kEverybody) == 0 ? ::chmod(directory.c_str(), kEverybody) == 0
+                                                     : errno == EEXIST;
+}
+
+// -1 and errno where it cannot be opened. First without O_CREAT: in a directory with the sticky bit Linux
+// refuses that on a file of another user (fs.protected_regular).
+int open_file(const fs::path& file) {
+  for (int attempt = 0; attempt < 10; attempt++) {
+    int fd = ::open(file.c_str(), O_RDWR | kFlags);
+    if (fd < 0 && errno == EACCES) fd = ::open(file.c_str(), O_RDONLY | kFlags);  // enough for a lock
+    if (fd >= 0 || errno != ENOENT) return fd;
+    fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, 0666);
+    if (fd >= 0) {
+      ::fchmod(fd, 0666);
+      return fd;
+    }
+    if (errno != EEXIST) return -1;
+  }
+  return -1;
+}
+
+bool is_regular(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string own_name() {
+  const passwd* entry = ::getpwuid(::getuid());
+  return concat("process ", ::getpid(), " of ",
+                entry != nullptr ? entry->pw_name : concat("user ", ::getuid()));
+}
+
+// Another user wrote it: only a line of plain characters is shown.
+std::string holder_in(int fd) {
+  std::array<char, 128> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  std::string name;
+  for (ssize_t i = 0; i < size && text[static_cast<size_t>(i)] != '\n'; i++) {
+    const char c = text[static_cast<size_t>(i)];
+    if (std::isprint(static_cast<unsigned char>(c)) != 0) name += c;
+  }
+  return name.empty() ? "another run" : name;
+}
+
+GpuLock::Attempt cannot(const fs::path& path) {
+  return {nullptr, "", concat(path.string(), ": ", std::strerror(errno))};
+}
+
+}  // namespace
+
+fs::path gpu_lock_directory() {
+  const char* given = std::getenv("TRAINER_GPU_LOCKS");
+  return given != nullptr && *given != '\0' ? given : "/tmp/trainer-gpus";
+}
+
+GpuLock::Attempt GpuLock::try_take(const fs::path& directory, const std::string& uuid) {
+  if (!make_directory(directory)) return cannot(directory);
+  const fs::path file = directory / (uuid + ".lock");
+  const int fd = open_file(file);
+  if (fd < 0) return cannot(file);
+  if (!is_regular(fd)) {
+    ::close(fd);
+    return {nullptr, "", concat(file.string(), ": is not a regular file")};
+  }
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    Attempt attempt = errno == EWOULDBLOCK ? Attempt{nullptr, holder_in(fd), ""} : cannot(file);
+    ::close(fd);
+    return attempt;
+  }
+  // Only for the message of others: without it the lock holds all the same.
+  const std::string name = own_name() + "\n";
+  if (::ftruncate(fd, 0) == 0 && ::pwrite(fd, name.data(), name.size(), 0) < 0) ::ftruncate(fd, 0);
+  return {std::unique_ptr<GpuLock>(new GpuLock(fd)), "", ""};
+}
+
+// The file stays: removing it could take it from a run that has opened it and waits.
+GpuLock::~GpuLock() { ::close(fd_); }
+
+}  // namespace trainer

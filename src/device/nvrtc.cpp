@@ -1,0 +1,118 @@
+#include "device/nvrtc.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <vector>
+
+#include <ATen/Context.h>
+
+#include "trainer/base/strings.h"
+#include "trainer/device/kernel_headers.h"
+
+#include "device/dynamic_library.h"
+
+namespace trainer {
+namespace {
+
+// nvrtc.h, which need not be installed.
+constexpr int kNoNvrtcFunction = -1;
+using Program = void*;
+
+// As the torch wheel has it beside itself, as a LibTorch archive has it in its folder, then the system's.
+std::vector<std::string> places() {
+  std::vector<std::string> out;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&at::globalContext), &info) != 0) {
+    const auto lib = std::filesystem::path(info.dli_fname).parent_path();
+    const auto packages = lib.parent_path().parent_path() / "nvidia";
+    out = {packages / "cu13/lib/libnvrtc.so.13", packages / "cuda_nvrtc/lib/libnvrtc.so.12",
+           lib / "libnvrtc.so.13", lib / "libnvrtc.so.12"};
+  }
+  out.insert(out.end(), {"libnvrtc.so.13", "libnvrtc.so.12"});
+  return out;
+}
+
+const DynamicLibrary& nvrtc_library() {
+  static const DynamicLibrary opened = [] {
+    const std::vector<std::string> names = places();
+    for (size_t i = 0; i + 1 < names.size(); i++) {
+      if (DynamicLibrary candidate(names[i].c_str()); candidate.is_open()) return candidate;
+    }
+    return DynamicLibrary(names.back().c_str());
+  }();
+  return opened;
+}
+
+template <class... Arguments>
+int nvrtc_call(const char* name, Arguments... arguments) {
+  return nvrtc_library().call(kNoNvrtcFunction, name, arguments...);
+}
+
+std::string text_of(Program program, const char* size_function, const char* function) {
+  size_t size = 0;
+  if (nvrtc_call(size_function, program, &size) != 0) return "";
+  std::string text(size, '\0');
+  return nvrtc_call(function, program, text.data()) == 0 ? text : "";
+}
+
+// The newest architecture that the compiler knows and the GPU runs, as 90; 0: none.
+int architecture_for(int wanted) {
+  int count = 0;
+  if (nvrtc_call("nvrtcGetNumSupportedArchs", &count) != 0) return 0;
+  std::vector<int> known(static_cast<size_t>(count));
+  if (nvrtc_call("nvrtcGetSupportedArchs", known.data()) != 0) return 0;
+  int best = 0;
+  for (const int one : known) {
+    if (one <= wanted) best = std::max(best, one);
+  }
+  return best;
+}
+
+CompiledKernels compile(Program program, const KernelFile& file, const std::string& definitions,
+                        ComputeCapability gpu) {
+  const int wanted = gpu.major * 10 + gpu.minor, architecture = architecture_for(wanted);
+  if (architecture == 0)
+    return {"", concat("NVRTC has no code for compute capability ", gpu.major, ".", gpu.minor)};
+  const bool exact = architecture == wanted;
+  std::vector<std::string> options{concat("--gpu-architecture=", exact ? "sm_" : "compute_", architecture),
+                                   "--std=c++17"};
+  std::istringstream words(definitions);
+  for (std::string word; words >> word;) options.push_back("-D" + word);
+  std::vector<const char*> pointers;
+  for (const std::string& option : options) pointers.push_back(option.c_str());
+  if (nvrtc_call("nvrtcCompileProgram", program, static_cast<int>(pointers.size()), pointers.data()) != 0) {
+    const std::string log = text_of(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog");
+    return {"", concat(file.name, " (", definitions, ") does not compile: ", log.c_str())};
+  }
+  std::string image = exact ? text_of(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+                            : text_of(program, "nvrtcGetPTXSize", "nvrtcGetPTX");
+  if (image.empty()) return {"", concat(file.name, ": NVRTC gives no code")};
+  return {std::move(image), ""};
+}
+
+}  // namespace
+
+const std::string& why_no_nvrtc() {
+  static const std::string why = nvrtc_library().is_open() ? "" : "there is no libnvrtc.so.13 or .12";
+  return why;
+}
+
+CompiledKernels compile_kernels(const KernelFile& file, const std::string& definitions,
+                                ComputeCapability gpu) {
+  if (!why_no_nvrtc().empty()) return {"", why_no_nvrtc()};
+  std::vector<const char*> names, texts;
+  for (const KernelFile& header : kernel_headers()) {
+    names.push_back(header.name);
+    texts.push_back(header.text);
+  }
+  Program program = nullptr;
+  const int failed = nvrtc_call("nvrtcCreateProgram", &program, file.text, file.name,
+                                static_cast<int>(names.size()), texts.data(), names.data());
+  if (failed != 0) return {"", concat("NVRTC does not start: error ", failed)};
+  CompiledKernels out = compile(program, file, definitions, gpu);
+  nvrtc_call("nvrtcDestroyProgram", &program);
+  return out;
+}
+
+}  // namespace trainer

@@ -1,0 +1,174 @@
+#include "export/gguf_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <regex>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/models/decoder_families.h"
+
+namespace trainer {
+namespace {
+
+struct Family {
+  const char* model_type;
+  const char* architecture;
+  DecoderConfig (*read)(const nlohmann::json&);
+  bool interleaved;
+};
+
+constexpr Family kFamilies[]{
+    {"llama", "llama", llama_config, true},
+    {"mistral", "llama", mistral_config, true},
+    {"qwen2", "qwen2", qwen2_config, false},
+    {"qwen3", "qwen3", qwen3_config, false},
+};
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw FormatError(concat("config.json: ", what, "; export safetensors"));
+}
+
+const Family& family_of(const std::string& model_type) {
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (family.model_type == model_type) return family;
+    known.push_back(family.model_type);
+  }
+  refuse(concat("model_type '", model_type, "' is not written as GGUF (supported: ", join(known), ")"));
+}
+
+bool has_windows(const DecoderConfig& facts) {
+  return std::ranges::find(facts.sliding, true) != facts.sliding.end();
+}
+
+// What the readers of the architecture would compute otherwise.
+void check(const Family& family, const DecoderConfig& facts) {
+  const std::string architecture = family.architecture;
+  if (facts.activation != Activation::silu) refuse("hidden_act other than silu cannot be said in GGUF");
+  if (architecture == "qwen3" && facts.qkv_bias)
+    refuse("attention_bias is not part of GGUF's architecture qwen3");
+  if (architecture != "llama" && has_windows(facts))
+    refuse(concat("sliding_window is not part of GGUF's architecture ", architecture));
+  if (facts.rope.type == RopeType::dynamic) refuse("rope type 'dynamic' cannot be said in GGUF");
+  if (facts.rope.type == RopeType::yarn && !facts.rope.truncate)
+    refuse("rope_scaling.truncate: false cannot be said in GGUF");
+}
+
+// As transformers computes it (_compute_llama3_parameters), as divisors.
+std::vector<float> llama3_factors(const RopeParameters& rope) {
+  const double context = static_cast<double>(rope.original_max_position_embeddings);
+  std::vector<float> factors;
+  for (int64_t i = 0; i < rope.head_dim / 2; i++) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rope.head_dim);
+    const double wavelength = 2 * std::numbers::pi * std::pow(rope.theta, exponent);
+    double factor = 1;
+    if (wavelength > context / rope.low_freq_factor) {
+      factor = rope.factor;
+    } else if (wavelength >= context / rope.high_freq_factor) {
+      const double smooth =
+          (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+      factor = 1 / ((1 - smooth) / rope.factor + smooth);
+    }
+    factors.push_back(static_cast<float>(factor));
+  }
+  return factors;
+}
+
+class Keys {
+ public:
+  explicit Keys(std::string architecture) : architecture_(std::move(architecture)) {}
+  void number(const char* key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
+  void real(const char* key, double value) { add(key, static_cast<float>(value)); }
+  void add(const char* key, GgufValue value) {
+    all.emplace_back(concat(architecture_, ".", key), std::move(value));
+  }
+  GgufMetadata all;
+
+ private:
+  std::string architecture_;
+};
+
+void add_rope(const RopeParameters& rope, Keys& keys) {
+  keys.number("rope.dimension_count", rope.head_dim);
+  keys.real("rope.freq_base", rope.theta);
+  if (rope.type == RopeType::linear || rope.type == RopeType::yarn) {
+    keys.add("rope.scaling.type", std::string(rope.type == RopeType::linear ? "linear" : "yarn"));
+    keys.real("rope.scaling.factor", rope.factor);
+  }
+  if (rope.type != RopeType::yarn) return;
+  keys.number("rope.scaling.original_context_length", rope.original_max_position_embeddings);
+  keys.real("rope.scaling.yarn_beta_fast", rope.beta_fast);
+  keys.real("rope.scaling.yarn_beta_slow", rope.beta_slow);
+  // Beyond the one that readers compute from `factor` themselves.
+  const double usual = rope.factor <= 1 ? 1 : 0.1 * std::log(rope.factor) + 1;
+  if (rope.attention_factor != usual) keys.real("rope.scaling.attn_factor", rope.attention_factor / usual);
+}
+
+GgufMetadata metadata_of(const Family& family, const DecoderConfig& facts, const nlohmann::json& config) {
+  Keys keys(family.architecture);
+  keys.number("block_count", facts.num_layers);
+  keys.number("context_length", config_size(config, "max_position_embeddings"));
+  keys.number("embedding_length", facts.hidden_size);
+  keys.number("feed_forward_length", facts.intermediate_size);
+  keys.number("attention.head_count", facts.num_heads);
+  keys.number("attention.head_count_kv", facts.num_kv_heads);
+  keys.number("attention.key_length", facts.head_dim);
+  keys.number("attention.value_length", facts.head_dim);
+  keys.real("attention.layer_norm_rms_epsilon", facts.rms_norm_eps);
+  keys.number("vocab_size", facts.vocab_size);
+  if (has_windows(facts)) keys.number("attention.sliding_window", facts.sliding_window);
+  add_rope(facts.rope, keys);
+  return keys.all;
+}
+
+// Modules of a layer, and outside of one.
+const std::map<std::string, std::string> kLayerNames{
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+const std::map<std::string, std::string> kOtherNames{
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+};
+
+}  // namespace
+
+std::string GgufLayout::name_of(const std::string& tensor) const {
+  static const std::regex in_layer(R"(model\.layers\.(\d+)\.(.+)\.(weight|bias))");
+  std::smatch match;
+  if (std::regex_match(tensor, match, in_layer)) {
+    const auto found = kLayerNames.find(match[2]);
+    if (found != kLayerNames.end())
+      return concat("blk.", match[1].str(), ".", found->second, ".", match[3].str());
+  } else if (const auto found = kOtherNames.find(tensor); found != kOtherNames.end()) {
+    return found->second;
+  }
+  throw FormatError(concat("tensor '", tensor, "' has no name in GGUF; export safetensors"));
+}
+
+bool GgufLayout::is_reordered(const std::string& tensor) const {
+  static const std::regex query_or_key(R"(model\.layers\.\d+\.self_attn\.[qk]_proj\.(weight|bias))");
+  return interleaved && std::regex_match(tensor, query_or_key);
+}
+
+GgufLayout gguf_layout(const nlohmann::json& config) {
+  const Family& family = family_of(config.at("model_type"));
+  const DecoderConfig facts = family.read(config);
+  check(family, facts);
+  GgufLayout layout{family.architecture, metadata_of(family, facts, config), facts.head_dim,
+                    family.interleaved};
+  if (has_windows(facts)) layout.sliding_window = facts.sliding_window;
+  if (facts.rope.type == RopeType::llama3) layout.rope_factors = llama3_factors(facts.rope);
+  return layout;
+}
+
+}  // namespace trainer

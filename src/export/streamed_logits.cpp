@@ -1,0 +1,95 @@
+#include "export/streamed_logits.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/adapters/lora.h"
+#include "trainer/base/release_pages.h"
+#include "trainer/models/block_hook.h"
+
+namespace trainer {
+namespace {
+
+constexpr int32_t kPromptTokens = 16;
+
+// A tensor on a mapped file has memory that LibTorch cannot resize.
+bool is_mapped(const at::Tensor& tensor) { return !tensor.storage().resizable(); }
+
+// fp32, in memory of its own: products round by where their operands lie. The file's pages are given back.
+at::Tensor wide_copy(const at::Tensor& value) {
+  at::Tensor copy = value.to(at::kFloat, false, /*copy=*/true);
+  if (is_mapped(value))
+    release_pages(static_cast<std::byte*>(value.data_ptr()), static_cast<int64_t>(value.nbytes()));
+  return copy;
+}
+
+// Has the weights of the block that runs in memory, those of the others in the file.
+class BlockStream {
+ public:
+  explicit BlockStream(Model& model) : hook_(dynamic_cast<BlockHook&>(model)) {
+    model.for_each_module([&](const std::string&, Module& module) { modules_[&module] = &module; });
+    model.for_each_parameter([](const std::string&, Parameter& parameter) {
+      if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases
+    });
+    hook_.before_block = [this](const Module& block) { enter(block); };
+  }
+  ~BlockStream() { hook_.before_block = nullptr; }
+  BlockStream(const BlockStream&) = delete;
+  BlockStream& operator=(const BlockStream&) = delete;
+
+  void leave() {
+    for (auto& [parameter, stored] : held_) parameter->value = stored;
+    held_.clear();
+  }
+
+ private:
+  void enter(const Module& block) {
+    leave();
+    modules_.at(&block)->for_each_parameter([&](const std::string&, Parameter& parameter) {
+      held_.emplace_back(&parameter, parameter.value);
+      parameter.value = wide_copy(parameter.value);
+    });
+  }
+
+  BlockHook& hook_;
+  std::map<const Module*, Module*> modules_;
+  std::vector<std::pair<Parameter*, at::Tensor>> held_;
+};
+
+// Ids from all over the vocabulary: no tokenizer is needed, and no row is the model's favourite.
+std::vector<int32_t> prompt_ids(int64_t vocab_size, int64_t first) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < kPromptTokens; i++)
+    ids.push_back(static_cast<int32_t>((first + i * 7919) % vocab_size));
+  return ids;
+}
+
+MicroBatch fixed_prompt(const Model& model) {
+  EffectiveBatch batch;
+  Sample sample{prompt_ids(model.vocab_size(), 1), {}};
+  sample.labels = model.encoder_decoder() ? prompt_ids(model.vocab_size(), 3) : sample.input_ids;
+  batch.samples.push_back(std::move(sample));
+  batch.supervised_tokens = supervised_tokens(batch.samples[0], model.encoder_decoder());
+  batch.tokens = token_count(batch.samples[0], model.encoder_decoder());
+  return collate(batch, {0}, model.collate_options(), at::kCPU);
+}
+
+}  // namespace
+
+at::Tensor streamed_logits(const std::filesystem::path& directory) {
+  const at::NoGradGuard no_grad;
+  LoadOptions options;
+  options.dtype = at::ScalarType::Undefined;
+  const std::unique_ptr<Model> model = load_model_or_adapter(directory, options);
+  BlockStream stream(*model);
+  const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
+  stream.leave();
+  const at::Tensor head = model->output_weight();
+  return states.matmul((is_mapped(head) ? wide_copy(head) : head).t());
+}
+
+}  // namespace trainer

@@ -1,0 +1,162 @@
+#include "trainer/generation/generation_config.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// One JSON file with errors that name it.
+class Reader {
+ public:
+  explicit Reader(const fs::path& path) : path_(path) {
+    if (!fs::exists(path)) return;
+    values_ = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+    if (!values_.is_object()) throw FormatError(concat(path.string(), ": is no JSON object"));
+  }
+
+  bool empty() const { return values_.is_null(); }
+
+  void read(const char* key, bool& value) const {
+    if (const json* found = find(key)) {
+      if (!found->is_boolean()) wrong(key, "true or false");
+      value = *found;
+    }
+  }
+  void read(const char* key, int64_t& value, int64_t least) const {
+    if (const json* found = find(key)) {
+      if (!found->is_number_integer() || found->get<int64_t>() < least)
+        wrong(key, concat("a whole number of at least ", least));
+      value = *found;
+    }
+  }
+  // Between the two, the lower one left out where `open`.
+  void read(const char* key, double& value, double least, double most, bool open) const {
+    if (const json* found = find(key)) {
+      const double number = found->is_number() ? found->get<double>() : NAN;
+      if (!(number <= most && (open ? number > least : number >= least)))
+        wrong(key, concat("a number ", open ? "above " : "of at least ", least,
+                          most < kNoLimit ? concat(" and at most ", most) : ""));
+      value = number;
+    }
+  }
+  void read(const char* key, EarlyStopping& value) const {
+    if (const json* found = find(key)) {
+      if (*found == "never") {
+        value = EarlyStopping::never;
+      } else if (found->is_boolean()) {
+        value = found->get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+      } else {
+        wrong(key, "true, false or \"never\"");
+      }
+    }
+  }
+  // One id or a list of them.
+  void read(const char* key, std::vector<int32_t>& ids) const {
+    if (const json* found = find(key)) {
+      ids.clear();
+      for (const json& id : found->is_array() ? *found : json::array({*found})) {
+        if (!id.is_number_integer()) wrong(key, "a token id or a list of them");
+        ids.push_back(id.get<int32_t>());
+      }
+    }
+  }
+  void read(const char* key, std::optional<int32_t>& id) const {
+    std::vector<int32_t> ids;
+    read(key, ids);
+    if (ids.size() > 1) wrong(key, "a token id");
+    if (!ids.empty()) id = ids.front();
+  }
+
+  // A key that is not supported may only have the value that changes nothing.
+  void refuse_unless(const char* key, const json& neutral) const {
+    const json* found = find(key);
+    if (found == nullptr || *found == neutral) return;
+    throw FormatError(concat(path_.string(), ": ", key, " (", found->dump().substr(0, 40),
+                             ") is not supported in generation; remove it from the file if it is not "
+                             "needed"));
+  }
+
+  static constexpr double kNoLimit = 1e300;
+
+ private:
+  const json* find(const char* key) const {
+    const auto found = values_.is_null() ? values_.end() : values_.find(key);
+    return values_.is_null() || found == values_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[noreturn]] void wrong(const char* key, const std::string& expected) const {
+    throw FormatError(concat(path_.string(), ": ", key, ": must be ", expected, ", is ", find(key)->dump()));
+  }
+
+  fs::path path_;
+  json values_;
+};
+
+// Ways of generating, and changes to the scores, that are not built.
+void refuse_unsupported(const Reader& file) {
+  const std::pair<const char*, json> neutral[] = {{"penalty_alpha", 0.0},
+                                                  {"num_beam_groups", 1},
+                                                  {"diversity_penalty", 0.0},
+                                                  {"constraints", nullptr},
+                                                  {"force_words_ids", nullptr},
+                                                  {"dola_layers", nullptr},
+                                                  {"guidance_scale", 1.0},
+                                                  {"sequence_bias", nullptr},
+                                                  {"encoder_repetition_penalty", 1.0},
+                                                  {"encoder_no_repeat_ngram_size", 0},
+                                                  {"bad_words_ids", nullptr},
+                                                  {"exponential_decay_length_penalty", nullptr},
+                                                  {"watermarking_config", nullptr},
+                                                  {"token_healing", false},
+                                                  {"typical_p", 1.0},
+                                                  {"epsilon_cutoff", 0.0},
+                                                  {"eta_cutoff", 0.0},
+                                                  {"top_h", nullptr}};
+  for (const auto& [key, value] : neutral) file.refuse_unless(key, value);
+}
+
+void read_values(const Reader& file, GenerationConfig& out) {
+  constexpr double kNoLimit = Reader::kNoLimit;
+  file.read("max_new_tokens", out.max_new_tokens, 1);
+  file.read("min_new_tokens", out.min_new_tokens, 0);
+  file.read("min_length", out.min_length, 0);
+  file.read("temperature", out.temperature, 0, kNoLimit, /*open=*/true);
+  file.read("top_k", out.top_k, 0);
+  file.read("top_p", out.top_p, 0, 1, /*open=*/false);
+  file.read("min_p", out.min_p, 0, 1, /*open=*/false);
+  file.read("repetition_penalty", out.repetition_penalty, 0, kNoLimit, /*open=*/true);
+  file.read("no_repeat_ngram_size", out.no_repeat_ngram_size, 0);
+  file.read("num_beams", out.num_beams, 1);
+  file.read("length_penalty", out.length_penalty, -kNoLimit, kNoLimit, /*open=*/false);
+  file.read("early_stopping", out.early_stopping);
+  file.read("num_return_sequences", out.num_return_sequences, 1);
+  file.read("eos_token_id", out.eos_token_ids);
+  file.read("decoder_start_token_id", out.decoder_start_token_id);
+  file.read("forced_bos_token_id", out.forced_bos_token_id);
+  file.read("forced_eos_token_id", out.forced_eos_token_ids);
+  file.read("suppress_tokens", out.suppress_tokens);
+  file.read("begin_suppress_tokens", out.begin_suppress_tokens);
+  file.read("renormalize_logits", out.renormalize_logits);
+}
+
+}  // namespace
+
+GenerationConfig read_generation_config(const fs::path& model_directory) {
+  const Reader own(model_directory / "generation_config.json"), model(model_directory / "config.json");
+  const Reader& file = own.empty() ? model : own;
+  GenerationConfig config;
+  refuse_unsupported(file);
+  read_values(file, config);
+  if (config.eos_token_ids.empty()) model.read("eos_token_id", config.eos_token_ids);
+  return config;
+}
+
+}  // namespace trainer

@@ -1,0 +1,62 @@
+#include "trainer/memory/device_memory.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <malloc.h>
+#include <string>
+#include <thread>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "trainer/memory/host_allocator.h"
+
+namespace trainer {
+
+// A line "Name:   1234 kB" of /proc/self/status in bytes.
+static int64_t status_bytes(const std::string& name) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+MemoryUse memory_use(c10::Device device) {
+  if (device.is_cuda()) {
+    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
+    return {stats.allocated_bytes[0].current, stats.allocated_bytes[0].peak};
+  }
+  return {status_bytes("VmRSS"), status_bytes("VmHWM")};
+}
+
+void reset_peak_memory(c10::Device device) {
+  if (device.is_cuda()) {
+    c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+  } else {
+    reset_host_peak();
+    std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
+  }
+}
+
+void empty_cache(c10::Device device) {
+  if (device.is_cuda()) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+}
+
+void set_up_cpu(int64_t threads) {
+  install_host_allocator();
+  // Left to itself glibc raises this to 32 MB, and the libraries' buffers of changing sizes fragment its
+  // heap.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  // Softmax and its gradients are full of numbers below 1e-38, and matrix products of these are up to five
+  // times slower. Threads inherit the setting, so this comes before the first of them.
+  at::globalContext().setFlushDenormal(true);
+  // OpenMP has read OMP_NUM_THREADS; without it LibTorch counts cores, not the processors that they show.
+  const char* const asked = std::getenv("OMP_NUM_THREADS");
+  if (threads == 0 && asked != nullptr && *asked != '\0') return;
+  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
+}
+
+}  // namespace trainer

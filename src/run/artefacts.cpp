@@ -1,0 +1,83 @@
+#include "trainer/run/artefacts.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/adapters/lora.h"
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/models/tensor_views.h"
+#include "trainer/text/tokenizer.h"
+
+#include "run/tensor_files.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+void save_adapter(const SavedWeights& weights, const AdapterConfig& config, const fs::path& directory) {
+  std::map<std::string, at::Tensor> host;
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, tensor] : weights.tensors)
+    views[name] = view_of(host[name] = tensor.detach().to(at::kCPU).contiguous());
+  write_adapter_weights(directory, views);
+  write_adapter_config(directory, config);
+}
+
+void save_whole(const SavedWeights& weights, const fs::path& base, const fs::path& directory) {
+  TensorSources sources;
+  for (const auto& [name, tensor] : weights.tensors) sources[name] = source_of(tensor);
+  write_model_weights(directory, sources);
+  write_model_config(base, directory, file_dtype(weights.dtype), weights.config_changes);
+}
+
+}  // namespace
+
+int64_t SavedWeights::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : tensors) sum += static_cast<int64_t>(tensor.nbytes());
+  return sum;
+}
+
+SavedWeights Artefacts::weights(Model& model) const {
+  SavedWeights weights;
+  weights.dtype = model.dtype();
+  weights.config_changes = nlohmann::ordered_json::object();
+  if (adapter) {
+    weights.tensors = adapter_tensors(model);
+    return weights;
+  }
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    weights.tensors[name] = parameter.value.detach();
+  });
+  if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
+    weights.config_changes["vocab_size"] = model.vocab_size();
+  return weights;
+}
+
+void Artefacts::save(const SavedWeights& weights, const fs::path& directory) const {
+  make_directories(directory);
+  // The weights first: where they do not fit on the disk, no half of a model directory is left.
+  if (adapter) {
+    save_adapter(weights, *adapter, directory);
+  } else {
+    save_whole(weights, base, directory);
+  }
+  copy_companion_files(base, directory);
+  const fs::path& from = tokenizer.empty() ? base : tokenizer;
+  if (from != base) copy_companion_files(from, directory);
+  if (!added_tokens.empty()) save_tokenizer(from, added_tokens, directory);
+}
+
+void Artefacts::load(Model& model, const fs::path& directory) const {
+  const SavedWeights places = weights(model);
+  if (adapter) {
+    fill_tensors(places.tensors, read_adapter_weights(directory).tensors, directory);
+  } else {
+    const ModelWeights stored = read_model_weights(directory);
+    fill_tensors(places.tensors, stored.tensors, directory);
+  }
+}
+
+}  // namespace trainer

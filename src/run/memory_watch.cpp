@@ -1,0 +1,34 @@
+#include "run/memory_watch.h"
+
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+void MemoryWatch::add(const Position& position, const MemorySummary& memory, Run& run) {
+  if (const auto growth = tensors_.add(position.step, memory.allocated))
+    tell(position, "tensors", *growth, memory.limit, run);
+  const int64_t outside = memory.device.is_cpu() ? memory.resident - memory.reserved : memory.resident;
+  if (const auto growth = process_.add(position.step, outside)) tell(position, "process", *growth, 0, run);
+}
+
+void MemoryWatch::tell(const Position& position, const char* what, const Growth& growth, int64_t limit,
+                       Run& run) {
+  std::string text = concat("memory of the ", what, " grows by ", bytes_string(growth.bytes_per_step),
+                            " a step: ", bytes_string(growth.from), " after step ", growth.first_step, ", ",
+                            bytes_string(growth.to), " after step ", growth.last_step);
+  if (limit > growth.to)
+    text += concat("; at this rate all is taken in ", grouped((limit - growth.to) / growth.bytes_per_step),
+                   " steps");
+  log::warning(text + ". This should not be: please report it with metrics.jsonl");
+  run.write({"memory_growth",
+             {{"step", position.step},
+              {"what", what},
+              {"bytes_per_step", growth.bytes_per_step},
+              {"first_step", growth.first_step},
+              {"last_step", growth.last_step},
+              {"from", growth.from},
+              {"to", growth.to}}});
+}
+
+}  // namespace trainer

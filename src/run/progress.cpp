@@ -1,0 +1,125 @@
+#include "trainer/run/progress.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/error.h"
+#include "trainer/data/batching.h"
+#include "trainer/memory/summary.h"
+
+namespace trainer {
+
+RunLength run_length(const Config& config, int64_t dataset_size, const Position& begin) {
+  const int64_t batch = config.effective_batch_size();
+  RunLength length{dataset_size, steps_per_epoch(dataset_size, batch), config.training.max_steps};
+  if (length.total_steps <= 0) {
+    const auto all = static_cast<int64_t>(
+        std::ceil(config.training.num_train_epochs * static_cast<double>(length.steps_per_epoch)));
+    // As many as begin.step, unless data or effective batch have changed on the way.
+    const int64_t done = begin.samples_seen / dataset_size * length.steps_per_epoch +
+                         steps_per_epoch(begin.samples_seen % dataset_size, batch);
+    length.total_steps = begin.step + std::max<int64_t>(all - done, 0);
+  }
+  if (length.total_steps <= 0) throw DataError("the training data and configuration leave no step to train");
+  return length;
+}
+
+bool is_due(IntervalStrategy strategy, int64_t steps, const Position& position, const RunLength& length) {
+  switch (strategy) {
+    case IntervalStrategy::no:
+      return false;
+    case IntervalStrategy::steps:
+      return position.step % steps == 0;
+    case IntervalStrategy::epoch:
+      return position.samples_seen % length.dataset_size == 0;
+  }
+  return false;
+}
+
+double epoch_of(int64_t samples_seen, int64_t dataset_size) {
+  return static_cast<double>(samples_seen) / static_cast<double>(dataset_size);
+}
+
+MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
+                    const StepSeconds& seconds, at::Device device) {
+  const MemorySummary memory = memory_summary(device);
+  const auto per_second = [&](int64_t count) {
+    return static_cast<double>(count) / std::max(seconds.all, 1e-9);
+  };
+  const int64_t samples = static_cast<int64_t>(batch.samples.size());
+  MetricRow row{"train",
+                {{"step", position.step},
+                 {"epoch", position.epoch},
+                 {"loss", result.loss},
+                 {"grad_norm", result.grad_norm},
+                 {"learning_rate", result.learning_rate},
+                 {"tokens", batch.tokens},
+                 {"supervised_tokens", batch.supervised_tokens},
+                 {"tokens_per_second", per_second(batch.tokens)},
+                 {"supervised_tokens_per_second", per_second(batch.supervised_tokens)},
+                 {"samples", samples},
+                 {"samples_per_second", per_second(samples)},
+                 {"samples_seen", position.samples_seen},
+                 {"cuts", result.cuts},
+                 {"recomputed_blocks", result.recomputed_blocks},
+                 {"retries", result.retries},
+                 {"step_seconds", seconds.all},
+                 {"data_wait_seconds", seconds.data_wait},
+                 {"memory_allocated", memory.allocated},
+                 {"memory_reserved", memory.reserved},
+                 {"memory_peak", memory.peak},
+                 {"memory_resident", memory.resident}}};
+  if (result.packed_budget > 0) row.values["packed_budget"] = result.packed_budget;
+  if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
+  if (result.skipped) row.values["skipped"] = true;
+  return row;
+}
+
+MetricRow evaluation_row(const Position& position, const EvaluationResult& result,
+                         const Predictions* predictions, double seconds) {
+  MetricRow row{"eval",
+                {{"step", position.step},
+                 {"epoch", position.epoch},
+                 {"eval_loss", result.loss},
+                 {"eval_perplexity", std::exp(result.loss)},
+                 {"eval_token_accuracy", result.token_accuracy},
+                 {"eval_samples", result.samples},
+                 {"eval_supervised_tokens", result.supervised_tokens},
+                 {"eval_seconds", seconds}}};
+  if (predictions != nullptr) {
+    for (const auto& [name, value] : predictions->scores) row.values["eval_" + name] = value;
+    row.values["eval_generated_samples"] = predictions->rows.size();
+    row.values["eval_gen_len"] = predictions->mean_tokens;
+    row.values["eval_generation_seconds"] = predictions->seconds;
+  }
+  return row;
+}
+
+MetricRow recovery_row(const Position& position, const Recovery& recovery) {
+  const auto known = [](int64_t bytes) {
+    return bytes >= 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
+  };
+  MetricRow row{"recovery",
+                {{"step", position.step},
+                 {"stage", recovery.stage},
+                 {"asked", known(recovery.lack.asked)},
+                 {"free", known(recovery.lack.free)},
+                 {"allocated", known(recovery.lack.allocated)},
+                 {"from_samples", recovery.from_samples},
+                 {"to_samples", recovery.to_samples},
+                 {"recomputed_blocks", recovery.recomputed_blocks},
+                 {"message", recovery.lack.message}}};
+  if (recovery.from_tokens > 0) {
+    row.values["from_tokens"] = recovery.from_tokens;
+    row.values["to_tokens"] = recovery.to_tokens;
+  }
+  return row;
+}
+
+MetricRow save_row(int64_t step, const std::string& path, int64_t bytes, double seconds, bool in_background) {
+  MetricRow row{"save", {{"step", step}, {"path", path}, {"bytes", bytes}, {"seconds", seconds}}};
+  if (in_background) row.values["in_background"] = true;
+  return row;
+}
+
+}  // namespace trainer

@@ -1,0 +1,36 @@
+#include "trainer/run/replay_cuts.h"
+
+#include <fstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+
+std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics) {
+  std::ifstream in(metrics);
+  if (!in) throw DataError(concat("training.replay_cuts: ", metrics.string(), " cannot be read"));
+  std::map<int64_t, StepCuts> steps;
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    number++;
+    try {
+      const nlohmann::json row = nlohmann::json::parse(line);
+      if (row.at("kind") != "train") continue;
+      steps[row.at("step").get<int64_t>()] = {row.at("cuts").get<std::vector<int64_t>>(),
+                                              row.at("recomputed_blocks").get<int64_t>(),
+                                              row.value("packed_budget", int64_t{0})};
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(concat("training.replay_cuts: ", metrics.string(), ":", number,
+                             ": no row of a metrics.jsonl with the cuts of a step: ", error.what()));
+    }
+  }
+  if (steps.empty())
+    throw DataError(concat("training.replay_cuts: ", metrics.string(), " holds no step of training"));
+  return steps;
+}
+
+}  // namespace trainer

@@ -1,0 +1,225 @@
+#include "run/resume.h"
+
+#include <algorithm>
+#include <set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/formats/optimizer_state.h"
+#include "trainer/formats/peft.h"
+#include "trainer/formats/trainer_state.h"
+#include "trainer/run/fixed_settings.h"
+#include "trainer/run/progress.h"
+#include "trainer/run/run_state.h"
+
+#include "run/run_record.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+using Fixed = std::map<std::string, std::string>;
+
+bool lies_in(const fs::path& path, const fs::path& directory) {
+  std::error_code ignored;
+  return fs::equivalent(fs::absolute(path).parent_path(), directory, ignored);
+}
+
+// "checkpoints/" -> "checkpoints", so that it has a name and a parent.
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+class Search {
+ public:
+  Search(const Config& config, const fs::path& directory) : config_(config), directory_(directory) {}
+
+  // In a directory without results, or with such as are not to stay.
+  Resumption anew() {
+    if (names_checkpoint()) begin_at_named();
+    return std::move(found_);
+  }
+
+  Resumption in_results() {
+    const std::optional<RunPosition> root = own_position();
+    if (root) {
+      check_same(*root, directory_);
+      check_beginning(*root);
+      found_.position.began_from = root->began_from;
+    }
+    found_.keeps_results = true;
+    if (names_checkpoint() && lies_in(named(), directory_)) {
+      go_on_from(read_checkpoint(named()));
+      found_.goes_back = true;
+    } else if (root && is_complete(*root)) {
+      found_.is_complete = true;
+      found_.position.step = root->step;
+    } else {
+      find_newest(root);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  bool names_checkpoint() const { return config_.resume != "auto" && config_.resume != "never"; }
+  fs::path named() const { return without_slash(config_.resume); }
+
+  void begin_at_named() {
+    go_on_from(read_checkpoint(named()));
+    if (!lies_in(named(), directory_)) found_.position.began_from = absolute(named());
+  }
+
+  static std::string absolute(const fs::path& path) { return fs::weakly_canonical(path).string(); }
+
+  // A checkpoint elsewhere is where a run begins, and this one is there already.
+  void check_beginning(const RunPosition& root) const {
+    if (!names_checkpoint() || lies_in(named(), directory_)) return;
+    if (absolute(named()) == root.began_from) return;
+    throw FormatError(
+        concat("output_dir ", directory_.string(), ": holds a run that began ",
+               root.began_from.empty() ? "at its beginning" : "from " + root.began_from,
+               ", not from resume: ", named().string(),
+               "; choose another output_dir, go on with that run (resume=auto), or start anew with "
+               "overwrite_output_dir=true"));
+  }
+
+  // Of the run in the output directory, written at its start and at its end.
+  std::optional<RunPosition> own_position() const {
+    if (!fs::exists(directory_ / kPositionFile)) return std::nullopt;
+    try {
+      return read_position(directory_);
+    } catch (const FormatError& error) {
+      log::warning(error.what());
+      return std::nullopt;
+    }
+  }
+
+  void find_newest(const std::optional<RunPosition>& root) {
+    remove_checkpoint_litter(directory_);
+    const auto newest = newest_complete_checkpoint(directory_, {kPositionFile, kOptimizerFile});
+    const char* choices = "; choose another output_dir, or start anew with overwrite_output_dir=true";
+    if (newest) {
+      go_on_from(*newest);
+    } else if (root && root->step > 0) {
+      throw FormatError(concat("output_dir ", directory_.string(), ": its run is complete after step ",
+                               root->step, " and left no checkpoint that a longer one can go on from",
+                               choices));
+    } else if (!root) {
+      throw FormatError(concat("output_dir ", directory_.string(),
+                               ": holds checkpoints, and none that a run can go on from", choices));
+    } else if (names_checkpoint()) {
+      begin_at_named();
+    } else {
+      log::warning(concat("output_dir ", directory_.string(),
+                          ": the run was stopped and has no checkpoint to go on from; it starts from its "
+                          "beginning"));
+    }
+  }
+
+  void go_on_from(const Checkpoint& checkpoint) {
+    for (const char* file : {kPositionFile, kOptimizerFile}) {
+      if (!checkpoint.files.contains(file))
+        throw FormatError(concat(checkpoint.path.string(), ": has no ", file,
+                                 "; no run can go on from weights alone. To start from them give it as "
+                                 "model.path or lora.adapter"));
+    }
+    const RunPosition position = read_position(checkpoint.path);
+    check_same(position, checkpoint.path);
+    const Fixed fixed = found_.position.fixed;
+    const std::string began_from = found_.position.began_from;
+    found_.position = position;
+    found_.position.fixed = fixed;
+    found_.position.began_from = began_from;
+    found_.history = read_trainer_state(checkpoint.path).log_history;
+    found_.checkpoint = checkpoint.path;
+    if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // of another file
+  }
+
+  // Also takes over what this start leaves open.
+  void check_same(const RunPosition& saved, const fs::path& where) {
+    Fixed& fixed = found_.position.fixed;
+    if (fixed.empty()) fixed = fixed_settings(config_);
+    const auto dtype = saved.fixed.find("model.dtype");
+    if (dtype != saved.fixed.end()) fixed.insert(*dtype);
+    std::vector<std::string> lines, keys;
+    for (const FixedDifference& difference : differences(saved.fixed, fixed)) {
+      const std::string line =
+          concat(difference.key, ": ", difference.saved, " there, ", difference.now, " here");
+      if (std::ranges::find(config_.resume_changed, difference.key) != config_.resume_changed.end()) {
+        if (accepted_.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
+      } else {
+        lines.push_back(line);
+        keys.push_back(difference.key);
+      }
+    }
+    if (lines.empty()) return;
+    throw FormatError(
+        concat(where.string(), " is of another run:\n  ", join(lines, "\n  "),
+               "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
+               "on from it all the same: 'resume_changed=[",
+               join(keys), "]'"));
+  }
+
+  // Whether the result of this run is there, and no longer one is asked for.
+  bool is_complete(const RunPosition& root) const { return is_over(root) && has_result(); }
+
+  bool is_over(const RunPosition& root) const {
+    if (root.step == 0) return false;
+    BestMetric best(config_.training, evaluation_data_text(config_));
+    best.go_on(root);
+    return best.patience_is_over() ||
+           root.step >= run_length(config_, root.dataset_size, position_of(root)).total_steps;
+  }
+
+  // Of a complete run: its last checkpoint gives what was removed or damaged since.
+  bool has_result() const {
+    try {
+      config_.lora ? static_cast<void>(read_adapter_weights(directory_))
+                   : static_cast<void>(read_model_weights(directory_));
+      return true;
+    } catch (const FormatError& error) {
+      log::warning(concat(error.what(), "; this run was complete, and its result is made again"));
+      return false;
+    }
+  }
+
+  const Config& config_;
+  fs::path directory_;
+  Resumption found_;
+  std::set<std::string> accepted_;  // told already: the directory and the checkpoint in it differ alike
+};
+
+}  // namespace
+
+Resumption find_resumption(const Config& config, const Run& run) {
+  Search search(config, run.directory());
+  return run.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
+}
+
+void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
+  if (!resumption.checkpoint) return;
+  prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
+  load_optimizer(trainer.optimizer(), *resumption.checkpoint);
+  trainer.set_steps_taken(resumption.position.step);
+}
+
+void begin_run(Run& run, const Resumption& resumption) {
+  RunStart start;
+  start.fixed = resumption.position.fixed;
+  start.began_from = resumption.position.began_from;
+  if (resumption.keeps_results) start.metrics_bytes = resumption.position.metrics_bytes;
+  run.begin(start);
+  if (!resumption.checkpoint) return;
+  log::info(
+      concat("goes on after step ", resumption.position.step, ", from ", resumption.checkpoint->string()));
+  if (!resumption.goes_back) return;
+  for (const int64_t step : checkpoint_steps(run.directory())) {
+    const fs::path later = checkpoint_path(run.directory(), step);
+    if (step <= resumption.position.step) continue;
+    log::warning(concat(later.string(), " is removed: the run goes on before it"));
+    remove_checkpoint(later);
+  }
+}
+
+}  // namespace trainer

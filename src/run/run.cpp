@@ -1,0 +1,160 @@
+#include "trainer/run/run.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+#include "trainer/formats/checkpoint.h"
+#include "trainer/formats/run_position.h"
+#include "trainer/observe/jsonl_sink.h"
+
+#include "run/directory_lock.h"
+#include "run/earlier_results.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+// Makes it and what lies above it; returns what was made, the lowest first.
+std::vector<fs::path> make_directory(const fs::path& directory) {
+  std::vector<fs::path> made;
+  std::error_code error;
+  for (fs::path path = fs::absolute(directory).lexically_normal();
+       !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path()) {
+    if (path.has_filename()) made.push_back(path);
+  }
+  fs::create_directories(directory, error);
+  if (error || !fs::is_directory(directory)) {
+    throw FormatError(concat("output_dir ", directory.string(), ": cannot be created: ",
+                             error ? error.message() : "it is a file", "; choose another output_dir"));
+  }
+  return made;
+}
+
+// Whether `path` is `directory` or lies below it.
+bool lies_below(const fs::path& path, const fs::path& directory) {
+  const fs::path inner = fs::weakly_canonical(path), outer = fs::weakly_canonical(directory);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// A run's directory in place of a checkpoint in it.
+void refuse_run_as_checkpoint(const fs::path& path) {
+  const std::vector<int64_t> steps = checkpoint_steps(path);
+  std::error_code ignored;
+  if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
+  throw FormatError(concat("resume: ", path.string(),
+                           " is the directory of a run; give a checkpoint in it, the newest is ",
+                           checkpoint_path(path, steps.back()).string()));
+}
+
+// A run must not write over what it starts from, nor remove it with an earlier run's results.
+void protect_inputs(const Config& config, const fs::path& directory) {
+  const bool names_checkpoint = config.resume != "auto" && config.resume != "never";
+  if (names_checkpoint) refuse_run_as_checkpoint(config.resume);
+  for (const std::string& input : {config.model.path, config.lora ? config.lora->adapter : std::string(),
+                                   names_checkpoint ? config.resume : std::string()}) {
+    if (input.empty() || !fs::exists(input)) continue;
+    const bool is_same = fs::exists(directory) && fs::equivalent(input, directory);
+    if (is_same || (config.overwrite_output_dir && lies_below(input, directory))) {
+      throw FormatError(concat("output_dir ", directory.string(), ": holds ", input,
+                               ", which the run starts from; choose another output_dir"));
+    }
+  }
+}
+
+void start_log(const fs::path& path) {
+  try {
+    log::add_file(path.string());
+  } catch (const std::exception& e) {
+    throw FormatError(concat(path.string(), ": cannot be written: ", e.what()));
+  }
+}
+
+[[noreturn]] void refuse_results(const fs::path& directory, const std::string& name) {
+  throw FormatError(concat("output_dir ", directory.string(), ": holds another run's results (", name,
+                           "); choose another output_dir, or replace them with overwrite_output_dir=true"));
+}
+
+}  // namespace
+
+struct Run::State {
+  explicit State(const Config& given)
+      : config(given), directory(given.output_dir), console(console_options(given.training.logging_steps)) {}
+
+  // A run that never began leaves nothing behind.
+  ~State() {
+    lock.reset();
+    if (metrics) return;
+    std::error_code ignored;
+    for (const fs::path& made : made_directories) fs::remove(made, ignored);  // only where it is empty
+  }
+
+  Config config;
+  fs::path directory;
+  std::vector<fs::path> made_directories;
+  std::unique_ptr<DirectoryLock> lock;
+  std::optional<JsonlSink> metrics;
+  Console console;
+  std::vector<MetricSink*> sinks;
+};
+
+Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Run::Run(Run&&) noexcept = default;
+Run::~Run() = default;
+
+Run Run::open(const Config& config) {
+  auto state = std::make_unique<State>(config);
+  const fs::path& directory = state->directory;
+  state->made_directories = make_directory(directory);
+  protect_inputs(config, directory);
+  auto results = find_results(directory);
+  // A directory of results that are to stay gets no lock file; if it has one, its run may still be going.
+  const auto is_refused = [&] {
+    return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
+  };
+  if (is_refused() && !fs::exists(DirectoryLock::file_in(directory))) refuse_results(directory, *results);
+  state->lock = std::make_unique<DirectoryLock>(directory);
+  results = find_results(directory);
+  if (is_refused()) refuse_results(directory, *results);
+  return Run(std::move(state));
+}
+
+void Run::begin(const RunStart& start) {
+  const fs::path& directory = state_->directory;
+  if (!start.metrics_bytes) {
+    if (find_results(directory)) remove_results(directory);
+    remove_false_start(directory);
+  }
+  remove_halves(directory);
+  write_atomically(directory / "config.yaml", [&](std::ostream& out) { write_yaml(state_->config, out); });
+  RunPosition position;
+  position.fixed = start.fixed;
+  position.began_from = start.began_from;
+  write_position(directory, position);
+  state_->metrics.emplace(directory / "metrics.jsonl");
+  if (start.metrics_bytes) state_->metrics->keep_first(*start.metrics_bytes);
+  start_log(directory / "log.txt");
+}
+
+const fs::path& Run::directory() const { return state_->directory; }
+
+bool Run::has_results() const { return find_results(state_->directory).has_value(); }
+
+int64_t Run::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
+
+Console& Run::console() { return state_->console; }
+
+void Run::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
+
+void Run::write(const MetricRow& row) {
+  if (state_->metrics) state_->metrics->write(row);
+  state_->console.write(row);
+  for (MetricSink* sink : state_->sinks) sink->write(row);
+}
+
+}  // namespace trainer

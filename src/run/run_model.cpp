@@ -1,0 +1,80 @@
+#include "trainer/run/run_model.h"
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
+#include "trainer/models/load_model.h"
+#include "trainer/training/prepare_model.h"
+
+#include "run/choose_dtype.h"
+
+namespace trainer {
+namespace {
+
+// An adapter that is continued has its own shape.
+void warn_of_unused_keys(const Config& config) {
+  if (config.lora->adapter.empty()) return;
+  for (const char* key :
+       {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules", "lora.exclude_modules",
+        "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern", "lora.alpha_pattern",
+        "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
+    if (config.origins.contains(key)) {
+      log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
+                          "/adapter_config.json"));
+    }
+  }
+}
+
+// A continued adapter may bring a tokenizer with more tokens than its base's.
+std::filesystem::path tokenizer_directory(const Config& config) {
+  if (config.lora && !config.lora->adapter.empty()) {
+    const std::filesystem::path adapter = config.lora->adapter;
+    for (const char* file : {"tokenizer.json", "spiece.model"}) {
+      if (std::filesystem::exists(adapter / file)) return adapter;
+    }
+  }
+  return config.model.path;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
+  auto tokenizer = load_tokenizer(tokenizer_directory(config));
+  if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
+  return tokenizer;
+}
+
+Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device) {
+  if (is_adapter_directory(config.model.path)) {
+    throw ConfigError(concat("model.path: ", config.model.path,
+                             " is an adapter; give its base model there and the adapter as "
+                             "lora.adapter"));
+  }
+  verify_model_files(config.model.path);
+  if (config.lora && !config.lora->adapter.empty()) verify_model_files(config.lora->adapter);
+  Prepared out;
+  LoadReport report;
+  const at::ScalarType dtype = choose_dtype(config.model, device);
+  out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
+  log::info(report.line());
+  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
+  log::info("no KV cache is made in training, whatever use_cache in config.json says");
+  out.artefacts.base = config.model.path;
+  out.artefacts.tokenizer = tokenizer_directory(config);
+  out.artefacts.added_tokens = config.model.add_tokens;
+  if (config.lora) warn_of_unused_keys(config);
+  const int64_t before = out.model->vocab_size();
+  out.artefacts.adapter = prepare_for_training(*out.model, config, tokenizer.vocab_size(), device);
+  if (out.model->vocab_size() != before) {
+    log::info(concat("vocabulary: ", before, " -> ", out.model->vocab_size(),
+                     " rows; the new ones are the mean of the others"));
+  }
+  if (out.artefacts.adapter) {
+    out.artefacts.adapter->base_model_name_or_path =
+        std::filesystem::absolute(config.model.path).lexically_normal();
+  }
+  return out;
+}
+
+}  // namespace trainer

@@ -1,0 +1,84 @@
+#include "trainer/run/run_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <c10/util/Exception.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/memory/limit.h"
+#include "trainer/memory/summary.h"
+#include "trainer/training/solve_plan.h"
+
+namespace trainer {
+
+LongestSample longest_sample(const Dataset& train) {
+  const DataReport& report = train.report();
+  return train.encoder_decoder() ? LongestSample{report.input.longest, report.target.longest}
+                                 : LongestSample{report.longest_sample, 0};
+}
+
+RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device) {
+  const int64_t limit = limit_in_force(device).value_or(0);
+  const bool open =
+      config.training.batch_size.is_automatic() || config.memory.gradient_checkpointing.is_automatic();
+  Planner planner(config, config.model.path, target);
+  if (!open) {
+    try {
+      return {config, planner.as_configured().plan, limit, false};
+    } catch (const c10::Error& error) {  // a run does not fail for what it only wants to know
+      log::warning(concat("no memory plan: ", error.what_without_backtrace()));
+      return {config, {}, limit, false};
+    }
+  }
+  // Without a limit not all that the machine has: programs and files need some.
+  const int64_t most = limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
+  const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
+  if (!choice) {
+    throw OutOfMemoryError(
+        concat("the plan finds no training.batch_size and memory.gradient_checkpointing, as far as they are "
+               "auto, that fit. The least is\n",
+               plan_table(planner.as_configured().plan, most),
+               "Use LoRA or shorter samples, or give it more memory (memory.limit, another device)."));
+  }
+  return {planner.with(*choice), choice->plan, limit, true};
+}
+
+std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
+  if (!known()) return {{"memory plan", "not known"}};
+  std::string total = concat(bytes_string(plan.total()), " at the peak");
+  if (limit > 0) {
+    const int64_t left = limit - plan.total();
+    total += concat(", ", bytes_string(std::abs(left)), left >= 0 ? " below" : " ABOVE", " the limit of ",
+                    bytes_string(limit));
+  }
+  std::vector<std::string> parts;
+  for (const MemoryPlan::Part& part : plan.parts()) {
+    if (part.bytes > 0) parts.push_back(concat(part.name, " ", bytes_string(part.bytes)));
+  }
+  return {
+      {"memory plan", total},
+      {"planned parts", join(parts)},
+      {"planned for", concat("batch_size ", plan.batch_size, ", ", plan.recompute_blocks, " of ",
+                             plan.num_blocks, " blocks recomputed", solved ? ", chosen by the plan" : "")}};
+}
+
+std::string RunPlan::compared(int64_t measured) const {
+  const double percent =
+      100.0 * (static_cast<double>(plan.peak()) / static_cast<double>(std::max<int64_t>(measured, 1)) - 1.0);
+  return concat("memory: peak of tensors ", bytes_string(measured), ", planned ", bytes_string(plan.peak()),
+                " (", percent < 0 ? "" : "+", std::round(10 * percent) / 10, " %)");
+}
+
+MetricRow RunPlan::row(int64_t step, int64_t measured) const {
+  MetricRow row{"memory", {{"step", step}, {"peak", measured}, {"planned_peak", plan.peak()}}};
+  for (const MemoryPlan::Part& part : plan.parts()) row.values["planned_" + part.key] = part.bytes;
+  row.values["batch_size"] = plan.batch_size;
+  row.values["recompute_blocks"] = plan.recompute_blocks;
+  if (limit > 0) row.values["limit"] = limit;
+  return row;
+}
+
+}  // namespace trainer

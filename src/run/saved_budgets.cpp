@@ -1,0 +1,60 @@
+#include "trainer/run/saved_budgets.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "trainer/memory/limit.h"
+
+namespace trainer {
+namespace {
+
+using Numbers = std::map<std::string, int64_t>;
+
+// What a budget is relative to.
+Numbers circumstances(const Config& config, c10::Device device) {
+  return {{"batch_size", config.training.batch_size},
+          {"by_samples", config.training.micro_batching == MicroBatching::samples ? 1 : 0},
+          {"packing", config.data.packing ? 1 : 0},
+          {"eval_batch_size", config.eval_batch_size()},
+          {"generation_batch_size", config.generation_batch_size()},
+          {"recomputed_blocks", config.memory.gradient_checkpointing.of(std::numeric_limits<int32_t>::max())},
+          {"limit", MemoryLimit::parse(config.memory.limit).bytes().value_or(0)},
+          {"on_gpu", device.is_cuda() ? 1 : 0}};
+}
+
+// Each budget with its name. `visit(name, number)` for the two numbers of each.
+template <class Budgets, class Budget, class Visit>
+void for_each_number(Budgets& budgets, Budget* generation, const Visit& visit) {
+  const auto numbers_of = [&](const std::string& name, Budget& budget) {
+    visit(name + ".halvings", budget.halvings);
+    visit(name + ".clean", budget.clean);
+  };
+  numbers_of("training", budgets.training);
+  numbers_of("evaluation", budgets.evaluation);
+  if (generation != nullptr) numbers_of("generation", *generation);
+}
+
+}  // namespace
+
+Numbers budgets_to_keep(const Config& config, c10::Device device, const BatchBudgets& budgets,
+                        const BatchBudget* generation) {
+  Numbers kept = circumstances(config, device);
+  for_each_number(budgets, generation, [&](const std::string& name, int64_t number) { kept[name] = number; });
+  return kept;
+}
+
+bool put_back_budgets(const Numbers& kept, const Config& config, c10::Device device, BatchBudgets& budgets,
+                      BatchBudget* generation) {
+  const auto is_kept = [&](const auto& number) {
+    const auto found = kept.find(number.first);
+    return found != kept.end() && found->second == number.second;
+  };
+  if (!std::ranges::all_of(circumstances(config, device), is_kept)) return false;
+  for_each_number(budgets, generation, [&](const std::string& name, int64_t& number) {
+    const auto found = kept.find(name);
+    if (found != kept.end()) number = found->second;
+  });
+  return true;
+}
+
+}  // namespace trainer

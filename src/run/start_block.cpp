@@ -1,0 +1,91 @@
+#include "run/start_block.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/version.h"
+#include "trainer/data/batching.h"
+#include "trainer/device/device.h"
+
+namespace trainer {
+namespace {
+
+struct Count {
+  int64_t parameters = 0, trained = 0;
+};
+
+Count count_parameters(Model& model) {
+  Count count;
+  model.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    count.parameters += parameter.value.numel();
+    if (parameter.trained()) count.trained += parameter.value.numel();
+  });
+  return count;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  const double tenths =
+      std::round(1000.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1)));
+  return concat(tenths / 10, " %");
+}
+
+std::string type_text(const Model& model, const Artefacts& artefacts) {
+  if (model.dtype() == at::kFloat) return "fp32";
+  return artefacts.adapter ? "bf16, the adapter kept in fp32" : "bf16";
+}
+
+std::string method(const Artefacts& artefacts) {
+  if (!artefacts.adapter) return "full fine-tuning";
+  const AdapterConfig& adapter = *artefacts.adapter;
+  const auto* list = std::get_if<std::vector<std::string>>(&adapter.target_modules);
+  return concat(adapter.use_dora ? "DoRA r " : "LoRA r ", adapter.r, ", alpha ", adapter.lora_alpha, ", on ",
+                list != nullptr ? join(*list) : std::get<std::string>(adapter.target_modules));
+}
+
+std::string batch_text(const Config& config, const Model& model) {
+  const TrainingConfig& training = config.training;
+  std::string text = concat(config.effective_batch_size(), " samples a step, in micro-batches of ");
+  if (training.micro_batching == MicroBatching::samples) return concat(text, int64_t{training.batch_size});
+  const DataConfig& data = config.data;
+  text += concat("up to ", training.batch_size, " x ",
+                 model.encoder_decoder() ? data.max_source_length : data.max_length);
+  if (model.encoder_decoder()) text += concat(" + ", training.batch_size, " x ", data.max_target_length);
+  return text + " tokens, by length";
+}
+
+}  // namespace
+
+void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
+                const RunDataReport& data, const RunLength& length, at::Device device) {
+  const Count count = count_parameters(model);
+  StartBlock block;
+  const auto line = [&](const std::string& name, const std::string& value) {
+    block.lines.emplace_back(name, value);
+  };
+  line("trainer", kVersion);
+  line("model", concat(model.model_type(), "  ", config.model.path));
+  line("method", method(artefacts));
+  line("parameters", grouped(count.parameters));
+  line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
+  line("type", type_text(model, artefacts));
+  line("device", describe_device(device));
+  for (const auto& [name, value] : plan.lines()) line(name, value);
+  line("effective batch", batch_text(config, model));
+  line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
+  line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
+                        " of them supervised"));
+  line("padding",
+       concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),
+              " of what is computed"));
+  line("output", run.directory().string());
+  run.console().start(block, length.total_steps);
+  for (const std::string& text : data.train.lines()) log::info("train data: " + text);
+  if (data.eval) {
+    for (const std::string& text : data.eval->lines()) log::info("eval data: " + text);
+  }
+  for (const std::string& text : data.repeat_lines()) log::info(text);
+}
+
+}  // namespace trainer

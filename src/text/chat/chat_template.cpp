@@ -1,0 +1,272 @@
+#include "trainer/text/chat_template.h"
+
+#include <mutex>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/peft.h"
+
+#include "text/chat/answer_spans.h"
+#include "text/jinja/json.h"
+#include "text/jinja/template.h"
+#include "text/tokenizer/json_reader.h"
+#include "text/tokenizer/special_tokens.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+using jinja::Kind;
+using jinja::Origin;
+using jinja::Value;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+using Variables = std::vector<std::pair<std::string, Value>>;
+
+Value to_value(const Json& json, Origin origin = {}) {
+  try {
+    return jinja::from_json(json, origin);
+  } catch (const jinja::Unsupported& error) {
+    throw DataError(concat("the conversation has ", error.what(), " which is not supported"));
+  }
+}
+
+// Without the keys that are null, and with a message's reasoning under the names that templates read.
+Value message_value(const Json& message, size_t index) {
+  if (!message.is_object())
+    throw DataError(concat("message ", index + 1, " of the conversation is no object"));
+  jinja::Dict dict;
+  dict.set_message(index);
+  std::optional<Value> reasoning;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end() || found->is_null()) continue;
+    reasoning = to_value(*found, Origin(index, Origin::Part::said));
+    dict.set("thinking", *reasoning);
+    break;
+  }
+  for (const auto& [key, value] : message.items()) {
+    const Origin origin(index, key == "role" ? Origin::Part::role : Origin::Part::said);
+    if (!value.is_null()) dict.set(jinja::text_value(key), to_value(value, origin));
+  }
+  if (reasoning) dict.set("reasoning_content", *std::move(reasoning));
+  return Value(std::move(dict));
+}
+
+Value conversation_value(const Json& messages) {
+  if (!messages.is_array() || messages.empty())
+    throw DataError("a conversation is a list of messages, with one at least");
+  jinja::List out;
+  for (size_t i = 0; i < messages.size(); i++) out.push_back(message_value(messages[i], i));
+  return Value(std::move(out));
+}
+
+// The places of what an assistant says.
+std::vector<size_t> answers_in(const Json& messages) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < messages.size(); i++) {
+    const auto role = messages[i].find("role");
+    if (role != messages[i].end() && *role == "assistant") places.push_back(i);
+  }
+  return places;
+}
+
+// Some function, for templates that write other prompts where there are any.
+const Json& example_tools() {
+  static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "description": "f",
+    "parameters": {"type": "object", "properties": {}, "required": []}}}])");
+  return tools;
+}
+
+void set(Variables& variables, const std::string& name, Value value) {
+  for (auto& [known, old] : variables) {
+    if (known == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  variables.emplace_back(name, std::move(value));
+}
+
+std::map<std::string, ChatTemplate::Source> jinja_files(const fs::path& directory) {
+  std::map<std::string, ChatTemplate::Source> out;
+  const auto add = [&](const std::string& name, const fs::path& file) {
+    out[name] = {read_file(file), file.string()};
+  };
+  if (const fs::path file = directory / "chat_template.jinja"; fs::exists(file)) add("default", file);
+  const fs::path more = directory / "additional_chat_templates";
+  if (fs::is_directory(more)) {
+    for (const auto& entry : fs::directory_iterator(more)) {
+      if (entry.path().extension() == ".jinja") add(entry.path().stem().string(), entry.path());
+    }
+  }
+  return out;
+}
+
+std::map<std::string, ChatTemplate::Source> configured_templates(const fs::path& directory) {
+  std::map<std::string, ChatTemplate::Source> out;
+  const fs::path file = directory / "tokenizer_config.json";
+  if (!fs::exists(file)) return out;
+  const nlohmann::json json = read_json(file);
+  const JsonAt entry = JsonAt{json, file.string() + ":"}.get("chat_template");
+  if (entry.is_null()) return out;
+  if (entry.value.is_string()) {
+    out["default"] = {entry.string(), entry.where};
+    return out;
+  }
+  for (size_t i = 0; i < entry.array().size(); i++) {
+    const JsonAt item = entry.item(i);
+    out[item.at("name").string()] = {item.at("template").string(), item.at("template").where};
+  }
+  return out;
+}
+
+// The special tokens of a model directory, or of an adapter directory.
+std::map<std::string, std::string> tokens_of(const fs::path& directory) {
+  const bool has_own = fs::exists(directory / "tokenizer_config.json");
+  return read_special_tokens(has_own ? directory : base_directory(directory)).by_name;
+}
+
+std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& directory) {
+  auto sources = jinja_files(directory);
+  return sources.empty() ? configured_templates(directory) : sources;
+}
+
+}  // namespace
+
+struct ChatTemplate::Frames {
+  std::mutex mutex;
+  std::map<std::pair<bool, std::string>, AnswerFrame> found;  // by whether there are tools, and the variables
+};
+
+ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
+                           std::map<std::string, std::string> special_tokens)
+    : special_tokens_(std::move(special_tokens)), frames_(std::make_shared<Frames>()) {
+  for (const auto& [name, source] : sources)
+    templates_[name] = std::make_shared<const jinja::Template>(source.text, source.where);
+}
+
+const jinja::Template& ChatTemplate::choose(bool with_tools) const {
+  auto chosen = with_tools ? templates_.find("tool_use") : templates_.end();
+  if (chosen == templates_.end()) chosen = templates_.find("default");
+  if (chosen == templates_.end())
+    throw FormatError("the model has several chat templates, and none is named 'default'");
+  return *chosen->second;
+}
+
+jinja::Text ChatTemplate::render_text(const Value& messages, const Json& tools, const Json& variables,
+                                      bool ask) const {
+  Variables all;
+  for (const auto& [name, token] : special_tokens_) set(all, name, jinja::text_value(token));
+  set(all, "documents", Value());
+  set(all, "add_generation_prompt", Value(ask));
+  if (!variables.is_null()) {
+    for (const auto& [name, value] : variables.items()) set(all, name, to_value(value));
+  }
+  set(all, "messages", messages);
+  set(all, "tools", to_value(tools));
+  return choose(!tools.is_null()).render(all);
+}
+
+std::string ChatTemplate::render(const Json& messages, const Json& tools, const Json& variables) const {
+  return render_text(conversation_value(messages), tools, variables, /*ask=*/false).bytes();
+}
+
+RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json& tools,
+                                               const Json& variables) const {
+  const jinja::Text text = render_text(conversation_value(messages), tools, variables, /*ask=*/false);
+  const jinja::Template& chosen = choose(!tools.is_null());
+  RenderedChat rendered;
+  if (chosen.has_generation()) {
+    rendered.answers = generated_answers(text);
+  } else {
+    const std::vector<size_t> answers = answers_in(messages);
+    const auto asked = [&](size_t message) {
+      try {
+        const Json before(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(message));
+        return render_text(conversation_value(before), tools, variables, /*ask=*/true).bytes();
+      } catch (const DataError&) {
+        return std::string();
+      }
+    };
+    try {
+      if (!answers.empty())
+        rendered.answers = find_answers(text, messages.size(), answers, frame(tools, variables), asked);
+    } catch (const DataError& error) {
+      throw DataError(concat(
+          chosen.where(),
+          ": what an assistant says cannot be told from the rest in this chat template: ", error.what(),
+          "; mark it in the template with {% generation %} and {% endgeneration %}, or learn "
+          "everything (data.loss_on: everything)"));
+    }
+  }
+  rendered.text = text.bytes();
+  return rendered;
+}
+
+std::string ChatTemplate::end_of_answer() const {
+  try {
+    return frame(nullptr, nullptr).end;
+  } catch (const Error&) {
+    return "";  // a template for other conversations
+  }
+}
+
+std::string ChatTemplate::source() const {
+  std::string all;
+  for (const auto& [name, token] : special_tokens_) all += concat(name, " ", token, "\n");
+  for (const auto& [name, parsed] : templates_) all += concat(name, "\n", parsed->source(), "\n");
+  return all;
+}
+
+// It depends on no conversation, so one will do.
+AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const {
+  constexpr const char *kQuestion = "Who are you?", *kAnswer = "Nobody you know.";
+  const auto find_with = [&](const Json& question, const Json& answer) {
+    const Json& given = tools.is_null() ? tools : example_tools();
+    Json messages{{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", answer}}};
+    const jinja::Text answered = render_text(conversation_value(messages), given, variables, /*ask=*/false);
+    messages.erase(1);
+    return find_answer_frame(
+        answered, render_text(conversation_value(messages), given, variables, /*ask=*/true).bytes());
+  };
+  const auto find = [&] {
+    try {
+      return find_with(kQuestion, kAnswer);
+    } catch (const DataError& error) {  // some templates know contents in parts only
+      const auto parts = [](const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); };
+      try {
+        return find_with(parts(kQuestion), parts(kAnswer));
+      } catch (const DataError&) {
+        throw DataError(error.what());
+      }
+    }
+  };
+  const std::pair key(!tools.is_null(), variables.dump());
+  const std::lock_guard lock(frames_->mutex);
+  auto found = frames_->found.find(key);
+  if (found == frames_->found.end()) found = frames_->found.emplace(key, find()).first;
+  return found->second;
+}
+
+std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
+  const auto sources = own_templates(directory);
+  const fs::path base = base_directory(directory);
+  if (sources.empty()) return base == directory ? std::nullopt : load_chat_template(base);
+  return ChatTemplate(sources, tokens_of(directory));
+}
+
+ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory) {
+  return ChatTemplate({{"default", {read_file(file), file.string()}}}, tokens_of(directory));
+}
+
+std::map<std::string, std::string> chat_template_texts(const fs::path& directory) {
+  auto sources = own_templates(directory);
+  if (sources.empty()) sources = own_templates(base_directory(directory));
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, source] : sources) texts[name] = source.text;
+  return texts;
+}
+
+}  // namespace trainer

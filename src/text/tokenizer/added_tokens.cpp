@@ -1,0 +1,147 @@
+#include "text/tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/unicode/unicode.h"
+#include "text/unicode/utf8.h"
+
+namespace trainer {
+namespace {
+
+// Where the character before text[end] begins; end > 0.
+size_t previous(std::string_view text, size_t end) {
+  do end--;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
+  return end;
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  if (begin > 0) {
+    size_t at = previous(text, begin);
+    if (is_word_character(next_code_point(text, at))) return false;
+  }
+  return end == text.size() || !is_word_character(next_code_point(text, end));
+}
+
+size_t skip_blanks_back(std::string_view text, size_t end, size_t limit) {
+  while (end > limit) {
+    const size_t begin = previous(text, end);
+    size_t at = begin;
+    if (!is_white_space(next_code_point(text, at))) break;
+    end = begin;
+  }
+  return end;
+}
+
+size_t skip_blanks(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    size_t next = begin;
+    if (!is_white_space(next_code_point(text, next))) break;
+    begin = next;
+  }
+  return begin;
+}
+
+struct Match {
+  size_t begin, end;
+  int32_t id;
+};
+
+// The leftmost match at or behind `from`, of these the longest.
+std::optional<Match> find_match(const Trie& trie, std::string_view text, size_t from) {
+  for (size_t begin = from; begin < text.size(); begin++) {
+    if (!trie.has_start(text[begin])) continue;
+    Match longest{begin, begin, Trie::kNone};
+    int32_t node = Trie::kRoot;
+    for (size_t end = begin; end < text.size();) {
+      node = trie.child(node, text[end++]);
+      if (node == Trie::kNone) break;
+      if (trie.id(node) != Trie::kNone) longest = {begin, end, trie.id(node)};
+    }
+    if (longest.id != Trie::kNone) return longest;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void AddedTokens::add(const AddedToken& token, int32_t id) {
+  if (token.content.empty()) return;
+  ids_[token.content] = id;
+  tokens_.insert_or_assign(id, token);
+  largest_id_ = std::max(largest_id_, id);
+}
+
+void AddedTokens::add(const AddedToken& token, std::optional<int32_t> vocabulary_id, int32_t vocabulary_size,
+                      std::optional<int32_t> stated_id, const std::string& where) {
+  const std::optional<int32_t> known = id_of(token.content) ? id_of(token.content) : vocabulary_id;
+  const int32_t id = known.value_or(std::max(vocabulary_size, largest_id_ + 1));
+  if (stated_id && *stated_id != id) {
+    throw FormatError(concat(where, ": token '", token.content, "' has the id ", *stated_id,
+                             ", but the rest of the vocabulary gives it ", id));
+  }
+  add(token, id);
+}
+
+void AddedTokens::add(const std::vector<std::string>& contents,
+                      const std::function<std::optional<int32_t>(std::string_view)>& find,
+                      int32_t vocabulary_size) {
+  for (const std::string& content : contents) {
+    if (id_of(content)) continue;
+    add({.content = content, .normalized = true}, find(content), vocabulary_size, std::nullopt, "");
+  }
+}
+
+void AddedTokens::prepare(const std::function<std::string(std::string_view)>& normalize) {
+  raw_ = normalized_ = {};
+  has_normalized_ = false;
+  prepared_.clear();
+  std::unordered_set<std::string_view> special;
+  for (const auto& [id, token] : tokens_) {
+    if (token.special) special.insert(token.content);
+  }
+  for (const auto& [id, token] : tokens_) {
+    std::string text = token.normalized ? normalize(token.content) : token.content;
+    (token.normalized ? normalized_ : raw_).insert(text, id);
+    has_normalized_ = has_normalized_ || token.normalized;
+    const bool is_special = special.contains(text);
+    prepared_.insert_or_assign(id, Prepared{std::move(text), is_special});
+  }
+}
+
+std::optional<int32_t> AddedTokens::id_of(std::string_view content) const {
+  const auto found = ids_.find(std::string(content));
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const std::string* AddedTokens::text_of(int32_t id) const {
+  const auto found = prepared_.find(id);
+  return found == prepared_.end() ? nullptr : &found->second.text;
+}
+
+bool AddedTokens::is_special(int32_t id) const {
+  const auto found = prepared_.find(id);
+  return found != prepared_.end() && found->second.special;
+}
+
+void AddedTokens::split(std::string_view text, bool normalized, std::vector<Piece>& pieces) const {
+  const Trie& trie = normalized ? normalized_ : raw_;
+  size_t done = 0;
+  for (auto match = find_match(trie, text, 0); match; match = find_match(trie, text, match->end)) {
+    const AddedToken& token = tokens_.at(match->id);
+    size_t begin = match->begin, end = match->end;
+    if (token.single_word && !stands_alone(text, begin, end)) continue;
+    if (token.lstrip) begin = skip_blanks_back(text, begin, done);
+    if (token.rstrip) end = skip_blanks(text, end);
+    if (begin > done) pieces.push_back({text.substr(done, begin - done), -1});
+    pieces.push_back({text.substr(begin, end - begin), match->id});
+    done = end;
+  }
+  if (done < text.size()) pieces.push_back({text.substr(done), -1});
+}
+
+}  // namespace trainer

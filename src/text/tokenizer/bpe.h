@@ -1,0 +1,90 @@
+// Byte-pair encoding: a word starts as its bytes or its characters; the pair with the lowest rank, leftmost
+// first, is merged until none is left (Sennrich, Haddow, Birch 2016).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "text/tokenizer/byte_tokens.h"
+#include "text/tokenizer/word_cache.h"
+#include "text/tokenizer/word_model.h"
+
+namespace trainer {
+
+struct BpeModel {
+  std::vector<std::optional<std::string>> tokens;  // id -> what it stands for; none: never in a word
+  struct Merge {
+    int32_t left, right, merged;
+  };
+  std::vector<Merge> merges;   // by rank
+  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
+  bool byte_level = false;     // words start as bytes, not as characters
+  bool byte_fallback = false;  // characters that are no token start as the tokens of their bytes (<0xE2>)
+  std::optional<int32_t> unk;  // for what is no token; none: it is left out
+  bool fuse_unk = false;       // neighbouring unknown ones give one unk
+};
+
+class Bpe final : public WordModel {
+ public:
+  explicit Bpe(const BpeModel& model);
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
+
+ private:
+  static constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+  struct Merged {
+    int32_t rank = kNoRank, id = -1;
+  };
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  // Open addressing over pairs of ids. Most pairs that are asked for are none of the table: a bit for each
+  // hash says so for nearly all, from memory that stays in the processor's cache. Pairs of ids below 256,
+  // which are single bytes as a rule, have a table of their own.
+  class MergeTable {
+   public:
+    explicit MergeTable(const std::vector<BpeModel::Merge>& merges);
+    Merged find(int32_t left, int32_t right) const;  // rank kNoRank: there is none
+
+   private:
+    struct Slot {
+      uint64_t pair;
+      Merged merged;
+    };
+    size_t slot_of(uint64_t pair, uint64_t hash) const;
+    bool may_have(uint64_t hash) const { return present_[hash % kBits / 64] >> hash % 64 & 1; }
+    static bool is_low(int32_t left, int32_t right) { return static_cast<uint32_t>(left | right) < kLow; }
+    static constexpr size_t kBits = 1 << 21, kLow = 256;
+    std::vector<Slot> slots_;
+    std::vector<uint64_t> present_;
+    std::vector<Merged> low_;  // [left * kLow + right]
+  };
+
+  void append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
+  int32_t id_of_character(std::string_view character) const;
+  // These give the number of symbols that are left, at the front.
+  size_t merge(std::span<int32_t> symbols) const;
+  size_t merge_few(std::span<int32_t> symbols) const;
+  size_t merge_many(std::span<int32_t> symbols) const;
+
+  MergeTable merges_;
+  bool byte_level_;
+  int32_t id_of_byte_[256];  // without byte_level: of ASCII
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> characters_;
+  ByteTokens byte_tokens_;
+  std::optional<int32_t> unk_;
+  bool fuse_unk_;
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>
+      whole_words_;  // with ignore_merges only
+  mutable WordCache cache_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,217 @@
+#include "trainer/text/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+
+#include "text/tokenizer/file_tokenizer.h"
+#include "text/tokenizer/gguf_pre_tokenizer.h"
+#include "text/tokenizer/json_reader.h"
+#include "text/tokenizer/sentencepiece_model.h"
+#include "text/tokenizer/special_tokens.h"
+
+namespace trainer {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+// Far below every score of a piece, so that no merge makes the token.
+constexpr float kNeverMerged = -1000000.0f;
+
+void set(GgufVocabulary& out, int64_t id, const std::string& token, GgufTokenType type) {
+  const auto size = static_cast<size_t>(id) + 1;
+  if (out.tokens.size() < size) {
+    out.tokens.resize(size);
+    out.types.resize(size, 0);
+  }
+  out.tokens[size - 1] = token;
+  out.types[size - 1] = static_cast<int32_t>(type);
+}
+
+// "a b" or ["a", "b"], already checked by the tokenizer's own reader.
+std::pair<std::string, std::string> parts_of(const json& merge) {
+  if (merge.is_array()) return {merge[0], merge[1]};
+  const std::string& text = merge.get_ref<const std::string&>();
+  const size_t blank = text.find(' ');
+  return {text.substr(0, blank), text.substr(blank + 1)};
+}
+
+void read_byte_level_vocabulary(const JsonAt& tokenizer, GgufVocabulary& out) {
+  out.model = "gpt2";
+  out.pre = gguf_pre_tokenizer(tokenizer);
+  for (const json& merge : tokenizer.at("model").at("merges").array()) {
+    const auto [left, right] = parts_of(merge);
+    out.merges.push_back(concat(left, " ", right));
+  }
+}
+
+// The steps of SentencePiece: a blank in front (or none), blanks as U+2581, no words.
+bool reads_as_sentencepiece(const JsonAt& tokenizer, bool& add_space_prefix) {
+  const json normalizer = tokenizer.get("normalizer").value, words = tokenizer.get("pre_tokenizer").value;
+  const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+  const json sequence = {{"type", "Sequence"}, {"normalizers", {prepend, replace}}};
+  if (words.is_null()) {
+    add_space_prefix = normalizer == sequence;
+    return add_space_prefix || normalizer == replace;
+  }
+  if (!normalizer.is_null() || words.value("type", "") != "Metaspace") return false;
+  const std::string scheme = words.value("prepend_scheme", "always");
+  add_space_prefix = scheme != "never" && words.value("add_prefix_space", true);
+  return words.value("replacement", "") == "\u2581" && !words.value("split", true);
+}
+
+// Scores that make the readers of GGUF merge in the order of the merges: a piece's is minus its place among
+// the pieces by their first merge, which is what SentencePiece itself stores.
+std::vector<float> scores_of(const JsonAt& model, const GgufVocabulary& out) {
+  std::unordered_map<std::string, size_t> rank;
+  for (const json& merge : model.at("merges").array()) {
+    const auto [left, right] = parts_of(merge);
+    rank.try_emplace(left + right, rank.size());
+  }
+  std::vector<float> scores(out.tokens.size(), 0.0f);
+  std::vector<size_t> order;
+  for (size_t id = 0; id < out.tokens.size(); id++) {
+    if (out.types[id] == static_cast<int32_t>(GgufTokenType::normal)) order.push_back(id);
+  }
+  const auto rank_of = [&](size_t id) {
+    const auto found = rank.find(out.tokens[id]);
+    return found == rank.end() ? std::numeric_limits<size_t>::max() : found->second;
+  };
+  std::ranges::stable_sort(order, {}, rank_of);
+  for (size_t place = 0; place < order.size(); place++) scores[order[place]] = -static_cast<float>(place);
+  return scores;
+}
+
+// SentencePiece's own file, where it is there.
+bool read_scores(const fs::path& path, GgufVocabulary& out) {
+  if (!fs::exists(path)) return false;
+  const SentencePieceModel model = read_sentencepiece_model(read_file(path), path);
+  if (model.model_type != 2)
+    throw FormatError(concat(path.string(), ": only SentencePiece's BPE can be said in GGUF's way"));
+  for (size_t id = 0; id < model.pieces.size(); id++) {
+    const SentencePieceModel::Piece& piece = model.pieces[id];
+    if (id >= out.tokens.size() || out.tokens[id] != piece.text) {
+      throw FormatError(concat(path.string(), ": piece ", id, " is '", piece.text,
+                               "', which tokenizer.json has not; the files do not belong together"));
+    }
+    out.types[id] = static_cast<int32_t>(piece.type);
+    out.scores[id] = piece.score;
+  }
+  return true;
+}
+
+void read_sentencepiece(const JsonAt& file, const FileTokenizer& tokenizer, const fs::path& directory,
+                        GgufVocabulary& out) {
+  const JsonAt model = file.at("model");
+  bool add_space_prefix = false;
+  if (!reads_as_sentencepiece(file, add_space_prefix)) {
+    file.at("pre_tokenizer")
+        .fail("GGUF has no name for what is done to text before these merges; export safetensors");
+  }
+  out.model = "llama";
+  out.pre = "default";
+  out.add_space_prefix = add_space_prefix;
+  for (size_t id = 0; id < out.tokens.size(); id++) {
+    const std::string& token = out.tokens[id];
+    if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>'))
+      out.types[id] = static_cast<int32_t>(GgufTokenType::byte);
+  }
+  if (const auto unk = tokenizer.unk_id(); unk && static_cast<size_t>(*unk) < out.types.size())
+    out.types[static_cast<size_t>(*unk)] = static_cast<int32_t>(GgufTokenType::unknown);
+  out.scores = scores_of(model, out);
+  read_scores(directory / "tokenizer.model", out);
+}
+
+// Added tokens go before what the vocabulary says of their ids.
+void add_added_tokens(const FileTokenizer& tokenizer, GgufVocabulary& out) {
+  for (const auto& [id, token] : tokenizer.added_tokens().all()) {
+    const bool is_unknown = static_cast<size_t>(id) < out.types.size() &&
+                            out.types[id] == static_cast<int32_t>(GgufTokenType::unknown);
+    if (is_unknown) continue;
+    set(out, id, token.content, token.special ? GgufTokenType::control : GgufTokenType::user_defined);
+    if (out.model != "llama") continue;
+    const size_t known = out.scores.size();
+    out.scores.resize(out.tokens.size(), kNeverMerged);
+    if (static_cast<size_t>(id) < known && !token.special) out.scores[id] = kNeverMerged;
+  }
+}
+
+void fill_up(const fs::path& directory, int64_t rows, GgufVocabulary& out) {
+  if (static_cast<int64_t>(out.tokens.size()) > rows) {
+    throw FormatError(concat(directory.string(), ": the tokenizer gives ids up to ", out.tokens.size() - 1,
+                             ", but the embedding has ", rows, " rows"));
+  }
+  const size_t count = static_cast<size_t>(rows);
+  out.types.resize(count, 0);
+  out.tokens.resize(count);
+  if (out.model == "llama") out.scores.resize(count, kNeverMerged);
+  for (size_t id = 0; id < count; id++) {
+    if (out.types[id] == 0)
+      set(out, static_cast<int64_t>(id), concat("[PAD", id, "]"), GgufTokenType::unused);
+  }
+}
+
+// The special tokens, and whether one is put around a text.
+void read_special(const FileTokenizer& tokenizer, const fs::path& directory, GgufVocabulary& out) {
+  out.eos = tokenizer.eos_id();
+  out.pad = tokenizer.pad_id();
+  out.unk = tokenizer.unk_id();
+  const SpecialTokens special = read_special_tokens(directory);
+  if (const auto bos = special.by_name.find("bos_token"); bos != special.by_name.end())
+    out.bos = tokenizer.token_to_id(bos->second);
+
+  const std::string probe = "a";
+  const std::vector<int32_t> plain = tokenizer.encode(probe, false), around = tokenizer.encode(probe, true);
+  const auto begin = std::search(around.begin(), around.end(), plain.begin(), plain.end());
+  const auto end = begin == around.end() ? begin : begin + std::ssize(plain);
+  const std::vector<int32_t> before(around.begin(), begin), after(end, around.end());
+  if (!out.bos && before.size() == 1) out.bos = before[0];  // known from the template only
+  out.add_bos = !before.empty();
+  out.add_eos = !after.empty();
+  const auto fits = [](const std::vector<int32_t>& ids, const std::optional<int32_t>& id) {
+    return ids.empty() || (ids.size() == 1 && id == ids[0]);
+  };
+  if (!fits(before, out.bos) || !fits(after, out.eos)) {
+    throw FormatError(
+        concat((directory / "tokenizer.json").string(),
+               ": post_processor: what it puts around a text cannot be said in GGUF, which knows "
+               "a BOS in front and an EOS behind; export safetensors"));
+  }
+}
+
+}  // namespace
+
+GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
+  const fs::path directory = tokenizer_directory(from);
+  const auto tokenizer = load_file_tokenizer(directory);
+  const fs::path path = directory / "tokenizer.json";
+  if (!fs::exists(path))
+    throw FormatError(concat(path.string(), ": is missing; GGUF needs a BPE tokenizer in this form"));
+  const json file = read_json(path);
+  const JsonAt root{file, path.string() + ":"};
+  const JsonAt model = root.at("model");
+  const std::string type = model.value.value("type", "BPE");
+  if (type != "BPE") model.fail(concat("a tokenizer of type ", type, " cannot be said in GGUF"));
+
+  GgufVocabulary out;
+  for (const auto& [token, id] : model.at("vocab").value.items())
+    set(out, id.get<int64_t>(), token, GgufTokenType::normal);
+  if (model.value.value("byte_fallback", false)) {
+    read_sentencepiece(root, *tokenizer, directory, out);
+  } else {
+    read_byte_level_vocabulary(root, out);
+  }
+  add_added_tokens(*tokenizer, out);
+  fill_up(directory, rows, out);
+  read_special(*tokenizer, directory, out);
+  return out;
+}
+
+}  // namespace trainer

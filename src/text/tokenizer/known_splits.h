@@ -1,0 +1,29 @@
+// The patterns by which GPT-2, Qwen2 and Llama 3 cut text into words, without a regular expression: several
+// times as fast, with the same words.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/regex.h"
+
+namespace trainer {
+
+// Appends all matches in `text` (valid UTF-8), which are all of it.
+using FindAll = void (*)(std::string_view text, std::vector<Span>& matches);
+
+// For one of these patterns, to the letter; nullptr for any other.
+FindAll known_split(std::string_view pattern);
+
+namespace patterns {
+
+// Also of "ByteLevel" with use_regex.
+inline constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+}  // namespace patterns
+}  // namespace trainer

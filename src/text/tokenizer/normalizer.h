@@ -1,0 +1,61 @@
+// What a tokenizer does to text before it cuts it into words.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/tokenizer/charsmap.h"
+#include "text/tokenizer/regex.h"
+
+namespace trainer {
+
+struct AlignedText;
+
+// Unicode's normal forms, for the characters that the `tokenizers` library knows in them.
+enum class NormalForm { c, d, kc, kd };
+
+// Steps that are applied in the order in which they were added. Safe to use from several threads at once.
+class Normalizer {
+ public:
+  void add(NormalForm form) { steps_.emplace_back(form); }
+  void add(Charsmap charsmap) { steps_.emplace_back(std::move(charsmap)); }
+  // Puts `text` in front, unless there is nothing to put it in front of.
+  void add_prepend(std::string text) { steps_.emplace_back(Prepend{std::move(text)}); }
+  void add_replace(Regex pattern, std::string content) {
+    steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
+  }
+  // Takes white space off the ends.
+  void add_strip(bool left, bool right) { steps_.emplace_back(Strip{left, right}); }
+  void add_lowercase() { steps_.emplace_back(Lowercase{}); }
+  // Takes all combining marks out.
+  void add_strip_accents() { steps_.emplace_back(StripAccents{}); }
+
+  // The normalized text: `text` itself (valid UTF-8), or in `storage`.
+  std::string_view normalize(std::string_view text, std::string& storage) const;
+  // The same, with where each byte of it comes from.
+  AlignedText align(std::string_view text) const;
+
+ private:
+  struct Prepend {
+    std::string text;
+  };
+  struct Replace {
+    Regex pattern;
+    std::string content;
+  };
+  struct Strip {
+    bool left, right;
+  };
+  struct Lowercase {};
+  struct StripAccents {};
+  std::vector<std::variant<NormalForm, Charsmap, Prepend, Replace, Strip, Lowercase, StripAccents>> steps_;
+};
+
+// `text` (valid UTF-8) in a normal form.
+std::string to_normal_form(std::string_view text, NormalForm form);
+// False when `text` is surely in this normal form already, which is quick to see for most text.
+bool may_change(std::string_view text, NormalForm form);
+
+}  // namespace trainer

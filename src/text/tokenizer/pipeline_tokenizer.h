@@ -1,0 +1,43 @@
+// The tokenizer that a pipeline describes.
+#pragma once
+
+#include "text/tokenizer/file_tokenizer.h"
+#include "text/tokenizer/pipeline.h"
+#include "text/tokenizer/special_tokens.h"
+
+namespace trainer {
+
+class PipelineTokenizer final : public FileTokenizer {
+ public:
+  // `fingerprint`: of the files that it was made from.
+  PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint);
+
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
+  TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const override;
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
+  int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
+  std::optional<int32_t> token_to_id(std::string_view token) const override;
+  std::optional<int32_t> eos_id() const override { return eos_; }
+  std::optional<int32_t> pad_id() const override { return pad_; }
+  std::optional<int32_t> unk_id() const override { return unk_; }
+  std::string fingerprint() const override { return fingerprint_; }
+  void add_tokens(const std::vector<std::string>& tokens) override;
+  const AddedTokens& added_tokens() const override { return pipeline_.added_tokens; }
+
+ private:
+  void prepare_added_tokens();
+  void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+  void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+
+  struct RangeWriter;
+  void ranges_of_piece(std::string_view piece, size_t offset, RangeWriter& writer) const;
+  std::vector<size_t> ends_in_word(std::string_view word, const std::vector<int32_t>& ids) const;
+
+  Pipeline pipeline_;
+  // id -> what the decoder gets; for one that only puts bytes together, these bytes. None: no such id.
+  std::vector<std::optional<std::string>> texts_;
+  std::optional<int32_t> eos_, pad_, unk_;
+  std::string fingerprint_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,85 @@
+// Cuts text into the words that the model makes ids of.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/tokenizer/regex.h"
+
+namespace trainer {
+
+// What becomes of the matches of a pattern when text is cut by it (names: SplitDelimiterBehavior of the
+// `tokenizers` library).
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+enum class PrependScheme { always, first, never };
+
+// Steps that are applied in the order in which they were added. Safe to use from several threads at once.
+class PreTokenizer {
+ public:
+  // Cuts at matches; with `invert` what lies between matches counts as matched.
+  void add_split(Regex regex, SplitBehavior behavior, bool invert) {
+    steps_.emplace_back(Split{std::move(regex), behavior, invert});
+  }
+  // Cuts at single characters for which `matches` is true.
+  void add_split(bool (*matches)(char32_t), SplitBehavior behavior) {
+    steps_.emplace_back(CharacterSplit(matches, behavior));
+  }
+  // Keeps runs of word characters, and runs of others that are no white space.
+  void add_whitespace() { steps_.emplace_back(Whitespace{}); }
+  // Puts a blank in front of each part so far, unless it begins with one.
+  void add_prefix_space() { steps_.emplace_back(PrefixSpace{}); }
+  // Writes `replacement` for each blank, puts one in front (`first`: at the start of the whole text only)
+  // unless it is there, and with `split` cuts before each.
+  void add_metaspace(std::string replacement, PrependScheme scheme, bool split) {
+    steps_.emplace_back(Metaspace{std::move(replacement), scheme, split});
+  }
+
+  // What stands for a blank in words; "": a blank.
+  std::string_view sign_of_blanks() const;
+  // Blanks are left out of words before such signs are put in front.
+  bool drops_blanks() const;
+
+  // The words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing comes before
+  // `text`.
+  std::vector<std::string_view> words(std::string_view text, bool at_start,
+                                      std::deque<std::string>& storage) const;
+
+ private:
+  struct Split {
+    Regex regex;
+    SplitBehavior behavior;
+    bool invert;
+  };
+  struct CharacterSplit {
+    CharacterSplit(bool (*matches_character)(char32_t), SplitBehavior what_becomes_of_them)
+        : matches(matches_character), behavior(what_becomes_of_them) {
+      for (size_t c = 0; c < matches_ascii.size(); c++) matches_ascii[c] = matches(static_cast<char32_t>(c));
+    }
+    bool (*matches)(char32_t);
+    SplitBehavior behavior;
+    std::array<bool, 128> matches_ascii{};
+  };
+  struct Whitespace {};
+  struct PrefixSpace {};
+  struct Metaspace {
+    std::string replacement;
+    PrependScheme scheme;
+    bool split;
+  };
+  struct Parts;
+
+  static void apply(const Split& split, Parts& parts);
+  static void apply(const CharacterSplit& split, Parts& parts);
+  static void apply(const Whitespace&, Parts& parts);
+  static void apply(const PrefixSpace&, Parts& parts);
+  static void apply(const Metaspace& metaspace, Parts& parts);
+
+  std::vector<std::variant<Split, CharacterSplit, Whitespace, PrefixSpace, Metaspace>> steps_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,24 @@
+// tokenizer.json of the `tokenizers` library.
+#pragma once
+
+#include <filesystem>
+
+#include "text/tokenizer/json_reader.h"
+#include "text/tokenizer/pipeline.h"
+
+namespace trainer {
+
+// Throws FormatError that names the construct for all that would be done differently, or is damaged.
+Pipeline read_pipeline(const std::filesystem::path& path);
+
+// Its parts. `json` may be null, where nothing is to be done.
+void read_normalizer(const JsonAt& json, Normalizer& out);
+// Returns whether words are to be given to the model as bytes (ByteLevel).
+bool read_pre_tokenizer(const JsonAt& json, PreTokenizer& out);
+void read_decoder(const JsonAt& json, Decoder& out);
+// The model with its vocabulary.
+void read_model(const JsonAt& json, bool byte_level, Pipeline& out);
+
+[[noreturn]] void refuse_type(const JsonAt& json);
+
+}  // namespace trainer

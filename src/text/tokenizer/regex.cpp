@@ -1,0 +1,92 @@
+#include "text/tokenizer/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/tokenizer/known_splits.h"
+
+namespace trainer {
+
+Regex::Regex(std::string_view pattern, const std::string& where) : known_split_(known_split(pattern)) {
+  if (known_split_ == nullptr) *this = by_pcre2(pattern, where);
+}
+
+Regex Regex::by_pcre2(std::string_view pattern, const std::string& where) {
+  const std::string translated = translate_regex(pattern, where);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                   PCRE2_UCP | PCRE2_UTF, &error, &offset, nullptr);
+  if (code == nullptr) {
+    PCRE2_UCHAR message[200];
+    pcre2_get_error_message(error, message, sizeof message);
+    throw FormatError(concat(where, ": the regular expression '", pattern, "' cannot be used: ",
+                             reinterpret_cast<const char*>(message), " at offset ", offset));
+  }
+  Regex regex;
+  regex.code_.reset(code, pcre2_code_free);
+  // Where this machine has no JIT, pcre2_match interprets: slower, the same result.
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  return regex;
+}
+
+Regex Regex::literal(std::string_view text) {
+  Regex regex;
+  regex.literal_ = text;
+  return regex;
+}
+
+std::string Regex::replace_all(std::string_view text, std::string_view content) const {
+  std::vector<Span> matches;
+  find_all(text, matches);
+  std::string out;
+  size_t done = 0;
+  for (const Span& match : matches) {
+    out.append(text.substr(done, match.begin - done)).append(content);
+    done = match.end;
+  }
+  return out.append(text.substr(done));
+}
+
+void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  if (known_split_ != nullptr) return known_split_(text, matches);
+  if (!code_) {
+    for (size_t at = text.find(literal_); at != std::string_view::npos;) {
+      matches.push_back({at, at + literal_.size()});
+      at = text.find(literal_, at + literal_.size());
+    }
+    return;
+  }
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  pcre2_set_match_limit(context.get(), UINT32_MAX);
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  for (size_t at = 0; at <= text.size();) {
+    const auto match = [&](uint32_t options) {
+      return pcre2_match(code_.get(), subject, text.size(), at, options | PCRE2_NO_UTF_CHECK, data.get(),
+                         context.get());
+    };
+    int result = match(0);
+    // The interpreter keeps its backtracking points on the heap.
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
+    if (result == PCRE2_ERROR_NOMATCH) return;
+    if (result < 0) {
+      throw DataError(concat("a text of ", text.size(),
+                             " bytes is too much for the tokenizer's regular expression", " (PCRE2 error ",
+                             result, "); split it into shorter ones"));
+    }
+    matches.push_back({bounds[0], bounds[1]});
+    at = bounds[1];
+    if (bounds[1] == bounds[0]) {  // an empty match: go on behind the next character
+      for (at++; at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;) at++;
+    }
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,117 @@
+#include "text/tokenizer/special_tokens.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "trainer/base/strings.h"
+
+#include "text/tokenizer/json_reader.h"
+
+namespace trainer {
+namespace {
+
+// A token is written as its content alone, or as an object with its flags.
+std::optional<AddedToken> read_token(const JsonAt& json) {
+  if (json.is_null()) return std::nullopt;
+  if (json.value.is_string()) return AddedToken{.content = json.string(), .special = true};
+  const auto flag = [&](const char* key) { return !json.get(key).is_null() && json.get(key).boolean(); };
+  return AddedToken{.content = json.at("content").string(),
+                    .special = true,
+                    .single_word = flag("single_word"),
+                    .lstrip = flag("lstrip"),
+                    .rstrip = flag("rstrip"),
+                    .normalized = flag("normalized")};
+}
+
+int32_t id_of_key(const JsonAt& json, const std::string& key) {
+  int32_t id = -1;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+  if (error != std::errc() || end != key.data() + key.size() || id < 0)
+    json.fail("a token id is expected as key");
+  return id;
+}
+
+void read_added_tokens_decoder(const JsonAt& json, SpecialTokens& out) {
+  if (!json.value.is_object()) json.fail("an object is expected here");
+  for (const auto& [key, value] : json.value.items()) {
+    const JsonAt item = json.get(key);
+    AddedToken token = *read_token(item);
+    token.special = !item.get("special").is_null() && item.get("special").boolean();
+    out.added.emplace_back(id_of_key(item, key), token);
+  }
+  std::ranges::sort(out.added, {}, &std::pair<int32_t, AddedToken>::first);
+}
+
+// Named tokens and lists of one file; a name that is already there is kept.
+void read_names(const JsonAt& json, std::map<std::string, AddedToken>& named,
+                std::vector<AddedToken>& additional) {
+  if (!json.value.is_object()) json.fail("an object is expected here");
+  for (const auto& [name, value] : json.value.items()) {
+    if (!name.ends_with("_token") || value.is_boolean()) continue;  // add_bos_token is a switch
+    if (const auto token = read_token(json.get(name))) named.emplace(name, *token);
+  }
+  for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
+    const JsonAt list = json.get(name);
+    if (list.value.is_object()) {
+      for (const auto& [key, unused] : list.value.items()) named.emplace(key, *read_token(list.get(key)));
+    } else if (!list.is_null()) {
+      for (size_t i = 0; i < list.array().size(); i++) additional.push_back(*read_token(list.item(i)));
+    }
+  }
+}
+
+}  // namespace
+
+SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
+  const auto read_if_there = [&](const char* name) {
+    return std::filesystem::exists(directory / name) ? read_json(directory / name) : nlohmann::json::object();
+  };
+  const auto where = [&](const char* name) { return (directory / name).string() + ":"; };
+  const nlohmann::json config_file = read_if_there("tokenizer_config.json");
+  const JsonAt config{config_file, where("tokenizer_config.json")};
+  SpecialTokens out;
+  std::map<std::string, AddedToken> named;
+  if (const JsonAt decoder = config.get("added_tokens_decoder"); !decoder.is_null()) {
+    read_added_tokens_decoder(decoder, out);
+  } else {
+    const nlohmann::json map_file = read_if_there("special_tokens_map.json");
+    read_names({map_file, where("special_tokens_map.json")}, named, out.additional);
+  }
+  read_names(config, named, out.additional);
+  if (const JsonAt extra_ids = config.get("extra_ids"); !extra_ids.is_null()) out.extra_ids = extra_ids.id();
+  const auto is_set = [&](const char* key) {
+    return !config.get(key).is_null() && config.get(key).boolean();
+  };
+  if (config.value.contains("add_bos_token") || config.value.contains("add_eos_token"))
+    out.around = {is_set("add_bos_token"), is_set("add_eos_token")};
+
+  const auto content = [&](const char* name) {
+    const auto found = named.find(name);
+    return found == named.end() ? std::nullopt : std::optional(found->second.content);
+  };
+  out.eos = content("eos_token");
+  out.pad = content("pad_token");
+  out.unk = content("unk_token");
+  for (const auto& [name, token] : named) {
+    out.named.push_back(token);
+    out.by_name.emplace(name, token.content);
+  }
+  return out;
+}
+
+void add_special_tokens(const SpecialTokens& special,
+                        const std::function<std::optional<int32_t>(std::string_view)>& find,
+                        int32_t vocabulary_size, const std::string& where, AddedTokens& added) {
+  for (const auto& [id, token] : special.added)
+    added.add(token, find(token.content), vocabulary_size, id, where);
+  for (const auto* tokens : {&special.named, &special.additional}) {
+    for (const auto& token : *tokens) {
+      if (!added.id_of(token.content))
+        added.add(token, find(token.content), vocabulary_size, std::nullopt, where);
+    }
+  }
+  for (const auto& token : special.named) added.make_special(*added.id_of(token.content));
+}
+
+}  // namespace trainer

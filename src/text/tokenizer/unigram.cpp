@@ -1,0 +1,118 @@
+#include "text/tokenizer/unigram.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "text/tokenizer/small_buffer.h"
+#include "text/unicode/utf8.h"
+
+namespace trainer {
+namespace {
+
+constexpr double kUnknownPenalty = 10;  // below the worst piece
+constexpr size_t kNowhere = static_cast<size_t>(-1);
+
+PieceTrie trie_of(const std::vector<UnigramModel::Piece>& pieces) {
+  std::vector<std::pair<std::string_view, int32_t>> texts;
+  texts.reserve(pieces.size());
+  for (const auto& piece : pieces) texts.emplace_back(piece.text, static_cast<int32_t>(texts.size()));
+  return PieceTrie(texts);
+}
+
+}  // namespace
+
+Unigram::Unigram(const UnigramModel& model) : trie_(trie_of(model.pieces)), unk_(model.unk) {
+  double worst = std::numeric_limits<double>::infinity();
+  for (const auto& piece : model.pieces) {
+    scores_.push_back(piece.score);
+    worst = std::min(worst, piece.score);
+  }
+  unk_score_ = worst - kUnknownPenalty;
+  if (!model.byte_fallback) return;
+  byte_tokens_ = ByteTokens([&](std::string_view name) {
+    const int32_t id = trie_.find(name);
+    return id == PieceTrie::kNone ? std::nullopt : std::optional(id);
+  });
+}
+
+void Unigram::encode(std::string_view word, std::vector<int32_t>& ids) const {
+  if (cache_.find(word, ids)) return;
+  SmallBuffer<End, 128> ends(word.size() + 1);
+  find_best(word, ends.data());
+  const size_t before = ids.size();
+  append(word, ends.data(), ids);
+  cache_.insert(word, std::span(ids).subspan(before));
+}
+
+// Viterbi, left to right. Of equal sums the one found first stays.
+void Unigram::find_best(std::string_view word, End* ends) const {
+  ends[0].score = 0;
+  for (size_t end = 1; end <= word.size(); end++) ends[end].begin = kNowhere;
+  for (size_t begin = 0; begin < word.size();) {
+    const double score = ends[begin].score;
+    const auto offer = [&](size_t end, int32_t id, double piece_score) {
+      const double sum = score + piece_score;
+      if (ends[end].begin == kNowhere || sum > ends[end].score) ends[end] = {sum, begin, id};
+    };
+    const size_t next = begin + character_length(word, begin);
+    bool covered = false;  // by a piece of one character
+    int32_t node = PieceTrie::kRoot;
+    for (size_t end = begin; end < word.size();) {
+      node = trie_.child(node, word[end++]);
+      if (node == PieceTrie::kNone) break;
+      const int32_t id = trie_.id(node);
+      if (id == PieceTrie::kNone) continue;
+      offer(end, id, scores_[static_cast<size_t>(id)]);
+      covered = covered || end == next;
+    }
+    if (!covered) {
+      if (!unk_) {
+        throw DataError(concat("the tokenizer has no token for '", word.substr(begin, next - begin),
+                               "' and none for unknown text (model.unk_id)"));
+      }
+      offer(next, *unk_, unk_score_);
+    }
+    begin = next;
+  }
+}
+
+void Unigram::append(std::string_view word, const End* ends, std::vector<int32_t>& ids) const {
+  const size_t before = ids.size();
+  bool unknown = false;
+  for (size_t end = word.size(); end > 0; end = ends[end].begin) {
+    ids.push_back(ends[end].id);
+    unknown = unknown || ends[end].id == unk_;
+  }
+  std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
+  if (!unknown) return;
+  // Once more, with the stretches that are unknown.
+  std::vector<size_t> cuts{word.size()};
+  while (cuts.back() > 0) cuts.push_back(ends[cuts.back()].begin);
+  std::ranges::reverse(cuts);
+  ids.resize(before);
+  for (size_t i = 0; i + 1 < cuts.size(); i++) {
+    const auto id_of_cut = [&](size_t cut) { return ends[cuts[cut + 1]].id; };
+    if (id_of_cut(i) != unk_) {
+      ids.push_back(id_of_cut(i));
+      continue;
+    }
+    const size_t begin = cuts[i];
+    while (i + 2 < cuts.size() && id_of_cut(i + 1) == unk_) i++;
+    append_unknown(word.substr(begin, cuts[i + 1] - begin), ids);
+  }
+}
+
+// An unknown stretch that is a piece all the same is the text "<unk>" itself.
+void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
+  const int32_t id = trie_.find(text);
+  if (id != PieceTrie::kNone) {
+    ids.push_back(id);
+  } else if (!byte_tokens_.append(text, ids)) {
+    ids.push_back(*unk_);
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,56 @@
+// The unigram language model of SentencePiece: a word is cut into the pieces with the greatest sum of scores
+// (Kudo 2018). Sums are in double precision and word by word, as in the `tokenizers` library: pieces that
+// differ in their order only ("0" "00") tie but for rounding, and SentencePiece's own library before 0.2 sums
+// in single precision.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/byte_tokens.h"
+#include "text/tokenizer/piece_trie.h"
+#include "text/tokenizer/word_cache.h"
+#include "text/tokenizer/word_model.h"
+
+namespace trainer {
+
+struct UnigramModel {
+  struct Piece {
+    std::string text;
+    double score;
+  };
+  std::vector<Piece> pieces;  // the place of a piece is its id
+  std::optional<int32_t> unk;
+  bool byte_fallback = false;
+};
+
+class Unigram final : public WordModel {
+ public:
+  explicit Unigram(const UnigramModel& model);
+  // Neighbouring characters that no piece covers give one unk, or with byte_fallback the tokens of their
+  // bytes.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
+
+ private:
+  // The best way to a place in the word: the last piece and where it begins.
+  struct End {
+    double score;
+    size_t begin;
+    int32_t id;
+  };
+  void find_best(std::string_view word, End* ends) const;
+  void append(std::string_view word, const End* ends, std::vector<int32_t>& ids) const;
+  void append_unknown(std::string_view text, std::vector<int32_t>& ids) const;
+
+  PieceTrie trie_;
+  std::vector<double> scores_;
+  std::optional<int32_t> unk_;
+  ByteTokens byte_tokens_;
+  double unk_score_;
+  mutable WordCache cache_;
+};
+
+}  // namespace trainer

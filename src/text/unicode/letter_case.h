@@ -1,0 +1,26 @@
+// Upper, lower and title case of characters, as Python has them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+
+// What a character becomes, in UTF-8; it may be several characters. The lower case of a capital sigma depends
+// on what stands around it, so it takes the whole text and the place of the character in it.
+std::string upper_of(char32_t c);
+std::string title_of(char32_t c);
+std::string lower_of(const std::vector<char32_t>& text, size_t at);
+std::string folded(char32_t c);  // str.casefold()
+
+// str.lower()
+std::string lower(std::string_view text);
+
+bool is_upper(char32_t c);
+bool is_lower(char32_t c);
+bool is_title(char32_t c);
+// Whether the character has case at all.
+bool is_cased(char32_t c);
+
+}  // namespace trainer
