@@ -41,12 +41,12 @@ std::vector<fs::path> presets() {
 
 TEST(Generated, ReferencePageIsUpToDate) {
   EXPECT_EQ(read_file(kSource / "docs/config.md"), written(write_reference_page))
-      << "write it anew: scripts/check_generated --write";
+      << "write it anew: scripts/check/generated --write";
 }
 
 TEST(Generated, JsonSchemaIsUpToDate) {
   EXPECT_EQ(read_file(kSource / "configs/schema.json"), written(write_json_schema))
-      << "write it anew: scripts/check_generated --write";
+      << "write it anew: scripts/check/generated --write";
 }
 
 TEST(Generated, SummaryNamesEveryKey) {

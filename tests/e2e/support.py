@@ -53,14 +53,14 @@ class EndToEnd(unittest.TestCase):
         cls.scratch = pathlib.Path(tempfile.mkdtemp(prefix="trainer-e2e-"))
         cls.addClassCleanup(shutil.rmtree, cls.scratch)
         cls.data = cls.scratch / "data"
-        run_script("make_demo_data", "--out", cls.data, "--train", 400, "--heldout", 24)
+        run_script("make/demo_data", "--out", cls.data, "--train", 400, "--heldout", 24)
         cls.model = cls.scratch / "model"
         if cls.family:
             cls.make_model(cls.model, *cls.model_arguments)
 
     @classmethod
     def make_model(cls, directory, *arguments):
-        run_script("make_tiny_model", "--family", cls.family, "--text", cls.data / "text.txt", "--out", directory,
+        run_script("make/tiny_model", "--family", cls.family, "--text", cls.data / "text.txt", "--out", directory,
                    *arguments)
 
     def train(self, preset, output, *overrides):

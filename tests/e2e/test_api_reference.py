@@ -12,7 +12,7 @@ class ApiReference(unittest.TestCase):
     def test_the_page_has_what_the_headers_offer_and_no_more(self):
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch) / "api.html"
-            run_script("make_api_reference", "--out", out)
+            run_script("make/api_reference", "--out", out)
             page = out.read_text(encoding="utf-8")
         text = html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"<style>.*?</style>", "", page, flags=re.S)))
         entries = {name.split("::")[-1] for name in re.findall(r'<span id="([^"]+)">', page)}

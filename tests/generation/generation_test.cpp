@@ -1,4 +1,4 @@
-// Generation against Transformers (scripts/make_generation_goldens), and what does not depend on the batch.
+// Generation against Transformers (scripts/goldens/generation), and what does not depend on the batch.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// What the library makes of models, for scripts/parity_models to hold against Hugging Face Transformers.
+// What the library makes of models, for scripts/parity/models to hold against Hugging Face Transformers.
 //
 //   dump_model [--packed] CASE...
 //

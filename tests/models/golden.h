@@ -1,4 +1,4 @@
-// One golden of tests/goldens/models (scripts/make_goldens says what is in it), loaded as a run would load
+// One golden of tests/goldens/models (scripts/goldens/models says what is in it), loaded as a run would load
 // it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Chat templates give what Hugging Face gives (tests/goldens/text/chat, made by scripts/make_chat_goldens).
+// Chat templates give what Hugging Face gives (tests/goldens/text/chat, made by scripts/goldens/chat).
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

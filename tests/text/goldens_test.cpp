@@ -1,4 +1,4 @@
-// Ids and text equal those of Hugging Face (tests/goldens/text, made by scripts/make_tokenizer_goldens).
+// Ids and text equal those of Hugging Face (tests/goldens/text, made by scripts/goldens/tokenizers).
 #include <thread>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Scores are those of rouge_score, sacrebleu and the script of SQuAD (tests/goldens/text/metrics.json, made
-// by scripts/make_metric_goldens).
+// by scripts/goldens/metrics).
 #include "trainer/text/metrics.h"
 
 #include <map>

@@ -1,5 +1,5 @@
 // Where tokens come from in the text. That ranges equal the offsets of `tokenizers` is shown by
-// scripts/parity.
+// scripts/parity/training.
 #include <algorithm>
 
 #include <gtest/gtest.h>

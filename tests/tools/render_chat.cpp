@@ -1,4 +1,4 @@
-// What scripts/parity_chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
+// What scripts/parity/chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
 // stdin, lines of {"text"} or {"error"} on stdout. In place of "template" may stand "directory": of a model.
 // With "answers": true, what a model is to learn of the text as well.
 #include <iostream>

@@ -1,4 +1,4 @@
-// What scripts/parity_metrics compares: lines of {"predictions", "targets"} on stdin, lines with the values
+// What scripts/parity/metrics compares: lines of {"predictions", "targets"} on stdin, lines with the values
 // of all metrics on stdout.
 #include <iostream>
 

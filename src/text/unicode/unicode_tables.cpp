@@ -1,4 +1,4 @@
-// Made by scripts/make_unicode_tables.
+// Made by scripts/make/unicode_tables.
 // clang-format off
 #include "text/unicode/unicode_tables.h"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from . import chat_masks, reference, texts
 from .workbench import MAX_LENGTH, Workbench
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "tests/goldens/text/chat"
+TEMPLATES = Path(__file__).resolve().parents[3] / "tests/goldens/text/chat"
 
 
 def conversations(rows, draw):

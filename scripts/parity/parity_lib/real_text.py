@@ -6,7 +6,7 @@ import runpy
 import subprocess
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parent.parent
+SCRIPTS = Path(__file__).resolve().parents[2]
 DICTIONARY = "/usr/share/dictd/freedict-deu-eng.dict.dz"
 MISSING = "the long runs train on real text: apt-get install bible-kjv dict-freedict-deu-eng"
 
@@ -38,8 +38,8 @@ def bible_rows(count, seed, longest=40):
 
 
 def dictionary_rows(count, seed):
-    """German and English words, as scripts/make_dictionary_data pairs them."""
+    """German and English words, as scripts/make/dictionary_data pairs them."""
     if not Path(DICTIONARY).is_file():
         raise TextMissing(MISSING)
-    pairs = runpy.run_path(str(SCRIPTS / "make_dictionary_data"))["pairs"](DICTIONARY)
+    pairs = runpy.run_path(str(SCRIPTS / "make" / "dictionary_data"))["pairs"](DICTIONARY)
     return [{"input": german, "target": english} for german, english in random.Random(seed).sample(pairs, count)]
