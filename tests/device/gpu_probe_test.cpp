@@ -55,11 +55,11 @@ TEST(GpuProbe, NamesWhoUsesIt) {
   ASSERT_EQ(gpu.processes.size(), 100U);
   const GpuProcess& own = gpu.processes[0];
   EXPECT_EQ(own.pid, getpid());
-  EXPECT_EQ(own.name, "test_memory");
+  EXPECT_EQ(own.name, "test_device");
   EXPECT_EQ(own.user, getpwuid(getuid())->pw_name);
   EXPECT_EQ(own.bytes, 21'000'000'000);
   EXPECT_EQ(gpu.processes[1].bytes, std::nullopt);
-  EXPECT_TRUE(gpu.text().starts_with("cuda:0 Third, 2.00 GB free of 24.0 GB (test_memory of ")) << gpu.text();
+  EXPECT_TRUE(gpu.text().starts_with("cuda:0 Third, 2.00 GB free of 24.0 GB (test_device of ")) << gpu.text();
   EXPECT_TRUE(contains(gpu.text(), ": 21.0 GB; process 4000000001; process 4000000002; 97 more)"))
       << gpu.text();
 }
