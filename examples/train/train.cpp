@@ -16,7 +16,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/models/load_model.h"
 #include "trainer/run/artefacts.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/run_length.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/trainer.h"
 

@@ -17,10 +17,10 @@
 #include "trainer/memory/limit.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/open_model.h"
-#include "trainer/run/run.h"
+#include "trainer/run/output_directory.h"
 #include "trainer/run/run_model.h"
 #include "trainer/run/run_plan.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
@@ -62,7 +62,7 @@ class RunCheckup {
   template <class Check>
   void attempt(const std::string& name, const Check& check) {
     try {
-      with_clear_errors(
+      translate_torch_errors(
           "A larger memory.limit helps, if the device has it, lora: {}, model.dtype: bf16, or another "
           "device.",
           check);
@@ -87,7 +87,7 @@ class RunCheckup {
   void check_output() {
     if (!stands("output")) return;
     attempt("output", [&] {
-      Run::open(config_);  // which removes what it makes, as no run begins
+      OutputDirectory::open(config_);  // which removes what it makes, as no run begins
       checkup_.ok("output", config_.output_dir);
     });
   }

@@ -11,7 +11,7 @@
 #include "trainer/models/load_model.h"
 #include "trainer/run/describe_data.h"
 #include "trainer/run/run_model.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 #include "trainer/training/evaluate.h"
 
 namespace trainer {
@@ -43,7 +43,8 @@ void run_data(const DataOptions& options) {
   const Dataset train = Dataset::open_train(config, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;
   if (!config.data.eval.empty()) eval = Dataset::open_eval(config, *tokenizer, encoder_decoder);
-  const RunDataReport report = describe_data(config, train, eval ? &*eval : nullptr, *tokenizer);
+  const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
+  const RunDataReport report = describe_data(config, train, eval ? &*eval : nullptr, order, *tokenizer);
   print_report(report, options.json);
   if (options.config.data.bad_rows == BadRows::error) refuse_malformed(report);
   check_limits(report, config.data);
@@ -53,6 +54,6 @@ void run_data(const DataOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_data(const trainer::DataOptions& options) {
-  trainer::with_clear_errors("The index of the data takes 40 bytes a sample.",
-                             [&] { trainer::run_data(options); });
+  trainer::translate_torch_errors("The index of the data takes 40 bytes a sample.",
+                                  [&] { trainer::run_data(options); });
 }

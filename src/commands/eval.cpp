@@ -18,9 +18,9 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/observe/console.h"
+#include "trainer/run/metric_rows.h"
 #include "trainer/run/open_model.h"
-#include "trainer/run/progress.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/predictions.h"
 
@@ -97,7 +97,7 @@ void run_evaluation(const EvalOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_eval(const trainer::EvalOptions& options) {
-  trainer::with_clear_errors(
+  trainer::translate_torch_errors(
       "What helps: a smaller training.eval_batch_size (--generate answers so many samples at once); a larger "
       "memory.limit, if the device has it; model.dtype: bf16.",
       [&] { trainer::run_evaluation(options); });

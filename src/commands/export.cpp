@@ -3,7 +3,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/export/export_model.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {
@@ -42,6 +42,6 @@ void run_export(const ExportOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_export(const trainer::ExportOptions& options) {
-  trainer::with_clear_errors("What helps: a machine with more memory, or programs on this one that end.",
-                             [&] { trainer::run_export(options); });
+  trainer::translate_torch_errors("What helps: a machine with more memory, or programs on this one that end.",
+                                  [&] { trainer::run_export(options); });
 }

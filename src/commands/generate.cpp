@@ -14,7 +14,7 @@
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 #include "trainer/run/open_model.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 #include "trainer/text/answer_text.h"
 
 #include "commands/chat.h"
@@ -157,5 +157,5 @@ void run_generation(const GenerateOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
-  trainer::with_clear_errors(trainer::kMemoryAdvice, [&] { trainer::run_generation(options); });
+  trainer::translate_torch_errors(trainer::kMemoryAdvice, [&] { trainer::run_generation(options); });
 }

@@ -14,7 +14,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/models/load_model.h"
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 #include "trainer/training/solve_plan.h"
 
 namespace trainer {
@@ -195,6 +195,6 @@ void run_plan(const PlanOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_plan(const trainer::PlanOptions& options) {
-  trainer::with_clear_errors("The plan itself did not fit; it needs some 200 MB.",
-                             [&] { trainer::run_plan(options); });
+  trainer::translate_torch_errors("The plan itself did not fit; it needs some 200 MB.",
+                                  [&] { trainer::run_plan(options); });
 }

@@ -41,14 +41,14 @@ bool BestMetric::add(const MetricRow& evaluation) {
   return true;
 }
 
-void BestMetric::keep(RunPosition& position) const {
+void BestMetric::save(RunPosition& position) const {
   position.best_metric = value_;
   position.best_step = step_;
   position.evaluations_without_gain = without_gain_;
   position.best_by = concat(metric_, " on ", data_);
 }
 
-bool BestMetric::go_on(const RunPosition& position) {
+bool BestMetric::restore(const RunPosition& position) {
   const bool says_something = position.best_metric || position.evaluations_without_gain > 0;
   if (says_something && position.best_by != concat(metric_, " on ", data_)) return false;
   value_ = position.best_metric;

@@ -8,8 +8,9 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/metric_rows.h"
 
+#include "run/first_line.h"
 #include "run/seconds_since.h"
 
 namespace trainer {
@@ -17,8 +18,17 @@ namespace fs = std::filesystem;
 
 using Clock = std::chrono::steady_clock;
 
-Checkpoints::Checkpoints(const Config& config, Run& run, const Artefacts& artefacts, int64_t planned_peak)
-    : config_(config), run_(run), artefacts_(artefacts), planned_peak_(planned_peak) {}
+Checkpoints::Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start)
+    : parts_(parts), progress_(progress), config_(parts.config), output_(parts.output) {
+  if (!start.checkpoint) return;
+  last_ = resumed_from_ = *start.checkpoint;
+  last_step_ = resumed_step_ = start.position.step;
+  // That step itself, or the last one before it whose numbers were finite.
+  if (const int64_t good = last_step_ - start.position.bad_steps_in_a_row - 1; good >= 0) mark_good(good);
+  // Its row came after what metrics.jsonl had when it was written.
+  if (checkpoint_path(output_.directory(), last_step_) == last_)
+    output_.write(save_row(last_step_, last_, parts.prepared.artefacts.weights(parts.model()).bytes(), 0));
+}
 
 Checkpoints::~Checkpoints() {
   try {
@@ -28,45 +38,78 @@ Checkpoints::~Checkpoints() {
   }
 }
 
-void Checkpoints::begin_at(const fs::path& checkpoint, int64_t step) {
-  last_ = checkpoint;
-  last_step_ = step;
+// As the run is now; its tensors are those of the run.
+RunState Checkpoints::state(bool complete) {
+  RunState state;
+  state.weights = parts_.prepared.artefacts.weights(parts_.model());
+  state.trainer_state = progress_.to_trainer_state(output_.directory());
+  if (!complete) return state;
+  state.optimizer = parts_.trainer.optimizer().tensors();
+  state.updates = parts_.trainer.optimizer().steps_taken();
+  state.position = progress_.to_position(output_.metrics_bytes(), parts_.learned_budgets());
+  return state;
 }
 
-void Checkpoints::check_space(int64_t bytes) const {
+void Checkpoints::check_space() { warn_of_lack_of_space(state(!config_.save.weights_only).bytes()); }
+
+void Checkpoints::warn_of_lack_of_space(int64_t bytes) const {
   try {
-    const std::string lack = lack_of_space(run_.directory(), bytes);
+    const std::string lack = lack_of_space(output_.directory(), bytes);
     if (!lack.empty()) log::warning(lack);
   } catch (const FormatError& error) {
     log::debug(error.what());
   }
 }
 
-void Checkpoints::save(const RunState& state, c10::Device device) {
-  wait();
-  const int64_t step = state.trainer_state.global_step, bytes = state.weights.bytes();
-  const std::string path = checkpoint_path(run_.directory(), step);
+void Checkpoints::save(bool complete) {
+  wait();  // its row comes before what is saved now
+  const RunState now = state(complete);
+  const int64_t step = now.trainer_state.global_step, bytes = now.weights.bytes();
+  const std::string path = checkpoint_path(output_.directory(), step);
   const Clock::time_point begin = Clock::now();
   last_time_ = begin;
-  if (std::optional<RunState> host = copy(state, device)) {
+  if (std::optional<RunState> host = copy(now)) {
     pending_ = std::async(std::launch::async, [this, mine = std::move(*host), good = good_step_]() mutable {
       return write(std::move(mine), good);
     });
-    run_.write(save_row(step, path, bytes, seconds_since(begin)));
+    output_.write(save_row(step, path, bytes, seconds_since(begin)));
     return;
   }
-  const Outcome outcome = write(state, good_step_);
-  if (outcome.checkpoint) run_.write(save_row(step, path, bytes, outcome.seconds));
+  const Outcome outcome = write(now, good_step_);
+  if (outcome.checkpoint) output_.write(save_row(step, path, bytes, outcome.seconds));
   take(outcome);
 }
 
-std::string Checkpoints::save_now(const RunState& state) {
+std::optional<std::string> Checkpoints::save_now(bool complete) {
   wait();
-  const Outcome outcome = write(state, good_step_);
+  const RunState now = state(complete);
+  const Outcome outcome = write(now, good_step_);
   if (outcome.checkpoint)
-    run_.write(save_row(outcome.step, outcome.checkpoint->path, state.weights.bytes(), outcome.seconds));
+    output_.write(save_row(outcome.step, outcome.checkpoint->path, now.weights.bytes(), outcome.seconds));
   take(outcome);
-  return outcome.problem;
+  return outcome.checkpoint ? std::nullopt : std::optional(outcome.problem);
+}
+
+std::string Checkpoints::last_text() const {
+  return last_.empty() ? "There is no checkpoint of an earlier step."
+                       : concat("The last checkpoint is ", last_.string(), ".");
+}
+
+// Skips checkpoints that were written after the weights went bad.
+std::string Checkpoints::last_good_text() {
+  wait();
+  const int64_t good_step = good_step_.value_or(-1);
+  fs::path good;
+  if (resumed_step_ <= good_step) good = resumed_from_;
+  for (const int64_t step : checkpoint_steps(output_.directory()))
+    if (step <= good_step) good = checkpoint_path(output_.directory(), step);
+  if (!good.empty()) {
+    return concat("The last checkpoint that is known to be good is ", good.string(),
+                  "; resume=", good.string(), " continues from it.");
+  }
+  if (last_.empty()) return "There is no checkpoint.";
+  return concat("No checkpoint is known to be good: no step succeeded after the last one, ", last_.string(),
+                ".");
 }
 
 void Checkpoints::look() {
@@ -81,16 +124,18 @@ double Checkpoints::minutes_since_last() const { return seconds_since(last_time_
 
 // A copy must not take what a step will need: with a limit, what is free at the run's peak; without one, half
 // of what the machine has left.
-bool Checkpoints::has_room(int64_t bytes, c10::Device device) const {
+bool Checkpoints::has_room(int64_t bytes) const {
   const HostMemory memory = host_memory();
-  if (device.is_cpu() && memory.limit > 0 && std::max(memory.peak, planned_peak_) + bytes > memory.limit)
+  const int64_t planned_peak = parts_.plan.known() ? parts_.plan.plan.peak() : 0;
+  if (parts_.device.is_cpu() && memory.limit > 0 &&
+      std::max(memory.peak, planned_peak) + bytes > memory.limit)
     return false;
   return free_memory(c10::kCPU) / 2 > bytes;
 }
 
-std::optional<RunState> Checkpoints::copy(const RunState& state, c10::Device device) const {
+std::optional<RunState> Checkpoints::copy(const RunState& state) const {
   std::optional<RunState> host;
-  if (!config_.save.async || !has_room(state.bytes(), device)) return host;
+  if (!config_.save.async || !has_room(state.bytes())) return host;
   if (catch_oom([&] { host = state.copied_to_host(); })) host.reset();
   return host;
 }
@@ -100,12 +145,11 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
   Outcome outcome;
   outcome.step = state.trainer_state.global_step;
   try {
-    CheckpointWriter writer(run_.directory(), outcome.step);
-    state.write(artefacts_, writer.directory());
+    CheckpointWriter writer(output_.directory(), outcome.step);
+    state.write(parts_.prepared.artefacts, writer.directory());
     outcome.checkpoint = writer.commit();
   } catch (const std::exception& error) {
-    outcome.problem = error.what();
-    outcome.problem = outcome.problem.substr(0, outcome.problem.find('\n'));
+    outcome.problem = first_line(error.what());
   }
   outcome.seconds = seconds_since(begin);
   if (!outcome.checkpoint) return outcome;
@@ -117,14 +161,14 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
 void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) const {
   outcome.keeps_good = false;  // what cannot be removed now is tried again after the next save
   try {
-    outcome.keeps_good = limit_checkpoints(run_.directory(), config_.save.total_limit,
+    outcome.keeps_good = limit_checkpoints(output_.directory(), config_.save.total_limit,
                                            {outcome.best_step, good_step, outcome.step});
   } catch (const std::exception& error) {
     outcome.litter = error.what();
   }
 }
 
-void Checkpoints::went_well_after(int64_t step) {
+void Checkpoints::mark_good(int64_t step) {
   good_step_ = step;
   if (pending_.valid() || !written_.keeps_good || step < written_.step) return;
   limit(good_step_, written_);
@@ -132,11 +176,11 @@ void Checkpoints::went_well_after(int64_t step) {
 }
 
 void Checkpoints::take(const Outcome& outcome) {
-  const fs::path path = checkpoint_path(run_.directory(), outcome.step);
+  const fs::path path = checkpoint_path(output_.directory(), outcome.step);
   if (!outcome.checkpoint) {
-    run_.write({"save_failed", {{"step", outcome.step}, {"path", path}, {"message", outcome.problem}}});
+    output_.write({"save_failed", {{"step", outcome.step}, {"path", path}, {"message", outcome.problem}}});
     log::warning(concat(path.string(), " is not saved: ", outcome.problem,
-                        "; the run goes on and tries again at the next interval. ",
+                        "; the run continues and tries again at the next interval. ",
                         last_.empty() ? "There is no earlier checkpoint"
                                       : concat("The last checkpoint is ", last_.string())));
     return;
@@ -148,7 +192,7 @@ void Checkpoints::take(const Outcome& outcome) {
   log::info(concat("saved ", path.string(), "  ", bytes_string(outcome.checkpoint->bytes()), "  in ",
                    duration_string(outcome.seconds)));
   if (!outcome.litter.empty()) log::warning(concat("an old checkpoint stays: ", outcome.litter));
-  check_space(outcome.checkpoint->bytes());
+  warn_of_lack_of_space(outcome.checkpoint->bytes());
 }
 
 }  // namespace trainer

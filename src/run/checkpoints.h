@@ -1,5 +1,5 @@
-// The checkpoints that a run writes while it goes on: in the background where there is room for a copy, one
-// at a time. One that cannot be written costs a warning; the run goes on.
+// The checkpoints that a run writes on the way: in the background where there is room for a copy, one at a
+// time. One that cannot be written costs a warning; the run continues.
 #pragma once
 
 #include <chrono>
@@ -9,48 +9,47 @@
 #include <optional>
 #include <string>
 
-#include <c10/core/Device.h>
-
 #include "trainer/config/config.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/run/artefacts.h"
-#include "trainer/run/run.h"
+#include "trainer/run/output_directory.h"
 #include "trainer/run/run_state.h"
+
+#include "run/resume.h"
+#include "run/run_parts.h"
+#include "run/run_progress.h"
 
 namespace trainer {
 
 class Checkpoints {
  public:
-  // All outlive it. planned_peak: the most that the run will take on its device, as far as that is known.
-  Checkpoints(const Config& config, Run& run, const Artefacts& artefacts, int64_t planned_peak);
+  // All outlive it. `start`: where the run resumes is its last checkpoint so far.
+  Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start = {});
   ~Checkpoints();  // waits for the one that is being written
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  // One that is there when the run begins: it goes on from it.
-  void begin_at(const std::filesystem::path& checkpoint, int64_t step);
+  // Warns when the file system has no room for the next one.
+  void check_space();
 
-  // The last step that another went well after; none: not known.
-  std::optional<int64_t> good_step() const { return good_step_; }
+  // Copies the state of the run and lets it be written, or writes it. complete: a run can resume from it;
+  // otherwise it has the weights only.
+  void save(bool complete);
+  // Writes it at once, whatever the configuration says. Why it is not there, if so.
+  std::optional<std::string> save_now(bool complete);
 
-  // Warns when the file system has no room for the next one, of so many bytes.
-  void check_space(int64_t bytes) const;
-
-  // Copies the state and lets it be written, or writes it. `state` is of the run itself, on `device`.
-  void save(const RunState& state, c10::Device device);
-  // Writes it, whatever the configuration says. "", or why it is not there.
-  std::string save_now(const RunState& state);
-
-  // A step went well after this one: a checkpoint of it, and those before, have good weights. One of them
+  // The step after this one succeeded: a checkpoint of it, and those before, have good weights. One of them
   // stays until a newer one is known to be good.
-  void went_well_after(int64_t step);
+  void mark_good(int64_t step);
 
-  // To be called between steps: tells what has become of the one that was being written. wait: until it is.
+  // To be called between steps: logs what has become of the one that was being written. wait: until it is.
   void look();
   void wait();
 
   // The last one that is whole; "" and 0: none.
   const std::filesystem::path& last() const { return last_; }
+  // Sentences for the end of a run: the last one, and the last one that is known to be good.
+  std::string last_text() const;
+  std::string last_good_text();
   int64_t last_step() const { return last_step_; }
   double minutes_since_last() const;
   // How long it took to write it.
@@ -66,16 +65,20 @@ class Checkpoints {
     double seconds = 0;
   };
 
-  bool has_room(int64_t bytes, c10::Device device) const;
-  std::optional<RunState> copy(const RunState& state, c10::Device device) const;
+  void warn_of_lack_of_space(int64_t bytes) const;
+  RunState state(bool complete);
+  bool has_room(int64_t bytes) const;
+  std::optional<RunState> copy(const RunState& state) const;
   Outcome write(RunState state, std::optional<int64_t> good_step) const;
   void limit(std::optional<int64_t> good_step, Outcome& outcome) const;
   void take(const Outcome& outcome);
 
+  RunParts& parts_;
+  const RunProgress& progress_;
   const Config& config_;
-  Run& run_;
-  const Artefacts& artefacts_;
-  int64_t planned_peak_;
+  OutputDirectory& output_;
+  std::filesystem::path resumed_from_;  // "": the run began at its beginning
+  int64_t resumed_step_ = 0;
   std::future<Outcome> pending_;
   std::filesystem::path last_;
   int64_t last_step_ = 0;

@@ -16,14 +16,13 @@
 namespace trainer {
 
 RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
-                            const Tokenizer& tokenizer) {
+                            const SampleOrder& order, const Tokenizer& tokenizer) {
   constexpr int64_t kSamplesShown = 3;
   RunDataReport report;
   report.train = train.report();
   if (eval != nullptr) report.eval = eval->report();
   const bool encoder_decoder = train.encoder_decoder();
   report.effective_batch_size = config.effective_batch_size();
-  const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
   report.steps_per_epoch = steps_per_epoch(order.epoch_size(), report.effective_batch_size);
   for (const SampleSet& set : train.sets()) {
     const double times = static_cast<double>(set.in_epoch()) / static_cast<double>(set.samples);

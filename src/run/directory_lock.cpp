@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -48,8 +48,8 @@ DirectoryLock::DirectoryLock(const fs::path& directory) : file_(file_in(director
 void DirectoryLock::open_and_lock(const fs::path& directory) {
   fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
-    throw FormatError(concat("output_dir ", directory.string(), ": is not writable: ", std::strerror(errno),
-                             "; choose another output_dir"));
+    throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is not writable: ",
+                                      std::strerror(errno), "; choose another output_dir"));
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const int error = errno;
@@ -61,10 +61,11 @@ void DirectoryLock::open_and_lock(const fs::path& directory) {
   const std::string by = holder(fd_);
   ::close(fd_);
   if (error == EWOULDBLOCK) {
-    throw FormatError(concat("output_dir ", directory.string(), ": is in use by ", by,
-                             "; wait for it to end, or choose another output_dir"));
+    throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is in use by ", by,
+                                      "; wait for it to end, or choose another output_dir"));
   }
-  throw FormatError(concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
+  throw OutputDirectoryError(
+      concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
 }
 
 bool DirectoryLock::is_still_there() const {

@@ -9,8 +9,8 @@ namespace trainer {
 
 class DirectoryLock {
  public:
-  // Throws FormatError: another process holds it (named by what it wrote into the file), or the file cannot
-  // be made.
+  // Throws OutputDirectoryError: another process holds it (named by what it wrote into the file), or the file
+  // cannot be made.
   explicit DirectoryLock(const std::filesystem::path& directory);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;

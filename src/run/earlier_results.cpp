@@ -6,12 +6,12 @@
 #include <fstream>
 #include <vector>
 
-#include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/formats/trainer_state.h"
+#include "trainer/run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -70,7 +70,8 @@ std::vector<std::string> names_in(const fs::path& directory) {
     names.push_back(at->path().filename().string());
   }
   if (error)
-    throw FormatError(concat("output_dir ", directory.string(), ": cannot be read: ", error.message()));
+    throw OutputDirectoryError(
+        concat("output_dir ", directory.string(), ": cannot be read: ", error.message()));
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -11,11 +11,10 @@
 #include "trainer/formats/optimizer_state.h"
 #include "trainer/formats/peft.h"
 #include "trainer/formats/trainer_state.h"
+#include "trainer/run/best_metric.h"
 #include "trainer/run/fixed_settings.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/run_length.h"
 #include "trainer/run/run_state.h"
-
-#include "run/run_record.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -50,7 +49,7 @@ class Search {
     }
     found_.keeps_results = true;
     if (names_checkpoint() && lies_in(named(), directory_)) {
-      go_on_from(read_checkpoint(named()));
+      resume_from(read_checkpoint(named()));
       found_.goes_back = true;
     } else if (root && is_complete(*root)) {
       found_.is_complete = true;
@@ -66,7 +65,7 @@ class Search {
   fs::path named() const { return without_slash(config_.resume); }
 
   void begin_at_named() {
-    go_on_from(read_checkpoint(named()));
+    resume_from(read_checkpoint(named()));
     if (!lies_in(named(), directory_)) found_.position.began_from = absolute(named());
   }
 
@@ -76,11 +75,11 @@ class Search {
   void check_beginning(const RunPosition& root) const {
     if (!names_checkpoint() || lies_in(named(), directory_)) return;
     if (absolute(named()) == root.began_from) return;
-    throw FormatError(
+    throw OutputDirectoryError(
         concat("output_dir ", directory_.string(), ": holds a run that began ",
                root.began_from.empty() ? "at its beginning" : "from " + root.began_from,
                ", not from resume: ", named().string(),
-               "; choose another output_dir, go on with that run (resume=auto), or start anew with "
+               "; choose another output_dir, resume that run (resume=auto), or start anew with "
                "overwrite_output_dir=true"));
   }
 
@@ -100,28 +99,28 @@ class Search {
     const auto newest = newest_complete_checkpoint(directory_, {kPositionFile, kOptimizerFile});
     const char* choices = "; choose another output_dir, or start anew with overwrite_output_dir=true";
     if (newest) {
-      go_on_from(*newest);
+      resume_from(*newest);
     } else if (root && root->step > 0) {
-      throw FormatError(concat("output_dir ", directory_.string(), ": its run is complete after step ",
-                               root->step, " and left no checkpoint that a longer one can go on from",
-                               choices));
+      throw OutputDirectoryError(
+          concat("output_dir ", directory_.string(), ": its run is complete after step ", root->step,
+                 " and left no checkpoint that a longer one can resume from", choices));
     } else if (!root) {
-      throw FormatError(concat("output_dir ", directory_.string(),
-                               ": holds checkpoints, and none that a run can go on from", choices));
+      throw OutputDirectoryError(concat("output_dir ", directory_.string(),
+                                        ": holds checkpoints, and none that a run can resume from", choices));
     } else if (names_checkpoint()) {
       begin_at_named();
     } else {
       log::warning(concat("output_dir ", directory_.string(),
-                          ": the run was stopped and has no checkpoint to go on from; it starts from its "
+                          ": the run was stopped and has no checkpoint to resume from; it starts from its "
                           "beginning"));
     }
   }
 
-  void go_on_from(const Checkpoint& checkpoint) {
+  void resume_from(const Checkpoint& checkpoint) {
     for (const char* file : {kPositionFile, kOptimizerFile}) {
       if (!checkpoint.files.contains(file))
         throw FormatError(concat(checkpoint.path.string(), ": has no ", file,
-                                 "; no run can go on from weights alone. To start from them give it as "
+                                 "; no run can resume from weights alone. To start from them, give it as "
                                  "model.path or lora.adapter"));
     }
     const RunPosition position = read_position(checkpoint.path);
@@ -154,7 +153,7 @@ class Search {
       }
     }
     if (lines.empty()) return;
-    throw FormatError(
+    throw OutputDirectoryError(
         concat(where.string(), " is of another run:\n  ", join(lines, "\n  "),
                "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
                "on from it all the same: 'resume_changed=[",
@@ -167,9 +166,8 @@ class Search {
   bool is_over(const RunPosition& root) const {
     if (root.step == 0) return false;
     BestMetric best(config_.training, evaluation_data_text(config_));
-    best.go_on(root);
-    return best.patience_is_over() ||
-           root.step >= run_length(config_, root.dataset_size, position_of(root)).total_steps;
+    best.restore(root);
+    return best.patience_is_over() || root.step >= run_length(config_, root.dataset_size, root).total_steps;
   }
 
   // Of a complete run: its last checkpoint gives what was removed or damaged since.
@@ -192,9 +190,9 @@ class Search {
 
 }  // namespace
 
-Resumption find_resumption(const Config& config, const Run& run) {
-  Search search(config, run.directory());
-  return run.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
+Resumption find_resumption(const Config& config, const OutputDirectory& output) {
+  Search search(config, output.directory());
+  return output.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
 }
 
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
@@ -204,20 +202,16 @@ void load_state(const Resumption& resumption, const Prepared& prepared, Trainer&
   trainer.set_steps_taken(resumption.position.step);
 }
 
-void begin_run(Run& run, const Resumption& resumption) {
-  RunStart start;
-  start.fixed = resumption.position.fixed;
-  start.began_from = resumption.position.began_from;
-  if (resumption.keeps_results) start.metrics_bytes = resumption.position.metrics_bytes;
-  run.begin(start);
+void begin_run(OutputDirectory& output, const Resumption& resumption) {
+  output.begin(resumption.position, resumption.keeps_results);
   if (!resumption.checkpoint) return;
   log::info(
-      concat("goes on after step ", resumption.position.step, ", from ", resumption.checkpoint->string()));
+      concat("resumes after step ", resumption.position.step, ", from ", resumption.checkpoint->string()));
   if (!resumption.goes_back) return;
-  for (const int64_t step : checkpoint_steps(run.directory())) {
-    const fs::path later = checkpoint_path(run.directory(), step);
+  for (const int64_t step : checkpoint_steps(output.directory())) {
+    const fs::path later = checkpoint_path(output.directory(), step);
     if (step <= resumption.position.step) continue;
-    log::warning(concat(later.string(), " is removed: the run goes on before it"));
+    log::warning(concat(later.string(), " is removed: the run resumes before it"));
     remove_checkpoint(later);
   }
 }

@@ -1,4 +1,4 @@
-// Where a run begins: at its own beginning, or where an earlier start of it was stopped.
+// Where a run begins: at its own beginning, or at a checkpoint of an earlier start.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/run/run.h"
+#include "trainer/run/output_directory.h"
 #include "trainer/run/run_model.h"
 #include "trainer/training/trainer.h"
 
@@ -24,15 +24,16 @@ struct Resumption {
   bool is_complete = false;    // there is nothing left to do
 };
 
-// As config.resume says, in the directory of `run`, which has accepted it. Tells what is skipped and why, and
-// what was found. Throws FormatError: the output directory or the checkpoint is of another run (each key with
-// both values, but for those in config.resume_changed), or the checkpoint that was named is damaged.
-Resumption find_resumption(const Config& config, const Run& run);
+// As config.resume says, in the directory of `output`, which has accepted it. Logs what is skipped and
+// why, and what was found. Throws OutputDirectoryError: the output directory or the checkpoint is of another
+// run (each key with both values, but for those in config.resume_changed); FormatError: the checkpoint that
+// was named is damaged.
+Resumption find_resumption(const Config& config, const OutputDirectory& output);
 
 // Model and optimizer as they were in the checkpoint; nothing where there is none.
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer);
 
-// Run::begin(), and what a run that goes back leaves behind.
-void begin_run(Run& run, const Resumption& resumption);
+// OutputDirectory::begin(). A run that goes back to an earlier checkpoint removes the later ones.
+void begin_run(OutputDirectory& output, const Resumption& resumption);
 
 }  // namespace trainer

@@ -57,8 +57,8 @@ std::string batch_text(const Config& config, const Model& model) {
 
 }  // namespace
 
-void show_start(Run& run, const Config& config, const Artefacts& artefacts, Model& model, const RunPlan& plan,
-                const RunDataReport& data, const RunLength& length, at::Device device) {
+void show_start(OutputDirectory& output, const Config& config, const Artefacts& artefacts, Model& model,
+                const RunPlan& plan, const RunDataReport& data, const RunLength& length, at::Device device) {
   const Count count = count_parameters(model);
   StartBlock block;
   const auto line = [&](const std::string& name, const std::string& value) {
@@ -79,8 +79,8 @@ void show_start(Run& run, const Config& config, const Artefacts& artefacts, Mode
   line("padding",
        concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),
               " of what is computed"));
-  line("output", run.directory().string());
-  run.console().start(block, length.total_steps);
+  line("output", output.directory().string());
+  output.console().start(block, length.total_steps);
   for (const std::string& text : data.train.lines()) log::info("train data: " + text);
   if (data.eval) {
     for (const std::string& text : data.eval->lines()) log::info("eval data: " + text);

@@ -47,12 +47,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   Attempts attempts(attempt_options(""));
   Division division = first_division(batch, replay);
   const at::Tensor loss_sum = accumulate(batch, division, attempts);
-
-  at::Tensor norm;
-  attempts.repeat("optimizer", [&] {
-    const InPhase phase(MemoryPhase::update);
-    norm = gradients_.norm();
-  });
+  const at::Tensor norm = gradient_norm(attempts);
   // The only values read from the device, before the update, because it must not begin with bad ones.
   attempts.repeat("reading the loss", [&] {
     if (device_.is_meta()) return;  // there are no values
@@ -108,9 +103,9 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
   Attempts attempts(attempt_options("rehearsal"));
   Division division = first_division(batch, nullptr);
   accumulate(batch, division, attempts);
-  attempts.repeat("optimizer", [&] {
-    optimizer_.rehearse(gradients_, gradients_.norm(), config_.training.max_grad_norm);
-  });
+  const at::Tensor norm = gradient_norm(attempts);
+  attempts.repeat("optimizer",
+                  [&] { optimizer_.rehearse(gradients_, norm, config_.training.max_grad_norm); });
   gradients_.clear();
   empty_cache(device_);
 }
@@ -151,6 +146,16 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     }
   });
   return loss_sum;
+}
+
+// Of the whole step. Ends before the update begins: what is repeated alone must not wait for other processes.
+at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
+  at::Tensor norm;
+  attempts.repeat("optimizer", [&] {
+    const InPhase phase(MemoryPhase::update);
+    norm = gradients_.norm();
+  });
+  return norm;
 }
 
 // With the dropout that each has in the step.

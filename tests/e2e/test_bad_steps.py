@@ -77,7 +77,7 @@ class BadSteps(EndToEnd):
         data = self.data_with("many", 27, 33, 34, 47)  # in steps 4, 5 and 6
         result, output = self.run_on(data, "max_bad_steps=2", "save.strategy=steps", "save.steps=1")
         self.assert_refused(result, 7, "step 5", "2 steps in a row", "training.max_bad_steps: 2",
-                            f"from which a step went well is {output / 'checkpoint-2'}")
+                            f"that is known to be good is {output / 'checkpoint-2'}")
         self.assertEqual([row["step"] for row in self.train_rows(output)], [1, 2, 3, 4, 5])
         self.assertEqual([row["step"] for row in read_rows(output / "bad_steps.jsonl")], [4, 5])
         self.assertFalse((output / "model.safetensors").exists())
@@ -92,7 +92,7 @@ class BadSteps(EndToEnd):
         result, output = self.run_on(data, *saved, "max_steps=5")
         self.assert_done(result)
         result, _ = self.run_on(data, *saved)
-        self.assert_refused(result, 7, "step 6", "3 steps in a row", "No step went well after the last checkpoint")
+        self.assert_refused(result, 7, "step 6", "3 steps in a row", "no step succeeded after the last one")
         self.assertEqual([row["step"] for row in self.train_rows(output)], [1, 2, 3, 4, 5, 6])
         self.assertEqual([row["step"] for row in read_rows(output / "bad_steps.jsonl")], [4, 5, 6])
 
@@ -117,7 +117,7 @@ class BadSteps(EndToEnd):
         self.assertEqual([path.name for path in output.glob("checkpoint-*")], ["checkpoint-3"])
         result, output = self.run_on(data, *saved, "max_steps=30", "learning_rate=1e38")
         good = output / "checkpoint-3"
-        self.assert_refused(result, 7, f"from which a step went well is {good}; resume={good}")
+        self.assert_refused(result, 7, f"that is known to be good is {good}; resume={good}")
         self.assertTrue(good.is_dir())
         result, output = self.run_on(data, *saved, "max_steps=6", f"resume={good}")
         self.assert_done(result)

@@ -83,7 +83,7 @@ class GoesOn(Resume):
         output = self.stopped("longer")
         again = self.start(output)
         self.assert_done(again)
-        self.assertIn("goes on after step 7", again.stderr)
+        self.assertIn("resumes after step 7", again.stderr)
         steps = [row["step"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual(steps, list(range(1, STEPS + 1)))
         # The rate falls to 0 at the end of the longer run.
@@ -237,7 +237,7 @@ class Refused(Resume):
         self.assertIn("checkpoint-6 is skipped", result.stderr)
         self.assertIn("optimizer.safetensors", result.stderr)
         self.assertIn("checkpoint-7 is skipped", result.stderr)
-        self.assertIn("goes on after step 3", result.stderr)
+        self.assertIn("resumes after step 3", result.stderr)
         steps = [row["step"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual(steps, list(range(1, STEPS + 1)))
 
@@ -248,7 +248,7 @@ class Refused(Resume):
         result = self.start(output)
         self.assert_done(result)
         for words in ("checkpoint-9 is skipped", "is a link to no directory", "checkpoint-12 is skipped", "is a file",
-                      "goes on after step 6"):
+                      "resumes after step 6"):
             self.assertIn(words, result.stderr)
         self.assertNotIn("is not saved", result.stderr)
         self.assertTrue((output / "checkpoint-9" / "trainer_manifest.json").is_file())
@@ -283,7 +283,7 @@ class FullDisk(Resume):
     def test_a_disk_that_stays_full_loses_no_checkpoint(self):
         output = self.scratch / "full"
         result = self.start(output, fault="100+:ENOSPC")
-        self.assert_refused(result, 4, "No space left on device", "goes on when this is mended")
+        self.assert_refused(result, 4, "No space left on device", "resumes from there when this is fixed")
         self.assert_done(self.start(output))
         self.assert_same(self.complete(), output)
 

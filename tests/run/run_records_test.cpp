@@ -32,9 +32,9 @@ TEST(BestMetric, CountsEvaluationsThatAreNoBetterAlsoAcrossAStop) {
   EXPECT_FALSE(best.add(evaluation(30, 1.5)));
   EXPECT_FALSE(best.patience_is_over());
   RunPosition saved;
-  best.keep(saved);
+  best.save(saved);
   BestMetric again(config);
-  again.go_on(saved);
+  again.restore(saved);
   EXPECT_FALSE(again.add(evaluation(40, std::nan(""))));
   EXPECT_TRUE(again.patience_is_over());
   EXPECT_EQ(again.step(), 20);
@@ -48,20 +48,20 @@ TEST(BestMetric, OfAnotherMetricOrOtherDataCountsNothing) {
   best.add(evaluation(10, 2.0));
   best.add(evaluation(20, 2.5));
   RunPosition saved;
-  best.keep(saved);
+  best.save(saved);
   BestMetric other_data(config, "other data");
-  EXPECT_FALSE(other_data.go_on(saved));
+  EXPECT_FALSE(other_data.restore(saved));
   EXPECT_FALSE(other_data.patience_is_over());
   EXPECT_TRUE(other_data.add(evaluation(30, 3.0)));
   config.metric_for_best_model = "token_accuracy";
   BestMetric other_metric(config, "these data");
-  EXPECT_FALSE(other_metric.go_on(saved));
+  EXPECT_FALSE(other_metric.restore(saved));
   EXPECT_EQ(other_metric.value(), std::nullopt);
   config.metric_for_best_model = "eval_loss";
   BestMetric same(config, "these data");
-  EXPECT_TRUE(same.go_on(saved));
+  EXPECT_TRUE(same.restore(saved));
   EXPECT_TRUE(same.patience_is_over());
-  EXPECT_TRUE(BestMetric(config, "other data").go_on({})) << "nothing was evaluated yet";
+  EXPECT_TRUE(BestMetric(config, "other data").restore({})) << "nothing was evaluated yet";
 }
 
 TEST(BestMetric, WhatIsCountedAsGoodShallBeLarge) {
@@ -79,7 +79,7 @@ TEST(BestMetric, WhatIsCountedAsGoodShallBeLarge) {
 TEST(History, AnIntervalThatIsStoppedInTheMiddleHasTheSameMean) {
   const auto add = [](History& history, int64_t from, int64_t to) {
     for (int64_t step = from; step <= to; step++) {
-      Position position;
+      RunPosition position;
       position.step = step;
       StepResult result;
       result.loss = 1.0 / static_cast<double>(step);
@@ -90,8 +90,8 @@ TEST(History, AnIntervalThatIsStoppedInTheMiddleHasTheSameMean) {
   add(whole, 1, 8);
   add(first, 1, 6);
   RunPosition saved;
-  first.keep(saved);
-  second.go_on(first.rows(), saved);
+  first.save(saved);
+  second.restore(first.rows(), saved);
   add(second, 7, 8);
   EXPECT_EQ(second.rows(), whole.rows());
   EXPECT_EQ(whole.rows().size(), 2u);
@@ -126,7 +126,7 @@ TEST(RunLength, OfARunThatGoesOnIsTheSameUnlessTheBatchChanges) {
   config.training.num_train_epochs = 2.5;
   const RunLength length = run_length(config, 100);
   EXPECT_EQ(length.total_steps, 33);  // 13 an epoch
-  Position position;
+  RunPosition position;
   for (int64_t step = 1; step <= length.total_steps; step++) {
     const int64_t left = 100 - position.samples_seen % 100;
     position.step = step;

@@ -28,10 +28,10 @@ class BestMetric {
   std::optional<double> value() const { return value_; }
   std::optional<int64_t> step() const { return step_; }
 
-  // Its state, to go on from.
-  void keep(RunPosition& position) const;
+  // Its state, to resume from.
+  void save(RunPosition& position) const;
   // False where that is by another metric or of other data: nothing of it counts.
-  bool go_on(const RunPosition& position);
+  bool restore(const RunPosition& position);
 
  private:
   std::string metric_, data_;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trainer/config/config.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/metric_rows.h"
 
 namespace trainer {
 

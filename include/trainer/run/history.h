@@ -7,7 +7,7 @@
 
 #include "trainer/base/metrics.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/run_length.h"
 
 namespace trainer {
 
@@ -16,15 +16,15 @@ class History {
   // A row every `logging_steps` steps, with the mean loss since the one before.
   explicit History(int64_t logging_steps) : logging_steps_(logging_steps) {}
 
-  void add_step(const Position& position, const StepResult& result);
+  void add_step(const RunPosition& position, const StepResult& result);
   void add_evaluation(const MetricRow& evaluation);
 
   const nlohmann::ordered_json& rows() const { return rows_; }
 
-  // Its state, to go on from: the rows are in trainer_state.json, what belongs to the next row in the
+  // Its state, to resume from: the rows are in trainer_state.json, what belongs to the next row in the
   // position.
-  void keep(RunPosition& position) const;
-  void go_on(nlohmann::ordered_json rows, const RunPosition& position);
+  void save(RunPosition& position) const;
+  void restore(nlohmann::ordered_json rows, const RunPosition& position);
 
  private:
   int64_t logging_steps_;

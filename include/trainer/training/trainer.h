@@ -85,6 +85,7 @@ class Trainer {
   void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
   ForwardContext step_context() const;
   at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
+  at::Tensor gradient_norm(Attempts& attempts) const;
   std::vector<double> losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const;
 
   const Config& config_;

@@ -8,6 +8,6 @@ namespace trainer {
 
 // Calls `command`. A lack of memory leaves as OutOfMemoryError, ending with `memory_advice`; a lost GPU as
 // DeviceFault; other errors of LibTorch without their C++ backtrace.
-void with_clear_errors(const std::string& memory_advice, const std::function<void()>& command);
+void translate_torch_errors(const std::string& memory_advice, const std::function<void()>& command);
 
 }  // namespace trainer

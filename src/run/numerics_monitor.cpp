@@ -1,4 +1,4 @@
-#include "trainer/run/bad_steps.h"
+#include "trainer/run/numerics_monitor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -65,14 +65,28 @@ MetricRow row_of(int64_t step, const StepResult& result, const Blame& blame,
            {"samples", std::move(samples)}}};
 }
 
-}  // namespace
+constexpr size_t kWindow = 64, kLeast = 20;
+constexpr double kFactor = 1.5, kDeviations = 8;
+constexpr double kNormal = 1.4826;  // what makes the median absolute deviation a standard deviation
 
-BadSteps::BadSteps(std::filesystem::path file, int64_t max_bad_steps, int64_t step, int64_t in_a_row)
-    : file_(std::move(file)), max_bad_steps_(max_bad_steps), in_a_row_(in_a_row) {
-  if (std::filesystem::exists(file_)) remove_rows_after(step);
+// The upper one of the two in the middle.
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
-void BadSteps::remove_rows_after(int64_t step) const {
+}  // namespace
+
+NumericsMonitor::NumericsMonitor(std::filesystem::path file, int64_t max_bad_steps, const RunPosition& from)
+    : file_(std::move(file)),
+      max_bad_steps_(max_bad_steps),
+      bad_steps_in_a_row_(from.bad_steps_in_a_row),
+      recent_losses_(from.recent_losses) {
+  if (std::filesystem::exists(file_)) remove_rows_after(from.step);
+}
+
+void NumericsMonitor::remove_rows_after(int64_t step) const {
   const std::string text = read_file(file_);
   std::string kept;
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -88,12 +102,24 @@ void BadSteps::remove_rows_after(int64_t step) const {
   }
 }
 
-void BadSteps::add(int64_t step, const StepResult& result, const std::vector<std::string>& origins) {
-  if (!result.skipped) {
-    in_a_row_ = 0;
+void NumericsMonitor::add(int64_t step, const StepResult& result, MetricRow& row, const Origins& origins) {
+  if (result.skipped) {
+    bad_steps_in_a_row_++;
+    add_bad_step(step, result, origins());
     return;
   }
-  in_a_row_++;
+  bad_steps_in_a_row_ = 0;
+  if (const std::optional<double> median = median_below_spike(result.loss)) {
+    row.values["spike"] = true;
+    log::warning(concat("step ", step, ": a loss of ", result.loss,
+                        " is far above those of the steps before, whose median is ", *median));
+  }
+  if (recent_losses_.size() == kWindow) recent_losses_.erase(recent_losses_.begin());
+  recent_losses_.push_back(result.loss);
+}
+
+void NumericsMonitor::add_bad_step(int64_t step, const StepResult& result,
+                                   const std::vector<std::string>& origins) {
   const Blame blame = blame_for(result, origins);
   log::warning(concat("step ", step, " is not applied: loss ", number(result.loss), ", gradient norm ",
                       number(result.grad_norm), "; ", explained(blame, origins.size()), "; all are in ",
@@ -102,16 +128,33 @@ void BadSteps::add(int64_t step, const StepResult& result, const std::vector<std
     if (!rows_) rows_.emplace(file_);
     rows_->write(row_of(step, result, blame, origins));
   } catch (const FormatError& e) {
-    log::warning(e.what());  // the run goes on
+    log::warning(e.what());  // the run continues
   }
 }
 
-std::string BadSteps::reason_to_end() const {
-  if (in_a_row_ < std::max<int64_t>(max_bad_steps_, 1)) return "";
-  return concat(in_a_row_ == 1 ? "a step" : concat(in_a_row_, " steps in a row"),
+// The median of the losses before, where this one is a spike.
+std::optional<double> NumericsMonitor::median_below_spike(double loss) const {
+  if (recent_losses_.size() < kLeast) return std::nullopt;
+  const double median = median_of(recent_losses_);
+  std::vector<double> distances;
+  for (const double value : recent_losses_) distances.push_back(std::abs(value - median));
+  const bool is_spike =
+      loss > kFactor * median && loss > median + kDeviations * kNormal * median_of(distances);
+  return is_spike ? std::optional(median) : std::nullopt;
+}
+
+std::optional<std::string> NumericsMonitor::reason_to_end() const {
+  const int64_t bad = bad_steps_in_a_row_;
+  if (bad < std::max<int64_t>(max_bad_steps_, 1)) return std::nullopt;
+  return concat(bad == 1 ? "a step" : concat(bad, " steps in a row"),
                 " had a loss or a gradient that is not finite and was not applied (training.max_bad_steps: ",
                 max_bad_steps_, max_bad_steps_ == 0 ? ", the first one ends the run" : "",
                 "); the samples are in ", file_.string());
+}
+
+void NumericsMonitor::save(RunPosition& position) const {
+  position.bad_steps_in_a_row = bad_steps_in_a_row_;
+  position.recent_losses = recent_losses_;
 }
 
 }  // namespace trainer

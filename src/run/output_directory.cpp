@@ -1,4 +1,4 @@
-#include "trainer/run/run.h"
+#include "trainer/run/output_directory.h"
 
 #include <algorithm>
 #include <optional>
@@ -30,8 +30,9 @@ std::vector<fs::path> make_directory(const fs::path& directory) {
   }
   fs::create_directories(directory, error);
   if (error || !fs::is_directory(directory)) {
-    throw FormatError(concat("output_dir ", directory.string(), ": cannot be created: ",
-                             error ? error.message() : "it is a file", "; choose another output_dir"));
+    throw OutputDirectoryError(concat("output_dir ", directory.string(),
+                                      ": cannot be created: ", error ? error.message() : "it is a file",
+                                      "; choose another output_dir"));
   }
   return made;
 }
@@ -61,8 +62,8 @@ void protect_inputs(const Config& config, const fs::path& directory) {
     if (input.empty() || !fs::exists(input)) continue;
     const bool is_same = fs::exists(directory) && fs::equivalent(input, directory);
     if (is_same || (config.overwrite_output_dir && lies_below(input, directory))) {
-      throw FormatError(concat("output_dir ", directory.string(), ": holds ", input,
-                               ", which the run starts from; choose another output_dir"));
+      throw OutputDirectoryError(concat("output_dir ", directory.string(), ": holds ", input,
+                                        ", which the run starts from; choose another output_dir"));
     }
   }
 }
@@ -71,18 +72,19 @@ void start_log(const fs::path& path) {
   try {
     log::add_file(path.string());
   } catch (const std::exception& e) {
-    throw FormatError(concat(path.string(), ": cannot be written: ", e.what()));
+    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", e.what()));
   }
 }
 
 [[noreturn]] void refuse_results(const fs::path& directory, const std::string& name) {
-  throw FormatError(concat("output_dir ", directory.string(), ": holds another run's results (", name,
-                           "); choose another output_dir, or replace them with overwrite_output_dir=true"));
+  throw OutputDirectoryError(
+      concat("output_dir ", directory.string(), ": holds another run's results (", name,
+             "); choose another output_dir, or replace them with overwrite_output_dir=true"));
 }
 
 }  // namespace
 
-struct Run::State {
+struct OutputDirectory::State {
   explicit State(const Config& given)
       : config(given), directory(given.output_dir), console(console_options(given.training.logging_steps)) {}
 
@@ -103,11 +105,11 @@ struct Run::State {
   std::vector<MetricSink*> sinks;
 };
 
-Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Run::Run(Run&&) noexcept = default;
-Run::~Run() = default;
+OutputDirectory::OutputDirectory(std::unique_ptr<State> state) : state_(std::move(state)) {}
+OutputDirectory::OutputDirectory(OutputDirectory&&) noexcept = default;
+OutputDirectory::~OutputDirectory() = default;
 
-Run Run::open(const Config& config) {
+OutputDirectory OutputDirectory::open(const Config& config) {
   auto state = std::make_unique<State>(config);
   const fs::path& directory = state->directory;
   state->made_directories = make_directory(directory);
@@ -121,12 +123,12 @@ Run Run::open(const Config& config) {
   state->lock = std::make_unique<DirectoryLock>(directory);
   results = find_results(directory);
   if (is_refused()) refuse_results(directory, *results);
-  return Run(std::move(state));
+  return OutputDirectory(std::move(state));
 }
 
-void Run::begin(const RunStart& start) {
+void OutputDirectory::begin(const RunPosition& start, bool keeps_results) {
   const fs::path& directory = state_->directory;
-  if (!start.metrics_bytes) {
+  if (!keeps_results) {
     if (find_results(directory)) remove_results(directory);
     remove_false_start(directory);
   }
@@ -137,21 +139,21 @@ void Run::begin(const RunStart& start) {
   position.began_from = start.began_from;
   write_position(directory, position);
   state_->metrics.emplace(directory / "metrics.jsonl");
-  if (start.metrics_bytes) state_->metrics->keep_first(*start.metrics_bytes);
+  if (keeps_results) state_->metrics->keep_first(start.metrics_bytes);
   start_log(directory / "log.txt");
 }
 
-const fs::path& Run::directory() const { return state_->directory; }
+const fs::path& OutputDirectory::directory() const { return state_->directory; }
 
-bool Run::has_results() const { return find_results(state_->directory).has_value(); }
+bool OutputDirectory::has_results() const { return find_results(state_->directory).has_value(); }
 
-int64_t Run::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
+int64_t OutputDirectory::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
 
-Console& Run::console() { return state_->console; }
+Console& OutputDirectory::console() { return state_->console; }
 
-void Run::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
+void OutputDirectory::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
 
-void Run::write(const MetricRow& row) {
+void OutputDirectory::write(const MetricRow& row) {
   if (state_->metrics) state_->metrics->write(row);
   state_->console.write(row);
   for (MetricSink* sink : state_->sinks) sink->write(row);

@@ -1,4 +1,4 @@
-#include "trainer/run/run.h"
+#include "trainer/run/output_directory.h"
 
 #include <fstream>
 #include <linux/filter.h>
@@ -34,16 +34,15 @@ Config config_for(const fs::path& directory) {
   return config;
 }
 
-// In a test's body the name Run means GoogleTest's own.
-Run open_run(const Config& config) {
-  Run run = Run::open(config);
+OutputDirectory open_run(const Config& config) {
+  OutputDirectory run = OutputDirectory::open(config);
   run.begin();
   return run;
 }
-Run open_only(const Config& config) { return Run::open(config); }
+OutputDirectory open_only(const Config& config) { return OutputDirectory::open(config); }
 
 std::string open_error(const Config& config) {
-  const std::string message = error_message<FormatError>([&] { open_run(config); });
+  const std::string message = error_message<OutputDirectoryError>([&] { open_run(config); });
   EXPECT_TRUE(contains(message, config.output_dir)) << message;
   return message;
 }
@@ -68,7 +67,7 @@ std::map<std::string, std::string> snapshot(const fs::path& directory) {
   return files;
 }
 
-TEST(Run, MakesTheDirectoryWithConfigurationLogAndMetrics) {
+TEST(OutputDirectory, MakesTheDirectoryWithConfigurationLogAndMetrics) {
   TemporaryDirectory directory;
   const Config config = config_for(directory.path() / "a" / "b");
   auto run = open_run(config);
@@ -81,7 +80,7 @@ TEST(Run, MakesTheDirectoryWithConfigurationLogAndMetrics) {
                                                           "\n");
 }
 
-TEST(Run, TheLogFileHasWhatQuietLeavesOut) {
+TEST(OutputDirectory, TheLogFileHasWhatQuietLeavesOut) {
   TemporaryDirectory directory;
   Config config = config_for(directory.path());
   config.training.logging_steps = 1;
@@ -95,7 +94,7 @@ TEST(Run, TheLogFileHasWhatQuietLeavesOut) {
   EXPECT_TRUE(contains(read_file(directory / "log.txt"), "step 7  loss 0.1250"));
 }
 
-TEST(Run, ADirectoryInUseIsRefusedWithItsProcess) {
+TEST(OutputDirectory, ADirectoryInUseIsRefusedWithItsProcess) {
   TemporaryDirectory directory;
   Config config = config_for(directory.path());
   {
@@ -112,7 +111,7 @@ TEST(Run, ADirectoryInUseIsRefusedWithItsProcess) {
   open_run(config);  // free again
 }
 
-TEST(Run, AKilledProcessHoldsNoLock) {
+TEST(OutputDirectory, AKilledProcessHoldsNoLock) {
   TemporaryDirectory directory;
   const Config config = config_for(directory.path());
   int ready[2];
@@ -146,7 +145,7 @@ void answer_flock_with(int error) {
     ::_exit(77);
 }
 
-TEST(Run, OnAFileSystemWithoutLocksAWarningSaysSo) {
+TEST(OutputDirectory, OnAFileSystemWithoutLocksAWarningSaysSo) {
   for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
     TemporaryDirectory directory;
     EXPECT_EXIT(
@@ -160,7 +159,7 @@ TEST(Run, OnAFileSystemWithoutLocksAWarningSaysSo) {
   }
 }
 
-TEST(Run, ResultsOfAnotherRunAreRefusedAndStay) {
+TEST(OutputDirectory, ResultsOfAnotherRunAreRefusedAndStay) {
   for (const char* name :
        {"model.safetensors", "adapter_model.safetensors", "model-00001-of-00002.safetensors",
         "model.safetensors.index.json", "checkpoint-500/config.json"}) {
@@ -174,7 +173,7 @@ TEST(Run, ResultsOfAnotherRunAreRefusedAndStay) {
   }
 }
 
-TEST(Run, TheSecondStartOfARunIsRefusedWhereItMustNotGoOn) {
+TEST(OutputDirectory, TheSecondStartOfARunIsRefusedWhereItMustNotGoOn) {
   TemporaryDirectory directory;
   Config config = config_for(directory.path());
   open_run(config).write({"train", {{"step", 1}}});
@@ -187,7 +186,7 @@ TEST(Run, TheSecondStartOfARunIsRefusedWhereItMustNotGoOn) {
   EXPECT_EQ(snapshot(directory.path()), before);
 }
 
-TEST(Run, GoingOnKeepsResultsAndTheRowsBeforeAPosition) {
+TEST(OutputDirectory, GoingOnKeepsResultsAndTheRowsBeforeAPosition) {
   TemporaryDirectory directory;
   const Config config = config_for(directory.path());
   int64_t bytes = 0;
@@ -202,10 +201,10 @@ TEST(Run, GoingOnKeepsResultsAndTheRowsBeforeAPosition) {
   touch(directory / "model.safetensors.tmp");
   {
     auto run = open_only(config);
-    RunStart start;
+    RunPosition start;
     start.metrics_bytes = bytes;
     start.fixed = {{"seed", "42"}};
-    run.begin(start);
+    run.begin(start, /*keeps_results=*/true);
     run.write({"train", {{"step", 2}, {"again", true}}});
   }
   EXPECT_EQ(read_file(directory / "metrics.jsonl"),
@@ -216,7 +215,7 @@ TEST(Run, GoingOnKeepsResultsAndTheRowsBeforeAPosition) {
   EXPECT_EQ(read_position(directory.path()).fixed.at("seed"), "42");
 }
 
-TEST(Run, ARunThatFailedBeforeItsFirstStepDoesNotBlockTheNext) {
+TEST(OutputDirectory, ARunThatFailedBeforeItsFirstStepDoesNotBlockTheNext) {
   TemporaryDirectory directory;
   const Config config = config_for(directory.path());
   {
@@ -231,7 +230,7 @@ TEST(Run, ARunThatFailedBeforeItsFirstStepDoesNotBlockTheNext) {
   EXPECT_FALSE(fs::exists(directory / "model.safetensors.tmp"));
 }
 
-TEST(Run, OneThatEndsBeforeItBeginsLeavesEverythingAsItWas) {
+TEST(OutputDirectory, OneThatEndsBeforeItBeginsLeavesEverythingAsItWas) {
   TemporaryDirectory directory;
   open_only(config_for(directory / "new/deeper"));
   EXPECT_FALSE(fs::exists(directory / "new"));
@@ -244,13 +243,13 @@ TEST(Run, OneThatEndsBeforeItBeginsLeavesEverythingAsItWas) {
   EXPECT_EQ(snapshot(directory.path()), before);
 }
 
-TEST(Run, ItsLockIsGoneWhenItHasEnded) {
+TEST(OutputDirectory, ItsLockIsGoneWhenItHasEnded) {
   TemporaryDirectory directory;
   open_run(config_for(directory.path()));
   EXPECT_FALSE(fs::exists(directory / ".lock"));
 }
 
-TEST(Run, OverwritingRemovesResultsAndNothingElse) {
+TEST(OutputDirectory, OverwritingRemovesResultsAndNothingElse) {
   TemporaryDirectory directory;
   for (const char* name :
        {"model.safetensors", "config.json", "checkpoint-5/model.safetensors", "checkpoint-6.tmp/x",
@@ -269,7 +268,7 @@ TEST(Run, OverwritingRemovesResultsAndNothingElse) {
   EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
 }
 
-TEST(Run, FilesOfOthersDoNotStandInTheWay) {
+TEST(OutputDirectory, FilesOfOthersDoNotStandInTheWay) {
   TemporaryDirectory directory;
   for (const char* name : {"notes.txt", "config.json", "train.jsonl"}) touch(directory / name);
   auto run = open_run(config_for(directory.path()));
@@ -277,7 +276,7 @@ TEST(Run, FilesOfOthersDoNotStandInTheWay) {
     EXPECT_EQ(read_file(directory / name), "x");
 }
 
-TEST(Run, WhatItStartsFromIsNeverOverwritten) {
+TEST(OutputDirectory, WhatItStartsFromIsNeverOverwritten) {
   TemporaryDirectory directory;
   touch(directory / "config.json");
   touch(directory / "checkpoint-5/model.safetensors");
@@ -295,7 +294,7 @@ TEST(Run, WhatItStartsFromIsNeverOverwritten) {
   EXPECT_EQ(snapshot(directory.path()), before);
 }
 
-TEST(Run, WhereNothingCanBeWrittenItSaysSo) {
+TEST(OutputDirectory, WhereNothingCanBeWrittenItSaysSo) {
   TemporaryDirectory directory;
   touch(directory / "file");
   EXPECT_TRUE(contains(open_error(config_for(directory / "file")), "choose another output_dir"));

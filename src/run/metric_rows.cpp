@@ -1,46 +1,14 @@
-#include "trainer/run/progress.h"
+#include "trainer/run/metric_rows.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/base/error.h"
-#include "trainer/data/batching.h"
 #include "trainer/memory/summary.h"
+#include "trainer/run/run_length.h"
 
 namespace trainer {
 
-RunLength run_length(const Config& config, int64_t dataset_size, const Position& begin) {
-  const int64_t batch = config.effective_batch_size();
-  RunLength length{dataset_size, steps_per_epoch(dataset_size, batch), config.training.max_steps};
-  if (length.total_steps <= 0) {
-    const auto all = static_cast<int64_t>(
-        std::ceil(config.training.num_train_epochs * static_cast<double>(length.steps_per_epoch)));
-    // As many as begin.step, unless data or effective batch have changed on the way.
-    const int64_t done = begin.samples_seen / dataset_size * length.steps_per_epoch +
-                         steps_per_epoch(begin.samples_seen % dataset_size, batch);
-    length.total_steps = begin.step + std::max<int64_t>(all - done, 0);
-  }
-  if (length.total_steps <= 0) throw DataError("the training data and configuration leave no step to train");
-  return length;
-}
-
-bool is_due(IntervalStrategy strategy, int64_t steps, const Position& position, const RunLength& length) {
-  switch (strategy) {
-    case IntervalStrategy::no:
-      return false;
-    case IntervalStrategy::steps:
-      return position.step % steps == 0;
-    case IntervalStrategy::epoch:
-      return position.samples_seen % length.dataset_size == 0;
-  }
-  return false;
-}
-
-double epoch_of(int64_t samples_seen, int64_t dataset_size) {
-  return static_cast<double>(samples_seen) / static_cast<double>(dataset_size);
-}
-
-MetricRow train_row(const Position& position, const EffectiveBatch& batch, const StepResult& result,
+MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, const StepResult& result,
                     const StepSeconds& seconds, at::Device device) {
   const MemorySummary memory = memory_summary(device);
   const auto per_second = [&](int64_t count) {
@@ -49,7 +17,7 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
   const int64_t samples = static_cast<int64_t>(batch.samples.size());
   MetricRow row{"train",
                 {{"step", position.step},
-                 {"epoch", position.epoch},
+                 {"epoch", epoch_of(position)},
                  {"loss", result.loss},
                  {"grad_norm", result.grad_norm},
                  {"learning_rate", result.learning_rate},
@@ -75,11 +43,11 @@ MetricRow train_row(const Position& position, const EffectiveBatch& batch, const
   return row;
 }
 
-MetricRow evaluation_row(const Position& position, const EvaluationResult& result,
+MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& result,
                          const Predictions* predictions, double seconds) {
   MetricRow row{"eval",
                 {{"step", position.step},
-                 {"epoch", position.epoch},
+                 {"epoch", epoch_of(position)},
                  {"eval_loss", result.loss},
                  {"eval_perplexity", std::exp(result.loss)},
                  {"eval_token_accuracy", result.token_accuracy},
@@ -95,7 +63,7 @@ MetricRow evaluation_row(const Position& position, const EvaluationResult& resul
   return row;
 }
 
-MetricRow recovery_row(const Position& position, const Recovery& recovery) {
+MetricRow recovery_row(const RunPosition& position, const Recovery& recovery) {
   const auto known = [](int64_t bytes) {
     return bytes >= 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
   };

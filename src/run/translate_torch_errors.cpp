@@ -1,4 +1,4 @@
-#include "trainer/run/with_clear_errors.h"
+#include "trainer/run/translate_torch_errors.h"
 
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-void with_clear_errors(const std::string& memory_advice, const std::function<void()>& command) {
+void translate_torch_errors(const std::string& memory_advice, const std::function<void()>& command) {
   std::optional<OutOfMemory> lack;
   try {
     lack = catch_oom(command);

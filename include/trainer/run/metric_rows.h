@@ -1,0 +1,28 @@
+// The rows that a run writes about itself (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/base/metrics.h"
+#include "trainer/formats/run_position.h"
+#include "trainer/training/predictions.h"
+#include "trainer/training/trainer.h"
+
+namespace trainer {
+
+struct StepSeconds {
+  double all = 0;        // from waiting for its data to the end of the update
+  double data_wait = 0;  // of these, waiting for its data
+};
+
+MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, const StepResult& result,
+                    const StepSeconds& seconds, at::Device device);
+// predictions: nullptr where none were generated.
+MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& result,
+                         const Predictions* predictions, double seconds);
+MetricRow recovery_row(const RunPosition& position, const Recovery& recovery);
+// `seconds`: how long the run stood still. in_background: it is still being written.
+MetricRow save_row(int64_t step, const std::string& path, int64_t bytes, double seconds,
+                   bool in_background = false);
+
+}  // namespace trainer

@@ -1,0 +1,98 @@
+#include "run/out_of_memory.h"
+
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/device/device.h"
+#include "trainer/memory/oom.h"
+#include "trainer/run/metric_rows.h"
+
+#include "run/first_line.h"
+
+namespace trainer {
+namespace {
+
+// What `work` ran out of memory with. The exception is gone when this returns: it may keep tensors alive.
+std::optional<std::string> out_of_memory_in(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const OutOfMemoryError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    if (!is_oom(error)) throw;
+    return concat("out of memory between steps: ", first_line(error.what()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+OutOfMemoryHandler::OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
+                                       std::function<void()> after_move)
+    : parts_(parts), progress_(progress), checkpoints_(checkpoints), after_move_(std::move(after_move)) {}
+
+StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts* replay) {
+  for (;;) {
+    std::string message;
+    try {
+      return parts_.trainer.step(batch, replay);
+    } catch (const OutOfMemoryError& error) {
+      message = error.what();
+    }
+    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message)) throw OutOfMemoryError(message);
+  }
+}
+
+void OutOfMemoryHandler::guard(const std::function<void()>& work) {
+  if (const std::optional<std::string> message = out_of_memory_in(work))
+    throw OutOfMemoryError(concat(*message, "\n", save_last_state()));
+}
+
+bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
+  const RecoveryConfig& recovery = parts_.config.recovery;
+  if (!parts_.device.is_cuda()) return false;
+  if (recovery.try_other_gpus && !other_gpu_) {
+    other_gpu_ = acquire_other_gpu(parts_.device, parts_.config.gpu);
+    if (other_gpu_ && move_to(other_gpu_->device, error)) return true;
+  }
+  return recovery.cpu_fallback && move_to(at::kCPU, error);
+}
+
+bool OutOfMemoryHandler::move_to(at::Device device, const std::string& error) {
+  log::warning(error);
+  if (const auto no_room = catch_oom([&] { parts_.trainer.move_to(device); })) {
+    log::warning(concat(device.str(), " has no room for the run: ", no_room->numbers()));
+    parts_.trainer.move_to(parts_.device);
+    return false;
+  }
+  log::warning(concat("the run continues on ", describe_device(device), " after step ",
+                      progress_.position.step, "; weights, optimizer state and position are those of ",
+                      parts_.device.str()));
+  Recovery recovery;
+  recovery.stage = "device";
+  recovery.lack.message = concat(parts_.device.str(), " -> ", device.str());
+  parts_.output.write(recovery_row(progress_.position, recovery));
+  if (after_move_) after_move_();
+  parts_.device = device;
+  return true;
+}
+
+// Says where the state of the last step is.
+std::string OutOfMemoryHandler::save_last_state() {
+  const int64_t step = progress_.position.step;
+  checkpoints_.wait();
+  if (step == 0) return "No step was finished, so there is nothing to save.";
+  if (!parts_.trainer.has_whole_weights())
+    return concat("The update of step ", step + 1, " was half done and is not saved. ",
+                  checkpoints_.last_text());
+  if (checkpoints_.last_step() < step) {
+    if (const auto problem = checkpoints_.save_now(!parts_.config.save.weights_only))
+      return concat("The state of step ", step, " could not be saved: ", *problem, ". ",
+                    checkpoints_.last_text());
+  }
+  return concat("The weights of step ", step, ", the last one, are in ", checkpoints_.last().string());
+}
+
+}  // namespace trainer

@@ -1,0 +1,44 @@
+// What a run does when it is out of memory and smaller micro-batches (training/attempts.h) did not help: it
+// moves to another GPU or to the CPU; where that does not help either, it saves the last good state and ends.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "trainer/device/acquire_device.h"
+#include "trainer/training/trainer.h"
+
+#include "run/checkpoints.h"
+#include "run/run_parts.h"
+#include "run/run_progress.h"
+
+namespace trainer {
+
+class OutOfMemoryHandler {
+ public:
+  // All outlive it. after_move: called when the run has moved to another device, before the step is repeated.
+  OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
+                     std::function<void()> after_move = {});
+
+  // Trainer::step(), repeated on the devices that config.recovery allows while it is out of memory. Throws
+  // OutOfMemoryError when no device is left.
+  StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
+
+  // Calls `work`. When it is out of memory, saves the state of the last step, if it is whole, and throws
+  // OutOfMemoryError that says where it is.
+  void guard(const std::function<void()>& work);
+
+ private:
+  bool move_to_next_device(const std::string& error);
+  bool move_to(at::Device device, const std::string& error);
+  std::string save_last_state();
+
+  RunParts& parts_;
+  const RunProgress& progress_;
+  Checkpoints& checkpoints_;
+  std::function<void()> after_move_;
+  std::optional<DeviceLease> other_gpu_;
+};
+
+}  // namespace trainer

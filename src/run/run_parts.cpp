@@ -1,0 +1,89 @@
+#include "run/run_parts.h"
+
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/device/device.h"
+#include "trainer/memory/limit.h"
+#include "trainer/run/open_model.h"
+#include "trainer/run/saved_budgets.h"
+
+namespace trainer {
+namespace {
+
+constexpr int64_t kAnswersWhileTraining = 200;  // where evaluation.max_samples is not set
+
+// A type that is left to the program stays what it was when the run began.
+Config with_saved_dtype(const Config& asked, const Resumption& start) {
+  Config config = asked;
+  const auto saved = start.position.fixed.find("model.dtype");
+  if (asked.model.dtype == ModelDtype::automatic && saved != start.position.fixed.end())
+    config.model.dtype = saved->second == "fp32" ? ModelDtype::fp32 : ModelDtype::bf16;
+  return config;
+}
+
+DeviceLease take_device(const Config& config) {
+  set_up_cpu(config.training.num_threads);
+  DeviceLease lease = acquire_device(config.device, config.gpu);
+  if (lease.device.is_cuda()) use_tf32(config.training.tf32);
+  MemoryLimit::parse(config.memory.limit).apply(lease.device);
+  return lease;
+}
+
+Prepared load_model_of_run(const Config& config, const Tokenizer& tokenizer, at::Device device) {
+  Prepared prepared = prepare_model(config, tokenizer, device);
+  check_vocabulary(tokenizer, *prepared.model, config.model.path);
+  return prepared;
+}
+
+std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer,
+                                      bool encoder_decoder) {
+  if (config.data.eval.empty()) return std::nullopt;
+  return Dataset::open_eval(config, tokenizer, encoder_decoder);
+}
+
+std::optional<Predictor> make_predictor(const Config& config, const std::optional<Dataset>& eval,
+                                        const Tokenizer& tokenizer) {
+  if (!config.evaluation.generate) return std::nullopt;
+  return std::optional<Predictor>(std::in_place, *eval, tokenizer, config,
+                                  generation_config(config.model.path, tokenizer), kAnswersWhileTraining);
+}
+
+RunLength length_of(const Config& config, const SampleOrder& order, const RunPosition& begin) {
+  const RunLength length = run_length(config, order.epoch_size(), begin);
+  if (begin.step > length.total_steps) {
+    log::warning(concat("the run is at step ", begin.step, ", beyond the ", length.total_steps,
+                        " that are asked for: no step is taken, and the result is what it has"));
+  }
+  return length;
+}
+
+}  // namespace
+
+RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const Resumption& start)
+    : output(output_directory),
+      given(with_saved_dtype(asked, start)),
+      lease(take_device(given)),
+      device(lease.device),
+      tokenizer(load_run_tokenizer(given)),
+      prepared(load_model_of_run(given, *tokenizer, device)),
+      train(Dataset::open_train(given, *tokenizer, prepared.model->encoder_decoder())),
+      eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder())),
+      plan(plan_run(
+          given,
+          PlanTarget{device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)},
+          device)),
+      config(plan.config),
+      predictor(make_predictor(config, eval, *tokenizer)),
+      order(train.sets(), config.data.shuffle, config.seed),
+      length(length_of(config, order, start.position)),
+      trainer(config, *prepared.model, device, length.total_steps) {}
+
+std::map<std::string, int64_t> RunParts::learned_budgets() {
+  return budgets_to_keep(config, device, trainer.budgets(), generation_budget());
+}
+
+bool RunParts::restore_budgets(const RunPosition& position) {
+  return put_back_budgets(position.budgets, config, device, trainer.budgets(), generation_budget());
+}
+
+}  // namespace trainer

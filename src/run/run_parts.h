@@ -1,0 +1,59 @@
+// All that a run is made of, made in the order of the members and destroyed in reverse.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/config/config.h"
+#include "trainer/data/batching.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/acquire_device.h"
+#include "trainer/run/output_directory.h"
+#include "trainer/run/run_length.h"
+#include "trainer/run/run_model.h"
+#include "trainer/run/run_plan.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/training/predictions.h"
+#include "trainer/training/trainer.h"
+
+#include "run/resume.h"
+
+namespace trainer {
+
+struct RunParts {
+  // Takes the device, loads the model, opens the data, plans the memory. Writes nothing into `output`, which
+  // outlives it. Throws what is wrong with any of these.
+  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start);
+  RunParts(const RunParts&) = delete;
+  RunParts& operator=(const RunParts&) = delete;
+
+  const Dataset* eval_data() const { return eval ? &*eval : nullptr; }
+  Model& model() { return *prepared.model; }
+  // The budgets that recovery has learned, to be saved; and restored from there, false where they say nothing
+  // because sizes or limits have changed.
+  std::map<std::string, int64_t> learned_budgets();
+  bool restore_budgets(const RunPosition& position);
+
+  OutputDirectory& output;
+  const Config given;  // as asked, with the dtype that the run began with
+  const DeviceLease lease;
+  at::Device device;  // where the run is now
+  const std::unique_ptr<Tokenizer> tokenizer;
+  Prepared prepared;
+  const Dataset train;
+  const std::optional<Dataset> eval;
+  const RunPlan plan;
+  const Config& config;                // of the plan: with numbers where the configuration says auto
+  std::optional<Predictor> predictor;  // where answers are generated
+  const SampleOrder order;             // of the training data
+  const RunLength length;
+  Trainer trainer;
+
+ private:
+  BatchBudget* generation_budget() { return predictor ? &predictor->budget() : nullptr; }
+};
+
+}  // namespace trainer

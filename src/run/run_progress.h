@@ -1,0 +1,53 @@
+// What a run knows of itself beside its tensors: where it stands, its history, its best evaluation, what its
+// numbers are watched for. It is restored from a checkpoint, and says what a checkpoint keeps of it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "trainer/config/config.h"
+#include "trainer/data/sample.h"
+#include "trainer/formats/run_position.h"
+#include "trainer/formats/trainer_state.h"
+#include "trainer/run/best_metric.h"
+#include "trainer/run/history.h"
+#include "trainer/run/numerics_monitor.h"
+#include "trainer/run/run_length.h"
+
+namespace trainer {
+
+class RunProgress {
+ public:
+  // `from`: where the run begins or resumes; `history`: log_history of the checkpoint that it resumes from.
+  // Throws FormatError when bad_steps.jsonl cannot be brought to that step.
+  RunProgress(const Config& config, const RunLength& length, const RunPosition& from = {},
+              const nlohmann::ordered_json& history = nlohmann::ordered_json::array());
+
+  RunPosition position;  // step, samples, tokens, evaluation_due; all of it: to_position()
+  History history;
+  BestMetric best;
+  NumericsMonitor numerics;
+
+  // After each step.
+  void advance(const EffectiveBatch& batch);
+
+  // For trainer_position.json and trainer_state.json. metrics_bytes: of metrics.jsonl; budgets: what recovery
+  // has learned (saved_budgets.h).
+  RunPosition to_position(int64_t metrics_bytes, const std::map<std::string, int64_t>& budgets) const;
+  TrainerState to_trainer_state(const std::filesystem::path& output_dir) const;
+
+  const RunLength& length() const { return length_; }
+  // Nothing is left to train: after the last step, or where early stopping ends the run.
+  bool is_over() const { return is_last_step() || best.patience_is_over(); }
+  bool is_last_step() const { return position.step >= length_.total_steps; }
+
+ private:
+  const Config& config_;
+  RunLength length_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace trainer

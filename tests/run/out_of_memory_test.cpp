@@ -1,0 +1,71 @@
+#include "run/out_of_memory.h"
+
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+#include "trainer/formats/checkpoint.h"
+#include "trainer/run/train.h"
+
+#include "run/tiny_run.h"
+#include "support/error_message.h"
+
+namespace trainer {
+namespace {
+
+using test::contains;
+using test::error_message;
+using test::TinyRun;
+
+class RunOutOfMemory : public ::testing::Test {
+ protected:
+  void take_step() {
+    const EffectiveBatch batch = load_effective_batch(
+        parts_.train, parts_.order.step_at(progress_.position.samples_seen, config_.effective_batch_size()));
+    handler_.step(batch);
+    progress_.advance(batch);
+  }
+  std::string message_when(const std::function<void()>& work) {
+    return error_message<OutOfMemoryError>([&] { handler_.guard(work); });
+  }
+
+  TinyRun tiny_;
+  const Config config_ = tiny_.config("out");
+  OutputDirectory output_ = OutputDirectory::open(config_);
+  Resumption start_ = find_resumption(config_, output_);
+  RunParts parts_{config_, output_, start_};
+  bool begun_ = (begin_run(output_, start_), true);
+  RunProgress progress_{parts_.config, parts_.length};
+  Checkpoints checkpoints_{parts_, progress_};
+  OutOfMemoryHandler handler_{parts_, progress_, checkpoints_};
+};
+
+TEST_F(RunOutOfMemory, BeforeTheFirstStepThereIsNothingToSave) {
+  const std::string message = message_when([] { throw OutOfMemoryError("the model takes all"); });
+  EXPECT_TRUE(contains(message, "the model takes all\nNo step was finished")) << message;
+  EXPECT_TRUE(checkpoint_steps(tiny_.output("out")).empty());
+}
+
+TEST_F(RunOutOfMemory, TheStateOfTheLastStepIsSavedAndNamed) {
+  const std::string message = message_when([&] {
+    take_step();
+    take_step();
+    throw std::bad_alloc();
+  });
+  const auto checkpoint = tiny_.output("out") / "checkpoint-2";
+  EXPECT_TRUE(contains(message, "out of memory between steps: ")) << message;
+  EXPECT_TRUE(contains(message, "The weights of step 2, the last one, are in " + checkpoint.string()))
+      << message;
+  EXPECT_TRUE(read_checkpoint(checkpoint).files.contains("optimizer.safetensors"));
+  EXPECT_EQ(read_position(checkpoint).samples_seen, 8);
+}
+
+TEST_F(RunOutOfMemory, OtherErrorsPassAsTheyAre) {
+  take_step();
+  EXPECT_EQ(error_message<DataError>([&] { handler_.guard([] { throw DataError("row 3"); }); }), "row 3");
+  EXPECT_TRUE(checkpoint_steps(tiny_.output("out")).empty());
+}
+
+}  // namespace
+}  // namespace trainer
