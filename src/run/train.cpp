@@ -27,7 +27,7 @@ void fix_settings(const RunParts& parts, const Config& asked, Resumption& start)
 }
 
 // From here on the output directory is this run's. All that can be wrong with the data was found before.
-void begin(RunParts& parts, const Resumption& start) {
+void begin_output(RunParts& parts, const Resumption& start) {
   const Config& config = parts.config;
   OutputDirectory& output = parts.output;
   const RunDataReport data =
@@ -55,7 +55,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   RunParts parts(asked, output, start);
   load_state(start, parts.prepared, parts.trainer);
   fix_settings(parts, asked, start);
-  begin(parts, start);
+  begin_output(parts, start);
   Loop(parts, start, time_limit).go();
   log::info(concat("memory: ", memory_summary(parts.lease.device).text()));
   log::info(concat("done: ", output.directory().string()));

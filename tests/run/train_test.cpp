@@ -37,19 +37,22 @@ struct Listener : MetricSink {
   std::vector<MetricRow> rows;
 };
 
+// One start of a run, as a process of its own would make it.
+void start(const Config& config, Listener& listener) {
+  const StopSignals signals;
+  train(config, {&listener});
+}
+
 TEST(Train, ARunThatWasStoppedAndResumedEndsWithTheSameBits) {
   const TinyRun tiny;
   Listener whole, first(3), second;
-  train(tiny.config("whole"), {&whole});
+  start(tiny.config("whole"), whole);
   const Config config = tiny.config("stopped");
-  {
-    const StopSignals signals;
-    const std::string message = error_message<Error>([&] { train(config, {&first}); });
-    EXPECT_TRUE(contains(message, "SIGTERM: the run ends after step 3 of 6")) << message;
-    EXPECT_TRUE(contains(message, "checkpoint-3; the same command resumes from there")) << message;
-  }
+  const std::string message = error_message<Error>([&] { start(config, first); });
+  EXPECT_TRUE(contains(message, "SIGTERM: the run ends after step 3 of 6")) << message;
+  EXPECT_TRUE(contains(message, "checkpoint-3; the same command resumes from there")) << message;
   EXPECT_EQ(first.values("train", "step"), (std::vector<double>{1, 2, 3}));
-  train(config, {&second});
+  start(config, second);
   EXPECT_EQ(second.values("train", "step"), (std::vector<double>{4, 5, 6}));
   std::vector<double> losses = first.values("train", "loss");
   for (const double loss : second.values("train", "loss")) losses.push_back(loss);
@@ -63,31 +66,30 @@ TEST(Train, AnEvaluationThatAStopCameBeforeIsMadeByTheResumedRun) {
   const Config config =
       tiny.config("out", {"data.eval=0.2", "training.eval_strategy=steps", "training.eval_steps=3"});
   Listener first(3), second;
-  {
-    const StopSignals signals;
-    error_message<Error>([&] { train(config, {&first}); });
-  }
+  error_message<Error>([&] { start(config, first); });
   EXPECT_EQ(first.values("eval", "step"), std::vector<double>{});
   EXPECT_TRUE(read_position(tiny.output("out") / "checkpoint-3").evaluation_due);
-  train(config, {&second});
+  start(config, second);
   EXPECT_EQ(second.values("eval", "step"), (std::vector<double>{3, 6}));
 }
 
 TEST(Train, ACompleteRunIsNotTrainedAgainButALongerOneIs) {
   const TinyRun tiny;
   Listener again, longer;
-  train(tiny.config("out"));
-  train(tiny.config("out"), {&again});
+  Listener first;
+  start(tiny.config("out"), first);
+  start(tiny.config("out"), again);
   EXPECT_TRUE(again.rows.empty());
-  train(tiny.config("out", {"training.max_steps=8"}), {&longer});
+  start(tiny.config("out", {"training.max_steps=8"}), longer);
   EXPECT_EQ(longer.values("train", "step"), (std::vector<double>{7, 8}));
 }
 
 TEST(Train, TheDirectoryOfAnotherRunIsRefused) {
   const TinyRun tiny;
-  train(tiny.config("out"));
+  Listener listener;
+  start(tiny.config("out"), listener);
   const std::string message =
-      error_message<OutputDirectoryError>([&] { train(tiny.config("out", {"seed=7"})); });
+      error_message<OutputDirectoryError>([&] { start(tiny.config("out", {"seed=7"}), listener); });
   EXPECT_TRUE(contains(message, "is of another run")) << message;
   EXPECT_TRUE(contains(message, "seed: 42 there, 7 here")) << message;
 }

@@ -8,6 +8,7 @@
 #include "trainer/base/metrics.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/run/run_length.h"
+#include "trainer/training/trainer.h"
 
 namespace trainer {
 
