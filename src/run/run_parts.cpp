@@ -3,6 +3,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
