@@ -14,8 +14,10 @@ if(MOLD)
 endif()
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The sloppiness is what ccache asks for with precompiled headers.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # The sloppiness is what ccache asks for with precompiled headers. It takes the includes from the compiler instead of
+  # preprocessing first, which would load the precompiled header (500 MB) twice.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 ${CCACHE})
   add_compile_options(-fpch-preprocess)
 endif()
 
