@@ -22,7 +22,7 @@ if(CCACHE)
 endif()
 
 if(TRAINER_SANITIZE)
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g)
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1)
   # g++ 12 sees uninitialised values in <regex> only then
   add_compile_options(-Wno-maybe-uninitialized)
   add_link_options(-fsanitize=address,undefined)
