@@ -298,8 +298,7 @@ RunState Loop::state(bool complete) {
   state.weights = parts_.prepared.artefacts.weights(*parts_.prepared.model);
   state.trainer_state = record_.to_trainer_state(run_.directory());
   if (!complete) return state;
-  state.optimizer = parts_.trainer.optimizer().tensors();
-  state.updates = parts_.trainer.optimizer().steps_taken();
+  state.optimizer = parts_.trainer.optimizer_state();
   state.position = record_.to_position(
       run_.metrics_bytes(),
       budgets_to_keep(config_, parts_.device, parts_.trainer.budgets(), generation_budget()));

@@ -200,7 +200,7 @@ Resumption find_resumption(const Config& config, const Run& run) {
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
   if (!resumption.checkpoint) return;
   prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
-  load_optimizer(trainer.optimizer(), *resumption.checkpoint);
+  load_optimizer(trainer, *resumption.checkpoint);
   trainer.set_steps_taken(resumption.position.step);
 }
 
