@@ -97,9 +97,9 @@ DecoderBody::DecoderBody(const DecoderConfig& c)
 }
 
 Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head)
-    : Model(config), c_(facts), body_(c_), rotary_(c_.rope) {
+    : Model(config), c_(facts), body_(c_), rotary_(c_.rope), head_(body_.embed_tokens.weight, {}) {
   add("model", body_);
-  if (separate_head || !c_.tied) add("lm_head", lm_head_.emplace(c_.hidden_size, c_.vocab_size, false));
+  if (separate_head || !c_.tied) add("lm_head", head_.own_weight());
   assign_names();
 }
 
@@ -144,28 +144,17 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
     }
   }
   h = body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
-  return projected(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
-}
-
-at::Tensor Decoder::output_weight() const {
-  return lm_head_ ? head_weight(*lm_head_, dtype()) : body_.embed_tokens.weight.as(dtype());
-}
-
-std::vector<Parameter*> Decoder::vocabulary() {
-  std::vector<Parameter*> parameters{&body_.embed_tokens.weight};
-  if (lm_head_) parameters.push_back(&lm_head_->weight);
-  return parameters;
+  return head_.states(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void Decoder::untie_head() {
-  if (lm_head_) return;
-  add("lm_head", lm_head_.emplace(c_.hidden_size, vocab_size(), false));
-  lm_head_->weight.value = body_.embed_tokens.weight.value;
+  if (!head_.tied()) return;
+  add("lm_head", head_.own_weight());
   assign_names();
 }
 
 std::vector<std::string> Decoder::tied_names() const {
-  if (lm_head_) return {"model.embed_tokens.weight"};
+  if (!head_.tied()) return {"model.embed_tokens.weight"};
   return {"model.embed_tokens.weight", "lm_head.weight"};
 }
 

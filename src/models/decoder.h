@@ -88,12 +88,12 @@ class Decoder : public Model, public BlockHook {
   Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head);
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
-  at::Tensor output_weight() const override;
+  const OutputHead& head() const override { return head_; }
   std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }
-  std::vector<Parameter*> vocabulary() override;
+  std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
   void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
@@ -103,10 +103,6 @@ class Decoder : public Model, public BlockHook {
  private:
   friend class DecoderGeneration;
 
-  // What output_weight() is multiplied by. h [n, D] -> [n, D] or wider, rows [n]
-  at::Tensor projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const {
-    return lm_head_ ? head_states(*lm_head_, h, rows, context) : h;
-  }
   at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
   // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S], of sequences that
   // have these lengths with them.
@@ -117,7 +113,7 @@ class Decoder : public Model, public BlockHook {
   DecoderConfig c_;
   DecoderBody body_;
   Rotary rotary_;
-  std::optional<Linear> lm_head_;
+  OutputHead head_;
 };
 
 }  // namespace trainer

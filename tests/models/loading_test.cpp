@@ -118,8 +118,7 @@ at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
   copy.change_config([&](nlohmann::json& config) { config.update(changes); });
   const auto model = load_model(copy.directory.path(), {});
   at::NoGradGuard no_grad;
-  return model->supervised_states(Golden(golden).whole(), ForwardContext{})
-      .matmul(model->output_weight().t());
+  return model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
 }
 
 TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
@@ -141,7 +140,7 @@ TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
   const auto model = load_model(copy.directory.path(), {});  // 4096: more than the texts are long
   at::NoGradGuard no_grad;
   const at::Tensor states = model->supervised_states(Golden("mistral").whole(), ForwardContext{});
-  EXPECT_TRUE(states.matmul(model->output_weight().t()).equal(none));
+  EXPECT_TRUE(model->head().logits(states).equal(none));
 }
 
 // The embedding's row of pad_token_id gets no gradient where it is looked up, as in torch.nn.Embedding.
