@@ -88,8 +88,8 @@ at::Tensor streamed_logits(const std::filesystem::path& directory) {
   BlockStream stream(*model);
   const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
   stream.leave();
-  const at::Tensor head = model->output_weight();
-  return states.matmul((is_mapped(head) ? wide_copy(head) : head).t());
+  const at::Tensor weight = model->head().weight(states.scalar_type());
+  return model->head().logits(states, is_mapped(weight) ? wide_copy(weight) : weight);
 }
 
 }  // namespace trainer

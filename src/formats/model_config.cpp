@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
@@ -28,19 +30,19 @@ fs::path config_file(const fs::path& directory) {
 
 bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
+// One for each type of layer, for a family that has several.
+bool is_by_layer_type(const json& rope) {
+  return rope.is_object() && std::ranges::any_of(rope, [](const json& value) { return value.is_object(); });
+}
+
 // rope_parameters (v5) -> rope_theta, partial_rotary_factor, rope_scaling (v4).
 void flatten_rope_parameters(json& config, const std::string& where) {
   json rope = config["rope_parameters"];
+  if (is_by_layer_type(rope)) return;
   config.erase("rope_parameters");
   if (rope.is_null()) return;
   if (!rope.is_object())
     throw FormatError(concat(where, ": rope_parameters: must be an object, is ", rope.dump()));
-  for (const auto& [key, value] : rope.items()) {
-    if (value.is_object()) {
-      throw FormatError(concat(where, ": rope_parameters.", key,
-                               ": a rotary embedding of its own for each layer type is not supported"));
-    }
-  }
   if (is_set(config, "rope_scaling")) {
     throw FormatError(
         concat(where, ": has both rope_parameters and rope_scaling; remove the one that is not meant"));

@@ -91,7 +91,7 @@ TEST_P(Export, HalfTypesAreWithinTheirBound) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Export,
                          ::testing::Values("t5_v1_0", "t5_v1_1", "umt5", "qwen2", "qwen3", "llama_31",
-                                           "mistral"),
+                                           "mistral", "gemma2", "gemma3"),
                          [](const auto& info) { return info.param; });
 
 TEST(ExportModel, ATiedHeadIsNotWrittenTwice) {

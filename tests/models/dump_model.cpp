@@ -46,7 +46,7 @@ void dump(const fs::path& folder, bool packed, json& result) {
   std::map<std::string, at::Tensor> tensors;
   {
     at::NoGradGuard no_grad;
-    tensors["logits"] = model->supervised_states(micro_batch, context).matmul(model->output_weight().t());
+    tensors["logits"] = model->head().logits(model->supervised_states(micro_batch, context));
   }
   const at::Tensor loss = model->loss(micro_batch, context).loss;
   const double n = static_cast<double>(batch.supervised_tokens);

@@ -119,7 +119,11 @@ inline const std::vector<std::string>& golden_names() {
                                               "qwen2_dora",
                                               "llama_dora_vocabulary",
                                               "t5_v1_1_vocabulary",
-                                              "qwen3_saved"};
+                                              "qwen3_saved",
+                                              "gemma2",
+                                              "gemma2_lora",
+                                              "gemma3",
+                                              "gemma3_lora"};
   return names;
 }
 

@@ -98,6 +98,11 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}}, "without a window"},
       {"llama", {{"sliding_window", 16}}, "sliding_window"},
       {"mistral", {{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types"},
+      {"llama", {{"model_type", "gemma3"}}, "'gemma3' is a model of images and text"},
+      {"llama", {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "for each type of layer"},
+      {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
+      {"gemma3", {{"sliding_window", nullptr}}, "without a window"},
+      {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar: must be a number above 0"},
       {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
       {"qwen3", {{"is_causal", false}}, "is_causal"},
       {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
@@ -118,8 +123,7 @@ at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
   copy.change_config([&](nlohmann::json& config) { config.update(changes); });
   const auto model = load_model(copy.directory.path(), {});
   at::NoGradGuard no_grad;
-  return model->supervised_states(Golden(golden).whole(), ForwardContext{})
-      .matmul(model->output_weight().t());
+  return model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
 }
 
 TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
@@ -141,7 +145,7 @@ TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
   const auto model = load_model(copy.directory.path(), {});  // 4096: more than the texts are long
   at::NoGradGuard no_grad;
   const at::Tensor states = model->supervised_states(Golden("mistral").whole(), ForwardContext{});
-  EXPECT_TRUE(states.matmul(model->output_weight().t()).equal(none));
+  EXPECT_TRUE(model->head().logits(states).equal(none));
 }
 
 // The embedding's row of pad_token_id gets no gradient where it is looked up, as in torch.nn.Embedding.

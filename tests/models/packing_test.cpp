@@ -116,7 +116,7 @@ TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackingWithDropout,
                          testing::Values("qwen2", "qwen2_yarn", "qwen3", "qwen3_dynamic", "llama", "llama_31",
-                                         "mistral"),
+                                         "mistral", "gemma2", "gemma3"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace
