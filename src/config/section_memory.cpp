@@ -40,8 +40,7 @@ Section memory_section() {
        key(&M::roundup_power2_divisions, "roundup_power2_divisions",
            "Round GPU allocations up to so many steps between powers of two, so that blocks are used again "
            "more often. 1, 2, 4, 8 or 16; 0: not rounded.")
-           .at_least(0)
-           .at_most(16),
+           .at_least(0),
        key(&M::garbage_collection_threshold, "garbage_collection_threshold",
            "Part of the GPU memory allowed from which on unused cached blocks are given back, the oldest "
            "first. 0: never. LibTorch leaves expandable segments out.")
