@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/models/vocabulary.h"
@@ -157,8 +158,8 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
       problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));
   }
   if (!problems.empty()) {
-    throw FormatError(
-        concat(directory.string(), ": the adapter does not fit this model:\n  ", join(problems, "\n  ")));
+    throw FormatError(concat(directory.string(), ": the adapter does not fit this model:\n  ",
+                             join_some(problems, 100, "\n  ")));
   }
 }
 

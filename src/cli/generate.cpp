@@ -108,7 +108,7 @@ void add_machine(CLI::App& command, GenerateOptions& options) {
       .add_option("--num-threads", options.num_threads,
                   "Threads on the CPU (default: OMP_NUM_THREADS, else one per core)")
       ->type_name("N")
-      ->check(CLI::Range(0, 4096));
+      ->check(CLI::Range(0, 1024));
 }
 
 // Fills in what the words mean together.

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
 #include "trainer/text/chat_template.h"
@@ -46,7 +47,7 @@ Json parse(const std::string& line) {
 std::string fields_of(const Json& row) {
   std::vector<std::string> names;
   for (const auto& entry : row.items()) names.push_back("'" + entry.key() + "'");
-  return names.empty() ? "it is empty" : "it has " + join(names);
+  return names.empty() ? "it is empty" : "it has " + join_some(names);
 }
 
 const Json& field(const Json& row, const char* name) {

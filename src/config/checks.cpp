@@ -1,5 +1,6 @@
 #include "config/checks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 
@@ -54,6 +55,13 @@ void check_batches(const TrainingConfig& training, Checker& check) {
   check.require(!training.batch_size.is_automatic() || training.effective_batch_size, "training.batch_size",
                 "auto needs training.effective_batch_size, the samples of an update, which do not follow "
                 "from the memory that there is");
+  constexpr int64_t kMostSamples = 10'000'000;  // of an update; as effective_batch_size
+  const int64_t steps = training.gradient_accumulation_steps.value_or(1);
+  check.require(
+      training.batch_size.is_automatic() || steps <= kMostSamples / std::max<int64_t>(training.batch_size, 1),
+      "training.gradient_accumulation_steps",
+      concat("an update of more than ", grouped(kMostSamples),
+             " samples; make it or training.batch_size smaller"));
   check.require(training.max_steps != 0, "training.max_steps",
                 "0 trains nothing; -1 means as many steps as training.num_train_epochs makes");
 }

@@ -36,11 +36,12 @@ Section lora_section() {
       "Train small low-rank matrices beside frozen weights. Without this section (`lora: null`) all weights "
       "are "
       "trained; `lora: {}` takes the defaults below.",
-      {key(&L::r, "r", "Rank of the matrices.").at_least(1),
+      {key(&L::r, "r", "Rank of the matrices.").at_least(1).at_most(16384),
        key(&L::lora_alpha, "lora_alpha",
            "Scale of what they add. It is multiplied by lora_alpha / r; with use_rslora by lora_alpha / "
            "sqrt(r).")
-           .above(0),
+           .above(0)
+           .at_most(1e6),
        key(&L::lora_dropout, "lora_dropout", "Dropout on their input.").at_least(0).below(1),
        key(&L::target_modules, "target_modules",
            "Which linear layers get them. A list of name endings ([q, v]), one regular expression for the "
@@ -54,16 +55,19 @@ Section lora_section() {
        key(&L::layers_to_transform, "layers_to_transform",
            "Indices of the layers that get them. One or a list, counted from 0; empty: all. Goes with a list "
            "of target_modules.")
-           .at_least(0),
+           .at_least(0)
+           .at_most(100000),
        key(&L::layers_pattern, "layers_pattern",
            "What the list of layers is called in the model's names. Such as layers or block; empty: found. "
            "Goes with layers_to_transform."),
        key(&L::rank_pattern, "rank_pattern",
            "Ranks that differ from r. A mapping of name endings, or regular expressions for them, to ranks; "
            "the first that fits counts: {q_proj: 16, \"layers.0.*\": 4}.")
-           .at_least(1),
+           .at_least(1)
+           .at_most(16384),
        key(&L::alpha_pattern, "alpha_pattern", "Scales that differ from lora_alpha. As rank_pattern.")
-           .above(0),
+           .above(0)
+           .at_most(1e6),
        key(&L::use_rslora, "use_rslora", "Rank-stabilised scale, lora_alpha / sqrt(r)."),
        key(&L::use_dora, "use_dora",
            "Also train the magnitude of each output (DoRA). The weights' norms are made again in every step, "
@@ -88,29 +92,35 @@ Section training_section() {
            "what "
            "the memory plan finds fastest, with effective_batch_size as it is.")
            .at_least(1)
+           .at_most(1e6)
            .in("samples"),
        key(&T::gradient_accumulation_steps, "gradient_accumulation_steps",
            "Micro-batches of one update: it has batch_size times as many samples. Either this or "
            "effective_batch_size.")
-           .at_least(1),
+           .at_least(1)
+           .at_most(1e6),
        key(&T::effective_batch_size, "effective_batch_size",
            "Samples of one update. Unlike gradient_accumulation_steps it stays the same when batch_size "
            "changes. "
            "Default: batch_size x gradient_accumulation_steps.")
            .at_least(1)
+           .at_most(1e7)
            .in("samples"),
        key(&T::num_train_epochs, "num_train_epochs",
            "How often the data is gone through. A fraction stops inside an epoch.")
            .above(0)
+           .at_most(1e6)
            .in("epochs"),
        key(&T::max_steps, "max_steps", "Updates in all. -1: as many as num_train_epochs makes.")
            .at_least(-1)
+           .at_most(1e10)
            .in("steps"),
        key(&T::max_hours, "max_hours",
            "Save and end with exit code 75 before this start has taken longer; the same command goes on. 0: "
            "no "
            "limit.")
            .at_least(0)
+           .at_most(1e6)
            .in("hours"),
        key(&T::micro_batching, "micro_batching",
            "How the samples of an update are cut. tokens: ordered by length, little padding. samples: "
@@ -124,14 +134,17 @@ Section training_section() {
            "code "
            "7. Such a step is not applied, and its samples are named. 0: the first one ends the run.")
            .at_least(0)
+           .at_most(1e10)
            .in("steps"),
        key(&T::eval_strategy, "eval_strategy",
            "When to evaluate on data.eval. Every eval_steps, every epoch, or not."),
        key(&T::eval_steps, "eval_steps", "Updates between evaluations. For eval_strategy: steps.")
            .at_least(1)
+           .at_most(1e10)
            .in("steps"),
        key(&T::eval_batch_size, "eval_batch_size", "As batch_size, in evaluation. Default: batch_size.")
            .at_least(1)
+           .at_most(1e6)
            .in("samples"),
        key(&T::load_best_model_at_end, "load_best_model_at_end",
            "Save the weights of the best evaluation as the result. Each evaluation that is better than all "
@@ -146,14 +159,20 @@ Section training_section() {
        key(&T::early_stopping_patience, "early_stopping_patience",
            "End after so many evaluations in a row without a better one. 0: do not.")
            .at_least(0)
+           .at_most(1e10)
            .in("evaluations"),
-       key(&T::logging_steps, "logging_steps", "Updates between lines of progress.").at_least(1).in("steps"),
+       key(&T::logging_steps, "logging_steps", "Updates between lines of progress.")
+           .at_least(1)
+           .at_most(1e10)
+           .in("steps"),
        key(&T::num_workers, "num_workers", "Threads that read and tokenise the data.")
            .at_least(1)
+           .at_most(256)
            .in("threads"),
        key(&T::num_threads, "num_threads",
            "Threads that compute on the CPU. 0: OMP_NUM_THREADS, else one per core.")
            .at_least(0)
+           .at_most(1024)
            .in("threads"),
        key(&T::label_smoothing, "label_smoothing",
            "Part of the target's weight that is spread over all tokens.")
@@ -186,6 +205,7 @@ Section optimizer_section() {
        key(&O::warmup_steps, "warmup_steps",
            "Updates in which the learning rate rises from 0. Either this or warmup_ratio.")
            .at_least(0)
+           .at_most(1e10)
            .in("steps"),
        key(&O::warmup_ratio, "warmup_ratio", "The same as a part of all updates.").at_least(0).below(1),
        key(&O::master_weights, "master_weights",
@@ -214,7 +234,7 @@ Section top_level() {
            .path()
            .matching("^(.|\\n)+$", "a directory"),
        key(&Config::overwrite_output_dir, "overwrite_output_dir",
-           "Start anew in an output_dir that holds results; they are removed first."),
+           "Start anew in an output_dir that holds a run's results; they are removed first."),
        key(&Config::resume, "resume",
            "What a run goes on from. auto: the newest whole checkpoint in output_dir, where the same run was "
            "stopped. never: an output_dir with results is refused. Or the directory of a checkpoint: it is "

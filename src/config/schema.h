@@ -59,6 +59,10 @@ struct Key {
     above_minimum = true;
     return std::move(*this);
   }
+  Key at_most(double bound) && {
+    maximum = bound;
+    return std::move(*this);
+  }
   Key below(double bound) && {
     maximum = bound;
     below_maximum = true;

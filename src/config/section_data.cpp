@@ -28,14 +28,17 @@ Section data_section() {
        key(&D::target, "target", "Field of the target, or a template. Empty: found from the first row."),
        key(&D::max_source_length, "max_source_length", "Longer inputs of an encoder-decoder are cut to this.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
        key(&D::max_target_length, "max_target_length",
            "Longer targets of an encoder-decoder are cut to this.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
        key(&D::max_length, "max_length",
            "Longer samples of a decoder are cut to this, input and target together.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
        key(&D::long_samples, "long_samples",
            "What becomes of longer samples. truncate: cut. drop: left out. split: running text (kind: text) "
@@ -45,6 +48,7 @@ Section data_section() {
        key(&D::max_samples, "max_samples",
            "Only the first so many samples of each entry of train, and of eval. For a quick try. null: all.")
            .at_least(1)
+           .at_most(1e12)
            .in("samples"),
        key(&D::bad_rows, "bad_rows",
            "What becomes of rows that cannot be used: malformed, without the field, not UTF-8. error: the "
@@ -81,6 +85,7 @@ Section data_section() {
        key(&D::prefetch, "prefetch",
            "Steps whose data training.num_workers threads make ahead, while earlier ones compute.")
            .at_least(1)
+           .at_most(1000)
            .in("steps"),
        key(&D::cache, "cache",
            "Folder for unpacked files and for indexes of the data, which are made once. Empty: trainer in "

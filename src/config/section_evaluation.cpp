@@ -14,23 +14,27 @@ Section evaluation_section() {
            "Inputs to answer, spread evenly over the data. 0: all. Default: 200 while training, all in "
            "`trainer eval`. The loss is always that of all samples.")
            .at_least(0)
+           .at_most(1e12)
            .in("samples"),
        key(&E::generation_batch_size, "generation_batch_size",
            "Inputs to answer at once. Fewer where they do not fit into memory. Default: as "
            "training.eval_batch_size.")
            .at_least(1)
+           .at_most(1e6)
            .in("samples"),
        key(&E::max_new_tokens, "max_new_tokens",
            "Longest answer. Default: half as many tokens again as the longest target of the data has.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
-       key(&E::num_beams, "num_beams", "Beams of each answer. 1: greedy.").at_least(1),
+       key(&E::num_beams, "num_beams", "Beams of each answer. 1: greedy.").at_least(1).at_most(1000),
        key(&E::metrics, "metrics",
            "How answers are scored. A list of exact_match, f1, rouge, bleu, chrf and json; json counts only "
            "where all targets are JSON objects or arrays.")
            .matching("exact_match|f1|rouge|bleu|chrf|json", "exact_match, f1, rouge, bleu, chrf or json"),
        key(&E::show, "show", "Answers to show beside their targets. The same ones every time.")
            .at_least(0)
+           .at_most(1e6)
            .in("samples")});
 }
 

@@ -10,6 +10,7 @@ Section gpu_section() {
       {key(&G::min_gpu_memory_mb, "min_gpu_memory_mb",
            "Free memory that a GPU must have to be taken, other people's use of it counted.")
            .at_least(0)
+           .at_most(1e9)
            .in("MB"),
        key(&G::wait_for_gpu, "wait_for_gpu",
            "Wait until a GPU has that much and no other run that waited holds it. false: end with exit code "
@@ -17,10 +18,12 @@ Section gpu_section() {
        key(&G::gpu_wait_timeout_minutes, "gpu_wait_timeout_minutes",
            "How long to wait before the run ends with exit code 6.")
            .at_least(0)
+           .at_most(1e7)
            .in("minutes"),
        key(&G::gpu_check_interval_seconds, "gpu_check_interval_seconds",
            "Time between two looks, each a line in the log.")
            .above(0)
+           .at_most(1e6)
            .in("seconds")});
 }
 

@@ -11,7 +11,8 @@ Section memory_section() {
            "Compute the inside of blocks again in the backward pass. About a third more time for a "
            "small part of the memory of activations; the result is the same. true: all blocks; a number: so "
            "many, from the first; auto: as few as the memory plan allows (docs/memory.md).")
-           .at_least(0),
+           .at_least(0)
+           .at_most(100000),
        key(&M::rehearse, "rehearse",
            "Before the first step, go through the largest micro-batches that the data and the configuration "
            "allow, with an update that changes nothing. What would run out of memory does so in the first "
@@ -19,6 +20,7 @@ Section memory_section() {
        key(&M::empty_cache_steps, "empty_cache_steps",
            "Updates after which cached GPU memory is given back; in evaluation micro-batches. 0: never.")
            .at_least(0)
+           .at_most(1e10)
            .in("steps"),
        key(&M::limit, "limit",
            "Most memory that the run may take on its device. A size (18GB, 16GiB, 900MB) or a share from 0 "
@@ -33,6 +35,7 @@ Section memory_section() {
        key(&M::max_split_size_mb, "max_split_size_mb",
            "Cached GPU blocks above this size are not split for smaller tensors. Default: all are.")
            .at_least(20)
+           .at_most(1e9)
            .in("MiB"),
        key(&M::roundup_power2_divisions, "roundup_power2_divisions",
            "Round GPU allocations up to so many steps between powers of two, so that blocks are used again "

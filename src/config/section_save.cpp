@@ -10,16 +10,21 @@ Section save_section() {
       {key(&S::strategy, "strategy",
            "When to save. Every save.steps, every epoch, or only at the end. Unless no, after the last step, "
            "too, so that a run can be made longer."),
-       key(&S::steps, "steps", "Updates between checkpoints. For strategy: steps.").at_least(1).in("steps"),
+       key(&S::steps, "steps", "Updates between checkpoints. For strategy: steps.")
+           .at_least(1)
+           .at_most(1e10)
+           .in("steps"),
        key(&S::minutes, "minutes",
            "Save also when the last checkpoint is so old. With any strategy. 0: not by time.")
            .at_least(0)
+           .at_most(1e7)
            .in("minutes"),
        key(&S::total_limit, "total_limit",
            "Checkpoints to keep; older ones are deleted. 0: all. The best one counts and stays; so do the "
            "newest "
            "that is whole, and the newest after which a step went well.")
-           .at_least(0),
+           .at_least(0)
+           .at_most(1e6),
        key(&S::weights_only, "weights_only",
            "Leave out what is needed to go on: optimizer and position. Smaller, but a run that is stopped "
            "starts from its beginning."),

@@ -33,7 +33,10 @@ std::optional<Number> parse_number(std::string text) {
   return value;
 }
 
-std::string bound_as_text(double bound) { return number_as_yaml(bound); }
+std::string bound_as_text(double bound) {
+  const bool is_whole = std::floor(bound) == bound && std::fabs(bound) < 1e15;
+  return is_whole ? std::to_string(static_cast<int64_t>(bound)) : number_as_yaml(bound);
+}
 
 bool in_range(const Key& key, double value) {
   if (!std::isfinite(value)) return false;

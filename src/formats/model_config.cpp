@@ -1,8 +1,10 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 
 #include "formats/dtype.h"
@@ -18,7 +20,7 @@ fs::path config_file(const fs::path& directory) {
   if (directory.extension() == ".json" && fs::is_regular_file(directory)) return directory;
   require_model_directory(directory);
   const fs::path path = directory / "config.json";
-  if (!fs::exists(path)) {
+  if (!has_entry(path)) {
     throw FormatError(
         concat(path.string(), ": is missing; ",
                is_adapter_directory(directory)
@@ -63,7 +65,8 @@ const json* find_value(const json& config, const std::string& key) {
 }
 
 [[noreturn]] void wrong_type(const std::string& key, const char* expected, const json& value) {
-  throw FormatError(concat("config.json: ", key, ": must be ", expected, ", is ", value.dump()));
+  throw FormatError(
+      concat("config.json: ", key, ": must be ", expected, ", is ", one_line(value.dump(), 100)));
 }
 
 int64_t as_int(const std::string& key, const json& value) {
@@ -126,8 +129,9 @@ int64_t config_int(const json& config, const std::string& key, int64_t fallback)
 
 int64_t config_size(const json& config, const std::string& key) {
   const int64_t size = config_int(config, key);
-  if (size < 1 || size > int64_t{1} << 31) {
-    throw FormatError(concat("config.json: ", key, ": ", size, " is no size; it must be at least 1"));
+  if (const int64_t most = largest_size(key); size < 1 || size > most) {
+    throw FormatError(concat("config.json: ", key, ": must be at least 1 and at most ", grouped(most),
+                             ", is ", size, "; is the file damaged?"));
   }
   return size;
 }

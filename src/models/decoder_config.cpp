@@ -7,6 +7,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 
 namespace trainer {
 namespace {
@@ -23,6 +24,14 @@ int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
   const int64_t id = config_int(c, "pad_token_id");
   if (id < -vocab_size || id >= vocab_size) refuse(concat("pad_token_id ", id, " outside the vocabulary"));
   return id < 0 ? id + vocab_size : id;
+}
+
+// Of its matrices; in floating point, so that nothing overflows.
+double parameters_of(const DecoderConfig& facts) {
+  const auto hidden = static_cast<double>(facts.hidden_size), width = static_cast<double>(facts.head_dim),
+             heads = static_cast<double>(2 * facts.num_heads + 2 * facts.num_kv_heads);
+  const double block = hidden * (heads * width + 3 * static_cast<double>(facts.intermediate_size));
+  return static_cast<double>(facts.num_layers) * block + 2 * hidden * static_cast<double>(facts.vocab_size);
 }
 
 // What would change the mathematics and is not built is refused, never ignored.
@@ -70,6 +79,8 @@ DecoderConfig read_decoder_config(const nlohmann::json& c) {
   facts.num_heads = config_size(c, "num_attention_heads");
   facts.num_kv_heads = config_size(c, "num_key_value_heads", facts.num_heads);
   facts.head_dim = config_size(c, "head_dim", std::max<int64_t>(facts.hidden_size / facts.num_heads, 1));
+  check_token_ids(c, facts.vocab_size);
+  check_total_size(parameters_of(facts));
   facts.padding_idx = padding_idx(c, facts.vocab_size);
   facts.norm.epsilon = config_double(c, "rms_norm_eps", 1e-6);
   facts.activation = activation_named(config_string(c, "hidden_act", "silu"), "hidden_act");
@@ -88,7 +99,7 @@ std::optional<std::vector<bool>> read_layer_types(const nlohmann::json& c, int64
   const nlohmann::json& types = c["layer_types"];
   if (!types.is_array() || static_cast<int64_t>(types.size()) != num_layers) {
     throw FormatError(concat("config.json: layer_types: must be a list with an entry for each of the ",
-                             num_layers, " layers (num_hidden_layers), is ", types.dump()));
+                             num_layers, " layers (num_hidden_layers), is ", one_line(types.dump(), 100)));
   }
   std::vector<bool> sliding;
   for (const nlohmann::json& type : types) {

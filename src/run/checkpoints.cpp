@@ -1,6 +1,8 @@
 #include "run/checkpoints.h"
 
 #include <algorithm>
+#include <memory>
+#include <system_error>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -48,16 +50,26 @@ void Checkpoints::save(const RunState& state, c10::Device device) {
   const std::string path = checkpoint_path(run_.directory(), step);
   const Clock::time_point begin = Clock::now();
   last_time_ = begin;
-  if (std::optional<RunState> host = copy(state, device)) {
-    pending_ = std::async(std::launch::async, [this, mine = std::move(*host), good = good_step_]() mutable {
-      return write(std::move(mine), good);
-    });
+  if (std::optional<RunState> host = copy(state, device); host && begin_writing(std::move(*host))) {
     run_.write(save_row(step, path, bytes, seconds_since(begin)));
     return;
   }
   const Outcome outcome = write(state, good_step_);
   if (outcome.checkpoint) run_.write(save_row(step, path, bytes, outcome.seconds));
   take(outcome);
+}
+
+bool Checkpoints::begin_writing(RunState state) {
+  const auto mine = std::make_shared<RunState>(std::move(state));
+  try {
+    pending_ = std::async(std::launch::async,
+                          [this, mine, good = good_step_] { return write(std::move(*mine), good); });
+    return true;
+  } catch (const std::system_error&) {
+    log::warning(
+        "the system gives no thread to write the checkpoint in (see ulimit -u); the step waits for it");
+    return false;
+  }
 }
 
 std::string Checkpoints::save_now(const RunState& state) {

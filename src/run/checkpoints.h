@@ -68,6 +68,8 @@ class Checkpoints {
 
   bool has_room(int64_t bytes, c10::Device device) const;
   std::optional<RunState> copy(const RunState& state, c10::Device device) const;
+  // False: there is no thread for it.
+  bool begin_writing(RunState state);
   Outcome write(RunState state, std::optional<int64_t> good_step) const;
   void limit(std::optional<int64_t> good_step, Outcome& outcome) const;
   void take(const Outcome& outcome);

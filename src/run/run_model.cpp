@@ -1,6 +1,7 @@
 #include "trainer/run/run_model.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
@@ -58,7 +59,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   const at::ScalarType dtype = choose_dtype(config.model, device);
   out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
   log::info(report.line());
-  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
+  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;
   out.artefacts.tokenizer = tokenizer_directory(config);

@@ -181,7 +181,7 @@ TEST_F(ConfigProblems, AMissingFileIsNamed) {
   EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
                        "nope.yaml: there is no such file"));
   EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_.path(), {}); }),
-                       "is not a file"));
+                       "is a directory, not a file"));
 }
 
 TEST(AdviceForFlag, KnowsKeysAndNamesOfOtherTrainers) {
@@ -191,6 +191,30 @@ TEST(AdviceForFlag, KnowsKeysAndNamesOfOtherTrainers) {
   EXPECT_EQ(advice_for_flag("per_device_train_batch_size", ""), start + "training.batch_size=VALUE");
   EXPECT_TRUE(contains(advice_for_flag("fp16", ""), "model.dtype: bf16"));
   EXPECT_EQ(advice_for_flag("colour", "red"), "");
+}
+
+// Each level doubles what is read.
+TEST_F(ConfigProblems, FilesThatExtendWithoutEndAreRefused) {
+  write("f0.yaml", "seed: 1\n");
+  for (int i = 1; i < 20; i++)
+    write("f" + std::to_string(i) + ".yaml",
+          "extends: [f" + std::to_string(i - 1) + ", f" + std::to_string(i - 1) + "]\n");
+  EXPECT_TRUE(contains(message("extends: f19\n"), "extends: more than 32 levels or 256 files in all"));
+}
+
+TEST_F(ConfigProblems, NumbersThatNobodyMeansAreRefused) {
+  for (const char* text : {"batch_size=4611686018427387904", "data.max_length=9223372036854775807",
+                           "max_source_length=99999999999", "max_target_length=99999999999",
+                           "num_train_epochs=1e18", "num_workers=4096", "num_threads=5000", "lora.r=1000000",
+                           "lora.lora_alpha=1e308", "eval_batch_size=4611686018427387904", "prefetch=1000000",
+                           "effective_batch_size=4611686018427387904"}) {
+    EXPECT_TRUE(contains(override_message(text), "at most ")) << text;
+  }
+  EXPECT_TRUE(
+      contains(test::error_message<ConfigError>([] {
+                 load_config(std::nullopt, {"batch_size=1000000", "gradient_accumulation_steps=1000000"});
+               }),
+               "an update of more than 10,000,000 samples"));
 }
 
 }  // namespace

@@ -221,6 +221,37 @@ TEST(LoadModel, Mt5NeverScalesItsOutput) {
   EXPECT_LE(relative_error(states(mt5) * scale, states(t5)), 1e-6);
 }
 
+TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
+  const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases{
+      {"llama", {{"num_attention_heads", 1LL << 31}}, "num_attention_heads"},
+      {"llama", {{"num_hidden_layers", 1LL << 31}}, "num_hidden_layers"},
+      {"llama", {{"vocab_size", 1LL << 31}}, "vocab_size"},
+      {"llama",
+       {{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1000}},
+       "more than any model has"},
+      {"llama", {{"pad_token_id", 1 << 20}}, "pad_token_id: 1048576 is outside the vocabulary"},
+      {"llama", {{"eos_token_id", 1 << 20}}, "eos_token_id: 1048576 is outside the vocabulary"},
+      {"t5_v1_1", {{"d_ff", 1LL << 31}}, "d_ff"},
+      {"t5_v1_1", {{"num_layers", 1LL << 31}}, "num_layers"},
+      {"t5_v1_1", {{"decoder_start_token_id", 1 << 20}}, "decoder_start_token_id: 1048576 is outside"},
+      {"t5_v1_1", {{"pad_token_id", -1}}, "pad_token_id: must be a token"},
+      {"t5_v1_1",
+       {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 1000}},
+       "more than any model has"}};
+  for (const auto& [golden, changes, expected] : cases) {
+    const std::string message = refusal(golden, changes);
+    EXPECT_TRUE(contains(message, expected)) << changes << ": " << message;
+  }
+}
+
+TEST(LoadModel, WeightsOfWholeNumbersAreRefusedByName) {
+  Copy copy("llama");
+  TensorView& norm = copy.weights.tensors.at("model.norm.weight");
+  norm.dtype = norm.dtype == Dtype::f32 ? Dtype::i32 : Dtype::i16;
+  copy.write_weights();
+  EXPECT_TRUE(contains(copy.error(), "no floating point: model.norm.weight: is of type I")) << copy.error();
+}
+
 class Lora : public ::testing::Test {
  protected:
   std::string error(const LoraConfig& config, const std::string& golden = "qwen2") {
