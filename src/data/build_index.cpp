@@ -133,7 +133,7 @@ class Builder {
       const ReadRow read = encoder_.read(parser);
       const uint64_t content = hash_of(encoder_.content(read));
       if (!options_.choice.takes(content)) return;
-      std::vector<EncodedSample> samples = encoder_.encode(read);
+      std::vector<EncodedSample> samples = encode(read, row);
       if (const auto most = options_.choice.max_samples) {
         const int64_t room = *most - index_.size() - static_cast<int64_t>(batch.samples.size());
         samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
@@ -160,6 +160,19 @@ class Builder {
       batch.rows_taken++;
       batch.bad_rows++;
       batch.bad.push_back({row.offset, row.length, 0, e.what()});
+    }
+  }
+
+  // What is wrong with the template, and what does not fit into memory, ends the run: the message names the
+  // row that it was met with.
+  std::vector<EncodedSample> encode(const ReadRow& read, RowSpan row) const {
+    try {
+      return encoder_.encode(read);
+    } catch (const FormatError& error) {
+      throw FormatError(concat(error.what(), " (met with the row ", file_.place(row.offset), ")"));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(concat(file_.place(row.offset), ": out of memory on the host while this row of ",
+                                    row.length, " bytes was tokenized"));
     }
   }
 
