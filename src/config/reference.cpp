@@ -33,6 +33,9 @@ trainer --config configs/flan_t5_xl.yaml model.path=/models/flan-t5-xl data.trai
   later file or override sets takes back the other.
 - `trainer config --config FILE [overrides]` prints the resolved configuration with comments, ready to save.
 - Every mistake is reported before anything is loaded, all at once, with file, line and column.
+- **On resume** says what another value means for a run that was stopped and is resumed: `fixed` keys are refused with
+  exit code 4 unless `resume_changed` names them, `logged` ones are accepted with a line in the log, all others may change
+  ([reliability.md](reliability.md#what-must-stay-the-same)).
 - For completion in an editor begin a file with `# yaml-language-server: $schema=PATH/configs/schema.json`.
 
 )";
@@ -53,6 +56,19 @@ std::string type_in_words(const Key& key) {
   return expected;
 }
 
+const char* on_resume_in_words(const Key& key) {
+  switch (key.on_resume) {
+    case OnResume::may_change:
+      return "";
+    case OnResume::is_logged:
+      return "logged";
+    case OnResume::fixes_run:
+    case OnResume::fixes_run_by_content:
+      return "fixed";
+  }
+  return "";
+}
+
 std::string meaning(const Key& key) {
   Key without_choices = key;  // they stand in the column of types
   without_choices.choices.clear();
@@ -65,10 +81,11 @@ std::string meaning(const Key& key) {
 void write_section(const Section& section, std::ostream& out) {
   out << "## " << (section.name.empty() ? "Top level" : in_code(section.name)) << "\n\n"
       << section.help << "\n\n";
-  out << "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n";
+  out << "| Key | Type | Default | On resume | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Key& key : section.keys) {
     out << "| " << in_code(key.full_name()) << " | " << type_in_words(key) << " | "
-        << in_code(default_as_yaml(key)) << " | " << meaning(key) << " |\n";
+        << in_code(default_as_yaml(key)) << " | " << on_resume_in_words(key) << " | " << meaning(key)
+        << " |\n";
   }
 }
 

@@ -44,6 +44,8 @@ Loop::Loop(const RunParts& parts)
   if (!config_.training.replay_cuts.empty()) replay_ = read_step_cuts(config_.training.replay_cuts);
   parts_.trainer.on_recovery(
       [this](const Recovery& recovery) { run_.write(recovery_row(record_.position, recovery)); });
+  if (parts.eval == nullptr || config_.training.eval_strategy == IntervalStrategy::no)
+    record_.evaluation_due = false;  // the start that owed it still evaluated
   if (parts.start.checkpoint) {
     begin_where_it_was_stopped();
   } else {

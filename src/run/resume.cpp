@@ -1,6 +1,5 @@
 #include "run/resume.h"
 
-#include <algorithm>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -140,25 +139,8 @@ class Search {
   void check_same(const RunPosition& saved, const fs::path& where) {
     Fixed& fixed = found_.position.fixed;
     if (fixed.empty()) fixed = fixed_settings(config_);
-    const auto dtype = saved.fixed.find("model.dtype");
-    if (dtype != saved.fixed.end()) fixed.insert(*dtype);
-    std::vector<std::string> lines, keys;
-    for (const FixedDifference& difference : differences(saved.fixed, fixed)) {
-      const std::string line =
-          concat(difference.key, ": ", difference.saved, " there, ", difference.now, " here");
-      if (std::ranges::find(config_.resume_changed, difference.key) != config_.resume_changed.end()) {
-        if (accepted_.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
-      } else {
-        lines.push_back(line);
-        keys.push_back(difference.key);
-      }
-    }
-    if (lines.empty()) return;
-    throw FormatError(
-        concat(where.string(), " is of another run:\n  ", join(lines, "\n  "),
-               "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
-               "on from it all the same: 'resume_changed=[",
-               join(keys), "]'"));
+    keep_open_settings(saved.fixed, fixed);
+    check_fixed_settings(saved.fixed, fixed, config_, where.string(), accepted_);
   }
 
   // Whether the result of this run is there, and no longer one is asked for.

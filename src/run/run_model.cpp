@@ -4,6 +4,7 @@
 #include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/on_resume.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
@@ -16,11 +17,8 @@ namespace {
 // An adapter that is continued has its own shape.
 void warn_of_unused_keys(const Config& config) {
   if (config.lora->adapter.empty()) return;
-  for (const char* key :
-       {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules", "lora.exclude_modules",
-        "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern", "lora.alpha_pattern",
-        "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
-    if (config.origins.contains(key)) {
+  for (const std::string& key : keys_of_section("lora")) {
+    if (key != "lora.adapter" && config.origins.contains(key)) {
       log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
                           "/adapter_config.json"));
     }

@@ -5,6 +5,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/samples_text.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
@@ -86,6 +87,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   Trainer trainer(config, *prepared.model, device, length.total_steps);
   load_state(start, prepared, trainer);
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
+  check_samples(start.position, samples_text(train), length.dataset_size, config);
   start.position.fixed["model.dtype"] = prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
   const RunDataReport data_report = describe_data(config, train, eval ? &*eval : nullptr, *tokenizer);
   check_limits(data_report, config.data);
