@@ -6,30 +6,30 @@ namespace trainer::config {
 Section evaluation_section() {
   using E = EvaluationConfig;
   return section(
-      "evaluation", "What evaluations tell besides the loss, while training and in `trainer eval`.",
+      "evaluation", "What evaluations report besides the loss, during training and in `trainer eval`.",
       {key(&E::generate, "generate",
-           "Also generate an answer to each input and score it against its target. It takes a pass through "
+           "Also generate an answer to each input and score it against its target. This takes a pass through "
            "the model for each new token."),
        key(&E::max_samples, "max_samples",
-           "Inputs to answer, spread evenly over the data. 0: all. Default: 200 while training, all in "
-           "`trainer eval`. The loss is always that of all samples.")
+           "Inputs to answer, spread evenly over the data. 0: all. Default: 200 during training, all in "
+           "`trainer eval`. The loss always covers all samples.")
            .at_least(0)
            .in("samples"),
        key(&E::generation_batch_size, "generation_batch_size",
-           "Inputs to answer at once. Fewer where they do not fit into memory. Default: as "
+           "Inputs to answer at once. Fewer if they do not fit into memory. Default: the same as "
            "training.eval_batch_size.")
            .at_least(1)
            .in("samples"),
        key(&E::max_new_tokens, "max_new_tokens",
-           "Longest answer. Default: half as many tokens again as the longest target of the data has.")
+           "Longest answer. Default: 1.5 times as long as the longest target of the data.")
            .at_least(1)
            .in("tokens"),
-       key(&E::num_beams, "num_beams", "Beams of each answer. 1: greedy.").at_least(1),
+       key(&E::num_beams, "num_beams", "Beams per answer. 1: greedy.").at_least(1),
        key(&E::metrics, "metrics",
-           "How answers are scored. A list of exact_match, f1, rouge, bleu, chrf and json; json counts only "
-           "where all targets are JSON objects or arrays.")
+           "Scores of the answers. A list of exact_match, f1, rouge, bleu, chrf and json; json is computed "
+           "only if all targets are JSON objects or arrays.")
            .matching("exact_match|f1|rouge|bleu|chrf|json", "exact_match, f1, rouge, bleu, chrf or json"),
-       key(&E::show, "show", "Answers to show beside their targets. The same ones every time.")
+       key(&E::show, "show", "Answers to show next to their targets. The same ones every time.")
            .at_least(0)
            .in("samples")});
 }
