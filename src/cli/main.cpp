@@ -46,7 +46,7 @@ Arguments with_command(Arguments arguments) {
   if (is_one_of(*first, kCommands) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
   if (!first->starts_with('-') && first->find('=') == std::string::npos) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
-      throw ConfigError(concat("a configuration is given as: trainer --config ", *first));
+      throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
     }
     const std::string near = closest(*first, kCommands);
     throw ConfigError(
@@ -86,12 +86,13 @@ void add_general_options(CLI::App& app) {
       "Fine-tunes T5, Qwen and Llama models on one machine:\n"
       "  trainer --config FILE [key=value ...]");
   app.footer(
-      "`trainer COMMAND --help` says more; `trainer train --help` lists the keys of the configuration.");
+      "`trainer COMMAND --help` says more about a command; `trainer train --help` lists all configuration "
+      "keys.");
   app.set_version_flag("--version", concat("trainer ", kVersion));
   app.add_flag_callback(
       "-q,--quiet", [] { log::set_level(log::Level::warning); }, "Warnings and errors only");
   app.add_flag_callback(
-      "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Details as well");
+      "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Also show details");
   app.require_subcommand(1);
   app.fallthrough();
 }

@@ -54,7 +54,8 @@ class FileReader {
       std::vector<std::string> chain;
       for (const fs::path& path : open_) chain.push_back(path.filename().string());
       chain.push_back(identity.filename().string());
-      problems_.push_back({asked_from, "extends", "goes round in a circle: " + join(chain, " -> ")});
+      problems_.push_back(
+          {asked_from, "extends", "files extend each other in a circle: " + join(chain, " -> ")});
       return;
     }
     if (!has_entry(file)) {
@@ -124,8 +125,8 @@ class FileReader {
                           const YAML::Node& value, const Where& where, Layer& layer) {
     if (section.optional && value.IsNull() && nothing_follows(text, key.Mark())) {
       problems_.push_back({where(key.Mark()), section.name,
-                           concat("is empty: write `", section.name, ": {}` for it with its defaults, or `",
-                                  section.name, ": null` to do without")});
+                           concat("is empty: write `", section.name, ": {}` to use its defaults, or `",
+                                  section.name, ": null` to leave it out")});
       return;
     }
     layer.push_back({section.name, "", value, where(key.Mark()), place_of_value(key, value, where)});
