@@ -21,7 +21,7 @@ at::Tensor head_weight(const Linear& head, at::ScalarType type) {
   if (!head.lora) return head.weight.as(type);
   const at::Tensor wide = at::cat({head.weight.as(type), head.lora->b.weight.as(type)}, 1);
   if (!head.lora->magnitude) return wide;
-  return (wide * (head.lora->magnitude->value / head.dora_norm()).unsqueeze(1)).to(type);
+  return (wide * (head.lora->magnitude->as(at::kFloat) / head.dora_norm()).unsqueeze(1)).to(type);
 }
 
 }  // namespace trainer
