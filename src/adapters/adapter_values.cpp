@@ -80,7 +80,7 @@ bool is_copy(const std::string& name, const SafetensorsFile& file) {
 // A stored embedding or head that is not trained takes the place of the base model's.
 void replace_frozen(Parameter& parameter, const at::Tensor& stored) {
   const at::Tensor value = stored.to(parameter.value.device(), parameter.value.scalar_type(), false, true);
-  if (value.equal(parameter.value)) return;
+  if (value.equal(parameter.as(value.scalar_type()))) return;
   parameter.value = value;
   parameter.in_adapter = true;
 }

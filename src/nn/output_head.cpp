@@ -34,7 +34,7 @@ at::Tensor OutputHead::weight(at::ScalarType type) const {
   if (!linear_->lora) return linear_->weight.as(type);
   const at::Tensor wide = at::cat({linear_->weight.as(type), linear_->lora->b.weight.as(type)}, 1);
   if (!linear_->lora->magnitude) return wide;
-  return (wide * (linear_->lora->magnitude->value / linear_->dora_norm()).unsqueeze(1)).to(type);
+  return (wide * (linear_->lora->magnitude->as(at::kFloat) / linear_->dora_norm()).unsqueeze(1)).to(type);
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight) const {

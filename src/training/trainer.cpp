@@ -209,8 +209,8 @@ void Trainer::move_to(at::Device device) {
   gradients_.clear();
   model_.for_each_parameter([&](const std::string&, Parameter& parameter) {
     // In place: optimizer, gradients and adapters refer to the same tensor.
-    const at::Tensor& value = parameter.value;
-    value.set_data(value.detach().to(device, value.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    for (const at::Tensor& kept : parameter.value.tensors())
+      kept.set_data(kept.detach().to(device, kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   });
   optimizer_->move_to(device);
   anchor_ = at::zeros({1}, device).set_requires_grad(true);

@@ -53,8 +53,8 @@ void dump(const fs::path& folder, bool packed, json& result) {
   loss.backward(at::full({}, 1.0 / n));
   tensors["loss"] = loss.detach() / n;
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    const at::Tensor& gradient = parameter.value.grad();
-    tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value);
+    const at::Tensor& gradient = parameter.value.tensor().grad();
+    tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value.tensor());
   });
   std::map<std::string, TensorView> views;
   for (auto& [name, tensor] : tensors) {

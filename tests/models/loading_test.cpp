@@ -157,7 +157,7 @@ TEST(LoadModel, AnEndTokenThatPadsTooIsNotLearntByTheEmbedding) {
   model->loss(Golden("llama").whole(), ForwardContext{}).loss.backward();
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     if (name != "model.embed_tokens.weight") return;
-    EXPECT_EQ(parameter.value.grad()[id].abs().max().item<double>(), 0);
+    EXPECT_EQ(parameter.value.tensor().grad()[id].abs().max().item<double>(), 0);
   });
 }
 
@@ -174,7 +174,7 @@ TEST(LoadModel, TrainedWeightsAreCopiesThatDoNotTouchTheFile) {
   {
     const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
     at::NoGradGuard no_grad;
-    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.zero_(); });
+    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.tensor().zero_(); });
   }
   const SafetensorsFile after = read_safetensors(copy.path("model.safetensors"));
   EXPECT_GT(mapped_tensor(after.tensors.at("lm_head.weight"), after.mapping).norm().item<double>(), 0);
