@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-// Parameter -> what is kept of it ("exp_avg") -> tensor, of any type and shape.
+// Parameter -> what is kept of it ("exp_avg") -> tensor, of any shape and of a type that checkpoints hold.
 using OptimizerTensors = std::map<std::string, std::map<std::string, at::Tensor>>;
 
 // What a checkpoint keeps of an optimizer. The tensors are the optimizer's own, not copies.
