@@ -102,7 +102,10 @@ void check_room(const fs::path& folder, int64_t bytes) {
                              bytes_string(bytes), " are needed"));
 }
 
-fs::path checksum_file(fs::path made) { return made += ".xxh3"; }
+// In a folder of its own, beside that of the unpacked files.
+fs::path checksum_file(const fs::path& made) {
+  return made.parent_path().parent_path() / "checksums" / (made.filename().string() + ".xxh3");
+}
 
 // Whether an unpacked file is there and has the content that it was made with. All of it is read: a file
 // whose end is missing may still end with a row.

@@ -240,7 +240,7 @@ void check_samples(RunPosition& position, const std::string& samples, int64_t ep
     return key.starts_with("data.") || key.starts_with("model.") || key == "lora.adapter";
   });
   if (!follows) refuse(concat("output_dir ", config.output_dir), {line}, {key_of(kSamples)});
-  log::warning(concat(line, "; accepted by resume_changed"));
+  log::warning(concat(line, "; it follows from what resume_changed accepts"));
 }
 
 }  // namespace trainer

@@ -128,7 +128,7 @@ class Changes(EndToEnd):
         result = self.start(place, "rows", f"max_steps={STEPS + 1}", "learning_rate=1e-4", "training.label_smoothing=0.1")
         self.assert_done(result)
         for line in (f"training.max_steps: {STEPS} there, {STEPS + 1} here", "optimizer.learning_rate: ",
-                     "training.label_smoothing: 0.0 there, 0.1 here; the run resumes with the new value"):
+                     "training.label_smoothing: 0 there, 0.1 here; the run resumes with the new value"):
             self.assertIn(line, result.stderr)
 
     def test_the_layout_of_micro_batches_may_change(self):

@@ -33,9 +33,9 @@ std::string refusal_of(const Check& check) {
 }
 
 // A model and data that a test may change.
-class FixedSettings : public testing::Test {
+class ComparedSettings : public testing::Test {
  protected:
-  FixedSettings() {
+  ComparedSettings() {
     fs::copy(fs::path(SOURCE_DIR) / "tests/goldens/models/qwen2/model", model(), fs::copy_options::recursive);
     put(model() / "tokenizer_config.json", R"({"eos_token": "a"})");
     put(folder_ / "data.jsonl", "{\"text\": \"a\"}\n");
@@ -62,7 +62,7 @@ class FixedSettings : public testing::Test {
   std::set<std::string> logged_;
 };
 
-TEST_F(FixedSettings, HaveAnEntryForEveryKeyThatIsMarked) {
+TEST_F(ComparedSettings, HaveAnEntryForEveryKeyThatIsMarked) {
   const auto fixed = fixed_settings(config({"lora={}", "model.dtype=fp32", "data.eval=0.5"}));
   std::set<std::string> keys;
   for (const auto& [entry, value] : fixed) keys.insert(entry.substr(0, entry.find(' ')));
@@ -74,7 +74,7 @@ TEST_F(FixedSettings, HaveAnEntryForEveryKeyThatIsMarked) {
   EXPECT_EQ(keys, marked);
 }
 
-TEST_F(FixedSettings, RefuseAnotherValueUnlessItIsAccepted) {
+TEST_F(ComparedSettings, RefuseAnotherValueUnlessItIsAccepted) {
   const auto saved = fixed_settings(config());
   const std::pair<const char*, const char*> changes[] = {
       {"seed", "7"},
@@ -105,14 +105,14 @@ TEST_F(FixedSettings, RefuseAnotherValueUnlessItIsAccepted) {
   }
 }
 
-TEST_F(FixedSettings, LogWhatChangesTheResultOnPurpose) {
+TEST_F(ComparedSettings, LogWhatChangesTheResultOnPurpose) {
   const auto saved = fixed_settings(config());
   EXPECT_EQ(refusal(saved, config({"learning_rate=1e-3", "training.dropout=0.5", "max_steps=9"})), "");
   EXPECT_EQ(logged_.size(), 3u);
   EXPECT_TRUE(logged_.contains("training.max_steps: -1 there, 9 here"));
 }
 
-TEST_F(FixedSettings, LeaveTheRestAlone) {
+TEST_F(ComparedSettings, LeaveTheRestAlone) {
   const auto saved = fixed_settings(config());
   EXPECT_EQ(refusal(saved, config({"batch_size=2", "device=cpu", "data.packing=true", "data.bad_rows=skip",
                                    "num_workers=7", "eval_strategy=epoch", "save.steps=3"})),
@@ -120,7 +120,7 @@ TEST_F(FixedSettings, LeaveTheRestAlone) {
   EXPECT_TRUE(logged_.empty());
 }
 
-TEST_F(FixedSettings, NameTheFileOfAModelThatChanged) {
+TEST_F(ComparedSettings, NameTheFileOfAModelThatChanged) {
   const auto saved = fixed_settings(config());
   const auto refused_as = [&](const std::string& entry, const std::string& there_and_here = "") {
     const std::string message = refusal(saved, config());
@@ -147,7 +147,7 @@ TEST_F(FixedSettings, NameTheFileOfAModelThatChanged) {
   EXPECT_EQ(refusal(saved, config()), "");
 }
 
-TEST_F(FixedSettings, SeeEachByteOfTheWeights) {
+TEST_F(ComparedSettings, SeeEachByteOfTheWeights) {
   const auto saved = fixed_settings(config());
   const fs::path file = model() / "model.safetensors";
   const auto size = static_cast<std::streamoff>(fs::file_size(file));
@@ -163,7 +163,7 @@ TEST_F(FixedSettings, SeeEachByteOfTheWeights) {
   }
 }
 
-TEST_F(FixedSettings, KnowAChatTemplateByContent) {
+TEST_F(ComparedSettings, KnowAChatTemplateByContent) {
   const std::string file = (folder_ / "template.jinja").string(), moved = (folder_ / "moved.jinja").string();
   fs::copy(file, moved);
   const auto saved = fixed_settings(config({"data.chat_template=" + file}));
@@ -175,7 +175,7 @@ TEST_F(FixedSettings, KnowAChatTemplateByContent) {
 }
 
 // A trainer_position.json of a version that compared fewer keys and kept no checksum.
-TEST_F(FixedSettings, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
+TEST_F(ComparedSettings, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
   const auto now = fixed_settings(config({"lora.r=2"}));
   nlohmann::json fixed{{"seed", "42"}};
   for (const char* key : {"model.path", "data.train", "data.kind", "data.max_length", "optimizer.name",
@@ -200,7 +200,7 @@ TEST_F(FixedSettings, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
   EXPECT_TRUE(contains(samples(5), "8 samples in an epoch there, 5 samples in an epoch here"));
 }
 
-TEST_F(FixedSettings, OtherSamplesAreRefusedWhateverTheyComeFrom) {
+TEST_F(ComparedSettings, OtherSamplesAreRefusedWhateverTheyComeFrom) {
   RunPosition position;
   check_samples(position, "3 samples, xxh3 a", 3, config());  // a run that begins
   const auto saved = position.fixed;
