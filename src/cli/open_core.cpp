@@ -65,7 +65,7 @@ fs::path find_library() {
   const std::string message = concat("cannot open ", path.string(), ": ", reason);
   if (!no_memory) throw InstallationError(message);
   throw OutOfMemoryError(
-      concat(message, "\nOut of memory: the library needs 1 GB of address space (ulimit -v)"));
+      concat(message, "\nOut of memory: it does not fit into the address space that is allowed (ulimit -v)"));
 }
 
 template <class Function>
