@@ -22,3 +22,22 @@ as_root() {
     die "this needs root, and there is no sudo. As root, run: $*"
   fi
 }
+
+# Prints 'N passed, N failed' out of the JUnit file $1 that ctest wrote, plus $3 and $4 that were counted before; ctest
+# ended with $2. Fails where anything did.
+count_results() {
+  local passed="${3:-0}" failed="${4:-0}" tests broken skipped
+  if [[ -f "$1" ]]; then
+    tests="$(results_of "$1" tests)" broken="$(results_of "$1" failures)"
+    skipped=$(($(results_of "$1" disabled) + $(results_of "$1" skipped)))
+    passed=$((passed + tests - broken - skipped))
+    failed=$((failed + broken))
+  fi
+  if [[ "$2" -ne 0 && $failed -eq 0 ]]; then
+    failed=1 # ctest itself failed
+  fi
+  echo "$passed passed, $failed failed"
+  [[ $failed -eq 0 ]]
+}
+
+results_of() { sed -n "s/^\t* *$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1; }

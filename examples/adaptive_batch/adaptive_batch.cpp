@@ -1,5 +1,5 @@
-// A model of LibTorch's own, trained within a limit of memory: where the batch does not fit at once, it goes
-// through the model in as many parts as it takes, and the update is the same.
+// Trains a torch::nn model within a memory limit. If the batch does not fit at once, it goes through the
+// model in as many parts as needed, and the update is the same.
 //
 //   adaptive_batch [LIMIT]      (8MB)
 #include <algorithm>
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     trainer::OomHandler memory(kRows, options);
     for (int step = 1; step <= 20; step++) {
       double loss = 0;
-      memory.run([&](int64_t rows) {  // begins anew each time
+      memory.run([&](int64_t rows) {  // starts from the beginning at each attempt
         loss = 0;
         model->zero_grad();
         for (int64_t first = 0; first < kRows; first += rows) {

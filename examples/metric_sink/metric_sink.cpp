@@ -1,5 +1,5 @@
-// A whole run, as the program makes it, with a listener of your own: each step becomes a line of CSV on
-// stdout.
+// A whole run, as the program makes it, with your own code receiving its metrics: each step becomes a line of
+// CSV on stdout.
 //
 //   metric_sink my.yaml [key=value …] >losses.csv
 #include <iostream>
@@ -15,7 +15,7 @@ class CsvSink : public trainer::MetricSink {
  public:
   CsvSink() { std::cout << "step,loss,learning_rate,tokens_per_second" << std::endl; }
 
-  // Rows of other kinds tell of evaluations and saves (docs/metrics.md).
+  // Rows of other kinds report evaluations and saves (docs/metrics.md).
   void write(const trainer::MetricRow& row) override {
     if (row.kind != "train") return;
     std::cout << row.values["step"] << ',' << row.values["loss"] << ',' << row.values["learning_rate"] << ','

@@ -40,7 +40,7 @@ void train(const trainer::Config& config) {
   const auto data = trainer::Dataset::open_train(config, *tokenizer, model->encoder_decoder());
   for (const std::string& line : data.report().lines()) std::cerr << line << '\n';
 
-  // A step owns the next samples of a seeded order. How the trainer cuts them is not seen from here.
+  // A step gets the next samples of a seeded order. The trainer splits them into micro-batches internally.
   const trainer::SampleOrder order(data.sets(), config.data.shuffle, config.seed);
   const trainer::RunLength length = trainer::run_length(config, order.epoch_size());
   trainer::Trainer run(config, *model, device, length.total_steps);

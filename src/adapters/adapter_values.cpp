@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/models/vocabulary.h"
@@ -79,7 +80,7 @@ bool is_copy(const std::string& name, const SafetensorsFile& file) {
 // A stored embedding or head that is not trained takes the place of the base model's.
 void replace_frozen(Parameter& parameter, const at::Tensor& stored) {
   const at::Tensor value = stored.to(parameter.value.device(), parameter.value.scalar_type(), false, true);
-  if (value.equal(parameter.value)) return;
+  if (value.equal(parameter.as(value.scalar_type()))) return;
   parameter.value = value;
   parameter.in_adapter = true;
 }
@@ -157,8 +158,8 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
       problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));
   }
   if (!problems.empty()) {
-    throw FormatError(
-        concat(directory.string(), ": the adapter does not fit this model:\n  ", join(problems, "\n  ")));
+    throw FormatError(concat(directory.string(), ": the adapter does not fit this model:\n  ",
+                             join_some(problems, 100, "\n  ")));
   }
 }
 

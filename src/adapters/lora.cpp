@@ -83,7 +83,7 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
                 parameter_name == model.tied_names()[0]) {
               refuse_tied(model, parameter_name);
             }
-            train(parameter, parameter.value.detach().clone(), device);
+            train(parameter, parameter.value.copy(at::kFloat), device);
           },
           name);
     });
@@ -103,12 +103,13 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
 void train_biases(Model& model, const std::vector<Target>& targets, AdapterBias which, at::Device device) {
   if (which == AdapterBias::all) {
     model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-      if (name.ends_with(".bias") && !parameter.trained()) train(parameter, parameter.value.clone(), device);
+      if (name.ends_with(".bias") && !parameter.trained())
+        train(parameter, parameter.value.copy(at::kFloat), device);
     });
   } else if (which == AdapterBias::lora_only) {
     for (const Target& target : targets) {
       if (target.linear == nullptr || !target.linear->bias || target.linear->bias->trained()) continue;
-      train(*target.linear->bias, target.linear->bias->value.clone(), device);
+      train(*target.linear->bias, target.linear->bias->value.copy(at::kFloat), device);
     }
   }
 }
@@ -204,7 +205,7 @@ AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, 
   }
   if (train_vocabulary) {
     for (Parameter* parameter : model.vocabulary()) {
-      if (!parameter->trained()) train(*parameter, parameter->value.clone(), device);
+      if (!parameter->trained()) train(*parameter, parameter->value.copy(at::kFloat), device);
     }
   }
   return adapter;
@@ -212,7 +213,8 @@ AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, 
 
 std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, parameter] : adapter_parameters(model)) tensors[name] = parameter->value.detach();
+  for (const auto& [name, parameter] : adapter_parameters(model))
+    tensors[name] = parameter->value.tensor().detach();
   return tensors;
 }
 

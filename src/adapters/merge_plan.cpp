@@ -8,6 +8,7 @@
 
 #include "trainer/adapters/target_modules.h"
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/tensor_views.h"
 
@@ -230,7 +231,7 @@ MergePlan plan_merge(const ModelWeights& base, const AdapterConfig& config, cons
   MergePlan plan = planner.make();
   if (!planner.problems().empty()) {
     throw FormatError(concat(directory.string(), ": the adapter does not fit its base model:\n  ",
-                             join(planner.problems(), "\n  ")));
+                             join_some(planner.problems(), 100, "\n  ")));
   }
   return plan;
 }

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <regex>
 
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/registry.h"
@@ -12,10 +15,6 @@
 
 namespace trainer {
 namespace {
-
-bool is_floating(Dtype dtype) {
-  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
-}
 
 bool is_t5(const MergedModel& model) { return model.embedding == "shared.weight"; }
 
@@ -52,6 +51,15 @@ void drop_superfluous(MergedModel& model, const Architecture& architecture) {
     });
   }
   if (has_tied_copy(model)) model.plan.tensors.erase(kHead);
+}
+
+void require_floating(const MergedModel& model) {
+  for (const auto& [name, tensor] : model.plan.tensors) {
+    if (is_floating(tensor.base.dtype)) continue;
+    throw FormatError(concat(model.base.string(), ": tensor '", name, "': is of type ",
+                             dtype_name(tensor.base.dtype),
+                             "; weights must be of a floating point type (F32, BF16, F16)"));
+  }
 }
 
 }  // namespace
@@ -93,6 +101,7 @@ MergedModel open_merged(const std::filesystem::path& source) {
     model.plan = plan_copy(model.weights, model.embedding);
   }
   drop_superfluous(model, architecture);
+  require_floating(model);
   model.changes = changed_keys(model);
   for (const auto& [key, value] : model.changes.items()) model.config[key] = value;
   return model;

@@ -161,7 +161,9 @@ int64_t count_file_operations() { return Plan::instance().operations(); }
 namespace calls {
 
 int open(const std::filesystem::path& path, int flags) {
-  return run((flags & O_CREAT) != 0, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  // O_NONBLOCK: a named pipe in the place of a file would be waited for.
+  return run((flags & O_CREAT) != 0,
+             [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); });
 }
 
 ssize_t write(int fd, const char* data, size_t size) {

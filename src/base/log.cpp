@@ -1,5 +1,10 @@
 #include "trainer/base/log.h"
 
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -49,6 +54,10 @@ void set_level(Level level) { logger().sinks()[0]->set_level(spdlog_level(level)
 bool is_shown(Level level) { return logger().sinks()[0]->should_log(spdlog_level(level)); }
 
 void add_file(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw std::runtime_error("is no regular file");  // a named pipe would be waited for
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
   logger().sinks().push_back(sink);

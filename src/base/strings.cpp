@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "trainer/base/join_some.h"
+
 namespace trainer {
 
 std::string join(const std::vector<std::string>& items, std::string_view separator) {
@@ -14,6 +16,14 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
     out += items[i];
   }
   return out;
+}
+
+std::string join_some(const std::vector<std::string>& items, size_t most, std::string_view separator) {
+  if (items.size() <= most) return join(items, separator);
+  const std::vector<std::string> shown(items.begin(), items.begin() + static_cast<int64_t>(most));
+  const std::string more = grouped(static_cast<int64_t>(items.size() - most));
+  const bool in_lines = separator.starts_with('\n');
+  return concat(join(shown, separator), in_lines ? separator : " ", "and ", more, " more");
 }
 
 std::string one_line(std::string_view text, size_t characters) {

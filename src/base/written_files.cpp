@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error = errno) {
-  throw FormatError(concat(path.string(), ": cannot be ", what, ": ", std::strerror(error)));
+  const char* reason = error == EFBIG ? "the file size limit is reached (ulimit -f)" : std::strerror(error);
+  throw FormatError(concat(path.string(), ": cannot be ", what, ": ", reason));
 }
 
 fs::path folder_of(const fs::path& path) {

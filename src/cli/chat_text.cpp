@@ -66,10 +66,10 @@ std::string marked_ids(const ChatTokens& chat, const Terminal& terminal) {
 }  // namespace
 
 std::string chat_as_text(const ChatTokens& chat, const Terminal& terminal) {
-  const int64_t learnt = std::ranges::count(chat.learn, true);
+  const int64_t supervised = std::ranges::count(chat.learn, true);
   return concat(grouped(std::ssize(chat.ids)), chat.ids.size() == 1 ? " token, " : " tokens, ",
-                grouped(learnt), " of them learnt", terminal.colour ? " (in colour)" : " (in [[ ]])", "\n\n",
-                marked_text(chat, terminal.colour), "\n\n", marked_ids(chat, terminal), "\n");
+                grouped(supervised), " of them supervised", terminal.colour ? " (in colour)" : " (in [[ ]])",
+                "\n\n", marked_text(chat, terminal.colour), "\n\n", marked_ids(chat, terminal), "\n");
 }
 
 }  // namespace trainer::cli

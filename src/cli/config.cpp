@@ -19,9 +19,9 @@ void add_config_command(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("config", "Print the resolved configuration, commented, ready to save");
+      app.add_subcommand("config", "Print the resolved configuration with comments, ready to save");
   command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
   CLI::Option* reference = command->add_flag("--reference", options->reference,
                                              "Print the reference of all keys (docs/config.md)");

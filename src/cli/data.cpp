@@ -19,13 +19,13 @@ void add_data_command(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "data", "What the data of a run are like: lengths, what is cut, repeated or unknown, samples");
+      "data", "Report on the data of a run: lengths, truncated, repeated and unknown rows, samples");
   command->add_option("-c,--config", options->config, "Configuration of the run (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", options->json, "One JSON object; its keys are in docs/data.md");
+  command->add_flag("--json", options->json, "Print one JSON object; docs/data.md describes its keys");
   command->footer(
-      "Reads all of the data, and of the model its config.json and its tokenizer. Exit code 3: the data\n"
+      "Reads all of the data, but only config.json and the tokenizer of the model. Exit code 3: the data\n"
       "cannot be used, or a share is above data.max_truncated, max_unknown or max_malformed.");
   command->callback([options] {
     const Config config = load_training_config(options->config, options->overrides);

@@ -54,11 +54,11 @@ void add_doctor_command(CLI::App& app) {
   };
   auto given = std::make_shared<Given>();
   CLI::App* command = app.add_subcommand(
-      "doctor", "Check this machine, and with a configuration whether its run could start; trains nothing");
+      "doctor", "Check this machine and, given a configuration, whether its run could start; trains nothing");
   command->add_option("-c,--config", given->config, "Configuration of the run (YAML)")->type_name("FILE");
-  command->add_option("overrides", given->overrides, "Keys of the configuration, on top of the file")
+  command->add_option("overrides", given->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", given->json, "One JSON object");
+  command->add_flag("--json", given->json, "Print one JSON object");
   command->callback([given] {
     DoctorOptions options;
     options.json = given->json;

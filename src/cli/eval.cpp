@@ -47,7 +47,7 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   require_option(config.model.path, "eval", "MODEL (a directory, or --config FILE)");
   if (config.data.eval.empty())
     throw ConfigError(
-        "eval: no data; give files of JSON lines after the model, or data.eval in the configuration");
+        "eval: no data; give files of JSON lines after the model, or set data.eval in the configuration");
   if (words.generate) config.evaluation.generate = true;
   if (words.max_new_tokens) config.evaluation.max_new_tokens = words.max_new_tokens;
   if (!options.predictions_file.empty() && !config.evaluation.generate)
@@ -61,21 +61,22 @@ void add_eval_command(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   auto words = std::make_shared<EvalWords>();
   CLI::App* command = app.add_subcommand(
-      "eval", "Measure a model on data: loss, perplexity, token accuracy; scores of its answers");
+      "eval", "Evaluate a model on data: loss, perplexity, token accuracy, scores of its answers");
   command
-      ->add_option(
-          "words", words->words,
-          "The model or adapter directory, files of JSON lines, and keys of the configuration on top "
-          "of them (data.*, training.eval_batch_size, device, ...)")
+      ->add_option("words", words->words,
+                   "A model or adapter directory, files of JSON lines, and configuration keys that override "
+                   "the file (data.*, training.eval_batch_size, device, ...)")
       ->type_name("MODEL DATA ... [key=value ...]");
   command
-      ->add_option("-c,--config", words->config,
-                   "Configuration of a run: how its data are read. Without MODEL its result in output_dir is "
-                   "measured, before there is one model.path; without DATA on data.eval")
+      ->add_option(
+          "-c,--config", words->config,
+          "Configuration of a run; says how its data is read. Without MODEL, the result in its output_dir "
+          "is evaluated, or model.path if there is no result yet; without DATA, data.eval is used")
       ->type_name("FILE");
-  command->add_flag("--json", options->json, "One JSON object, with the keys of metrics.jsonl");
-  command->add_flag("--generate", words->generate,
-                    "Also answer the inputs and score the answers; the same as evaluation.generate=true");
+  command->add_flag("--json", options->json, "Print one JSON object, with the keys of metrics.jsonl");
+  command->add_flag(
+      "--generate", words->generate,
+      "Also generate answers to the inputs and score them; the same as evaluation.generate=true");
   command
       ->add_option("--max-new-tokens", words->max_new_tokens,
                    "With --generate: longest answer; the same as evaluation.max_new_tokens=N")

@@ -21,23 +21,28 @@ struct GenerateWords {
 };
 
 void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words) {
-  command.add_option("words", words.words, "The model or adapter directory, then prompts")
+  command.add_option("words", words.words, "A model or adapter directory, then prompts")
       ->type_name("MODEL [PROMPT ...]");
-  command.add_option("-m,--model", words.model, "The directory, where only prompts follow")->type_name("DIR");
-  command.add_option("-p,--prompt", words.prompts, "A prompt; may be given several times")
+  command
+      .add_option("-m,--model", words.model,
+                  "The model or adapter directory; then all other words are prompts")
+      ->type_name("DIR");
+  command.add_option("-p,--prompt", words.prompts, "A prompt; can be given several times")
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       .add_option("-i,--input-file,--input", options.input_file,
-                  "Prompts, or conversations in `messages`, as rows of JSON; - is stdin. Each row is printed "
+                  "Prompts, or conversations in `messages`, as JSON lines; - is stdin. Each row is printed "
                   "with its `prediction`")
       ->type_name("FILE");
-  command.add_option("-o,--output-file,--output", options.output_file, "Where answers go (default: stdout)")
+  command
+      .add_option("-o,--output-file,--output", options.output_file,
+                  "File to write answers to (default: stdout)")
       ->type_name("FILE");
   command.add_flag("--chat", options.chat,
-                   "Prompts are a user's messages, by the model's chat template. Without prompts: a "
-                   "conversation, on a terminal until /exit or Ctrl-D, from a pipe a line a message");
+                   "Treat prompts as user messages and format them with the model's chat template. Without "
+                   "prompts: hold a conversation, one message per line, until /exit or Ctrl-D");
   command.add_option("--system", options.system, "With --chat: the system message")->type_name("TEXT");
 }
 
@@ -46,41 +51,46 @@ void add_choices(CLI::App& command, GenerateOptions& options, GenerateWords& wor
   const auto number = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->type_name("N")->group(group);
   };
-  number("--max-new-tokens", options.max_new_tokens, "Longest answer (256 if the file does not say)")
+  number("--max-new-tokens", options.max_new_tokens,
+         "Maximum length of an answer (256 if the file does not say)")
       ->check(kCount);
-  number("--min-new-tokens", options.min_new_tokens, "No end before")->check(CLI::NonNegativeNumber);
-  command.add_flag("--greedy", words.greedy, "The most likely token (the default, whatever the file says)")
+  number("--min-new-tokens", options.min_new_tokens, "Minimum length of an answer")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_flag("--greedy", words.greedy, "Take the most likely token (the default, whatever the file says)")
       ->group(group);
   command
       .add_flag("--sample", options.sample,
-                "Draw tokens. So do --temperature, --top-k, --top-p and --min-p; with --num-beams beams are "
-                "drawn")
+                "Sample tokens. Implied by --temperature, --top-k, --top-p and --min-p; with --num-beams, "
+                "beams are sampled")
       ->group(group);
   number("--temperature", options.temperature, "Divides the logits")->check(kAboveZero);
-  number("--top-k", options.top_k, "Only so many likely tokens (50 if the file does not say; 0: all)")
+  number("--top-k", options.top_k,
+         "Sample from this many most likely tokens (50 if the file does not say; 0: all)")
       ->check(CLI::NonNegativeNumber);
-  number("--top-p", options.top_p, "Only the likely ones that together have this probability")
+  number("--top-p", options.top_p, "Sample from the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
-  number("--min-p", options.min_p, "Only those at least so likely, as a part of the likeliest")
+  number("--min-p", options.min_p, "Sample from tokens at least this likely, relative to the most likely one")
       ->check(CLI::Range(0.0, 1.0));
-  number("--seed", options.seed, "Where chance comes from; an answer depends on it and its row only")
+  number("--seed", options.seed, "Random seed; an answer depends only on it and on its row")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   number("--repetition-penalty", options.repetition_penalty,
-         "Above 1: tokens that were there are less likely")
+         "Above 1: tokens that have already occurred are less likely")
       ->check(kAboveZero);
-  number("--no-repeat-ngram-size", options.no_repeat_ngram_size, "So many tokens never come again in a row")
+  number("--no-repeat-ngram-size", options.no_repeat_ngram_size,
+         "No sequence of this many tokens occurs twice")
       ->check(CLI::NonNegativeNumber);
-  number("--num-beams", options.num_beams, "Beam search with so many beams")->check(CLI::Range(1, 1000));
-  number("--length-penalty", options.length_penalty, "Beams: above 0 prefers longer answers");
-  command.add_option("--early-stopping", options.early_stopping, "Beams: true, false or never")
+  number("--num-beams", options.num_beams, "Beam search with this many beams")->check(CLI::Range(1, 1000));
+  number("--length-penalty", options.length_penalty, "Beam search: above 0 prefers longer answers");
+  command.add_option("--early-stopping", options.early_stopping, "Beam search: true, false or never")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"true", "false", "never"}))
       ->group(group);
   number("--num-return-sequences", options.num_return_sequences,
-         "Answers to each prompt; in rows as a list in `predictions`")
+         "Answers per prompt; in rows they are a list in `predictions`")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--stop", options.stop, "An answer ends before this text; may be given several times")
+  command.add_option("--stop", options.stop, "End an answer before this text; can be given several times")
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -100,15 +110,15 @@ void add_machine(CLI::App& command, GenerateOptions& options) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
   command
-      .add_option(
-          "--memory-limit", options.memory_limit,
-          "18GB, or a share of the device's free memory; fewer prompts are answered at once to keep it")
+      .add_option("--memory-limit", options.memory_limit,
+                  "18GB, or a share of the device's free memory; fewer prompts are answered at once to stay "
+                  "within it")
       ->type_name("SIZE");
   command
       .add_option("--num-threads", options.num_threads,
                   "Threads on the CPU (default: OMP_NUM_THREADS, else one per core)")
       ->type_name("N")
-      ->check(CLI::Range(0, 4096));
+      ->check(CLI::Range(0, 1024));
 }
 
 // Fills in what the words mean together.
@@ -123,17 +133,18 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
   options.prompts = words.prompts;
   options.prompts.insert(options.prompts.end(), rest.begin(), rest.end());
   if (!options.prompts.empty() && !options.input_file.empty())
-    throw ConfigError("generate: prompts and --input-file exclude each other");
+    throw ConfigError("generate: give either prompts or --input-file, not both");
   if (options.prompts.empty() && options.input_file.empty() && !options.chat)
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())
     throw ConfigError("generate: --system needs --chat");
   const bool drawn = options.temperature || options.top_k || options.top_p || options.min_p;
   if (words.greedy && (options.sample || drawn))
-    throw ConfigError("generate: --greedy excludes --sample, --temperature, --top-k, --top-p and --min-p");
+    throw ConfigError(
+        "generate: --greedy cannot be combined with --sample, --temperature, --top-k, --top-p or --min-p");
   options.sample = options.sample || drawn;
   for (const std::string& stop : options.stop) {
-    if (stop.empty()) throw ConfigError("generate: --stop: a text that is not empty");
+    if (stop.empty()) throw ConfigError("generate: --stop: the text must not be empty");
   }
 }
 

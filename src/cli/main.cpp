@@ -1,10 +1,14 @@
 // The program: finds the command, runs it, and turns what is thrown into a message and an exit code.
 #include <algorithm>
+#include <csignal>
+#include <cstring>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 #include <unistd.h>
 #include <vector>
 
@@ -42,7 +46,7 @@ Arguments with_command(Arguments arguments) {
   if (is_one_of(*first, kCommands) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
   if (!first->starts_with('-') && first->find('=') == std::string::npos) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
-      throw ConfigError(concat("a configuration is given as: trainer --config ", *first));
+      throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
     }
     const std::string near = closest(*first, kCommands);
     throw ConfigError(
@@ -82,12 +86,13 @@ void add_general_options(CLI::App& app) {
       "Fine-tunes T5, Qwen and Llama models on one machine:\n"
       "  trainer --config FILE [key=value ...]");
   app.footer(
-      "`trainer COMMAND --help` says more; `trainer train --help` lists the keys of the configuration.");
+      "`trainer COMMAND --help` says more about a command; `trainer train --help` lists all configuration "
+      "keys.");
   app.set_version_flag("--version", concat("trainer ", kVersion));
   app.add_flag_callback(
       "-q,--quiet", [] { log::set_level(log::Level::warning); }, "Warnings and errors only");
   app.add_flag_callback(
-      "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Details as well");
+      "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Also show details");
   app.require_subcommand(1);
   app.fallthrough();
 }
@@ -137,17 +142,76 @@ void fill_standard_descriptors() {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+constexpr const char* kOutOfMemory =
+    "out of memory on the host: the machine, a container's limit or ulimit -v gives no more";
+
+struct Ending {
+  int code;
+  std::string message;
+};
+
+// What an exception that nobody has handled says to the user.
+Ending ending_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return {static_cast<int>(error.code()), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {static_cast<int>(ExitCode::out_of_memory), kOutOfMemory};
+  } catch (const InstallationError& error) {
+    return {kUnexpected, error.what()};
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = error.path1().string();
+    return {static_cast<int>(ExitCode::files), concat(path, path.empty() ? "" : ": ", error.code().message(),
+                                                      "; is it a link that leads nowhere, "
+                                                      "or not readable?")};
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      return {kUnexpected,
+              "the system gives no more threads (see ulimit -u, or pids.max of a container); make "
+              "training.num_workers and training.num_threads smaller, or raise the limit"};
+    }
+    return {kUnexpected, concat("internal error: ", first_line(error.what()), "; please report it")};
+  } catch (const std::exception& error) {
+    return {kUnexpected, concat("internal error: ", first_line(error.what()), "; please report it")};
+  } catch (...) {
+    return {kUnexpected, "internal error: an exception of an unknown type; please report it"};
+  }
+}
+
+// Of a thread or a library that could not hand its exception on. The rest of the process is in an unknown
+// state: nothing but the message is done.
+[[noreturn]] void end_with_message() noexcept {
+  int code = kUnexpected;
+  const auto say = [](const char* text) {
+    if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody listens
+  };
+  say("trainer: ");
+  try {
+    const std::exception_ptr failure = std::current_exception();
+    const Ending ending = failure ? ending_of(failure)
+                                  : Ending{kUnexpected, "internal error: ended by itself; please report it"};
+    code = ending.code;
+    say(ending.message.c_str());
+  } catch (...) {  // no memory even for the message
+    code = static_cast<int>(ExitCode::out_of_memory);
+    say(kOutOfMemory);
+  }
+  say("\n");
+  ::_exit(code);
+}
+
 int run_and_report(const Arguments& arguments) {
   fill_standard_descriptors();
+  std::set_terminate(&end_with_message);
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a file at its size limit (ulimit -f) is an error of the write, as a full disk
   try {
     run(arguments);
     return static_cast<int>(ExitCode::done);
-  } catch (const Error& error) {
-    return report(static_cast<int>(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return report(static_cast<int>(ExitCode::out_of_memory), "out of memory on the host");
-  } catch (const std::exception& error) {
-    return report(kUnexpected, first_line(error.what()));
+  } catch (...) {
+    const Ending ending = ending_of(std::current_exception());
+    return report(ending.code, ending.message);
   }
 }
 

@@ -11,19 +11,22 @@ void add_merge_command(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
   CLI::App* command =
       app.add_subcommand("merge", "Merge an adapter into its base model, one tensor at a time");
-  command->add_option("source", options->source, "Adapter directory (or a model's, to change its type)")
+  command
+      ->add_option("source", options->source,
+                   "Adapter directory (or a model directory, to change its data type)")
       ->type_name("DIR");
-  command->add_option("out", options->out, "Model directory to write; it must not exist, or be empty")
+  command
+      ->add_option("out", options->out, "Model directory to write; it must not exist yet, or must be empty")
       ->type_name("DIR");
   command
       ->add_option("--dtype", options->dtype,
-                   "Type of the weights: auto (that of the base), bf16, fp16 or fp32")
+                   "Data type of the weights: auto (that of the base), bf16, fp16 or fp32")
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
   command->callback([options] {
-    require_option(options->source, "merge", "the adapter's directory");
-    require_option(options->out, "merge", "a directory to write to");
+    require_option(options->source, "merge", "DIR (the adapter directory)");
+    require_option(options->out, "merge", "OUT (the directory to write)");
     open_core(0).export_model(*options);
   });
 }

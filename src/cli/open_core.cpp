@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/allocator_settings.h"
 
@@ -54,15 +55,24 @@ fs::path find_library() {
   const fs::path installed = (folder / TRAINER_LIBRARY_FOLDER / TRAINER_CORE_LIBRARY).lexically_normal();
   if (fs::exists(beside)) return beside;
   if (fs::exists(installed)) return installed;
-  throw std::runtime_error(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",
-                                  installed.parent_path().string(), "; build or install the program again"));
+  throw InstallationError(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",
+                                 installed.parent_path().string(), "; build or install the program again"));
+}
+
+[[noreturn]] void refuse_library(const fs::path& path, const std::string& reason) {
+  const bool no_memory = reason.find("failed to map segment") != std::string::npos ||
+                         reason.find("annot allocate memory") != std::string::npos;
+  const std::string message = concat("cannot open ", path.string(), ": ", reason);
+  if (!no_memory) throw InstallationError(message);
+  throw OutOfMemoryError(
+      concat(message, "\nOut of memory: it does not fit into the address space that is allowed (ulimit -v)"));
 }
 
 template <class Function>
 Function find(void* library, const char* name) {
   void* symbol = dlsym(library, name);
   if (symbol == nullptr) {
-    throw std::runtime_error(
+    throw InstallationError(
         concat(TRAINER_CORE_LIBRARY, " has no ", name,
                ": it belongs to another version of the program; build or install both again"));
   }
@@ -75,7 +85,7 @@ Core open_core(int64_t num_threads, const MemoryConfig& memory) {
   set_environment(num_threads, memory);
   const fs::path path = find_library();
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
-  if (library == nullptr) throw std::runtime_error(concat("cannot open ", path.string(), ": ", dlerror()));
+  if (library == nullptr) refuse_library(path, dlerror());
   is_open = true;
   return {find<decltype(Core::train)>(library, "trainer_core_train"),
           find<decltype(Core::generate)>(library, "trainer_core_generate"),

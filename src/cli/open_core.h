@@ -4,10 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "trainer/commands/entry_points.h"
 
 namespace trainer::cli {
+
+// The program's own files are not there, or do not belong together.
+struct InstallationError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 struct Core {
   decltype(&trainer_core_train) train;

@@ -20,22 +20,22 @@ void add_plan_command(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "plan", "The memory that a run will need: without weights, data and GPU, in a second");
+      "plan", "Predict the memory that a run will need, in a second; needs no weights, data or GPU");
   command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", options->json, "The plan as JSON");
+  command->add_flag("--json", options->json, "Print the plan as JSON");
   command->add_flag(
       "--search", options->search,
-      "What other batch sizes and numbers of recomputed blocks need, and what they cost in time");
-  command->add_option("--gpus", options->gpus, "What fits on GPUs of these sizes: 16GB,24GB,80GB")
+      "Show what other batch sizes and numbers of recomputed blocks need, and what they cost in time");
+  command->add_option("--gpus", options->gpus, "Show what fits on GPUs of these sizes: 16GB,24GB,80GB")
       ->type_name("SIZES")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   command->footer(
-      "model.path is a model's directory, of which only config.json is read, or the name of a file of\n"
-      "configs/models. device=cpu plans for the CPU, anything else for a GPU. Exit code 0: it fits,\n"
-      "5: it does not.");
+      "model.path is a model directory, of which only config.json is read, or the name of a file in\n"
+      "configs/models. device=cpu plans for the CPU, anything else for a GPU. Exit code 0: the run fits,\n"
+      "5: it does not fit.");
   command->callback([options] {
     const Config config = load_config(options->config, options->overrides);
     open_core(config.training.num_threads).plan({config, options->json, options->search, options->gpus});

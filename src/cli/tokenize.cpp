@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
 #include "trainer/text/chat_template.h"
@@ -46,7 +47,7 @@ Json parse(const std::string& line) {
 std::string fields_of(const Json& row) {
   std::vector<std::string> names;
   for (const auto& entry : row.items()) names.push_back("'" + entry.key() + "'");
-  return names.empty() ? "it is empty" : "it has " + join(names);
+  return names.empty() ? "it is empty" : "it has " + join_some(names);
 }
 
 const Json& field(const Json& row, const char* name) {
@@ -182,29 +183,31 @@ void tokenize(const Options& options) {
 void add_tokenize_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize",
-                                         "Rows {\"text\": ...} -> {\"ids\": [...]}, or the other way, or "
-                                         "conversations -> what is learnt of them");
-  command->add_option("-m,--model", options->model, "Model directory with its tokenizer")->type_name("DIR");
-  command->add_option("-i,--input", options->input, "Rows of JSON; - is stdin")->type_name("FILE");
+                                         "Convert rows {\"text\": ...} to {\"ids\": [...]} or back, or show "
+                                         "which tokens of conversations are supervised");
+  command->add_option("-m,--model", options->model, "Model directory with a tokenizer")->type_name("DIR");
+  command->add_option("-i,--input", options->input, "JSON lines; - is stdin")->type_name("FILE");
   CLI::Option* decode =
-      command->add_flag("--decode", options->decode, "Rows {\"ids\": [...]} -> {\"text\": ...}");
+      command->add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");
   command
       ->add_flag("--skip-special-tokens", options->skip_special_tokens,
-                 "Leave </s> and the like out of the text")
+                 "Leave special tokens such as </s> out of the text")
       ->needs(decode);
   command
       ->add_flag("--offsets", options->offsets,
-                 "With each id where it comes from: [begin, end) in characters of the text")
+                 "Also print where each id comes from: [begin, end) in characters of the text")
       ->excludes(decode);
-  CLI::Option* chat =
-      command->add_flag("--chat", options->chat,
-                        "Rows with messages, conversations or instruction and output -> text, ids "
-                        "and mask (1: to be learnt); on a terminal, the text with what is learnt marked");
+  CLI::Option* chat = command->add_flag(
+      "--chat", options->chat,
+      "Convert rows with messages, conversations or instruction and output to text, ids and mask (1: "
+      "supervised); on a terminal, print the text with the supervised part marked");
   chat->excludes(decode);
-  command->add_option("--chat-template", options->chat_template, "A template in place of the model's own")
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   "Chat template to use instead of the model's own")
       ->type_name("FILE")
       ->needs(chat);
-  command->add_option("--loss-on", options->loss_on, "Which of the answers are learnt, as data.loss_on")
+  command->add_option("--loss-on", options->loss_on, "Which answers are supervised, like data.loss_on")
       ->check(CLI::IsMember({"all_turns", "last_turn", "everything"}))
       ->capture_default_str()
       ->needs(chat);

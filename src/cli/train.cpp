@@ -20,14 +20,14 @@ void add_train_command(CLI::App& app) {
     std::vector<std::string> overrides;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("train", "Fine-tune a model (also without the word: trainer --config FILE)");
+  CLI::App* command = app.add_subcommand(
+      "train", "Fine-tune a model (the word train may be left out: trainer --config FILE)");
   command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Keys of the configuration, on top of the file")
+  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
   command->footer([] {
     std::ostringstream keys;
-    keys << "Keys and their defaults (docs/config.md says more):\n\n";
+    keys << "Configuration keys and their defaults (docs/config.md has more):\n\n";
     write_key_summary(keys);
     return keys.str();
   });

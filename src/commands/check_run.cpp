@@ -120,10 +120,10 @@ class RunCheckup {
     int64_t parameters = 0, trained = 0;
     result_bytes_ = 0;
     prepared_->model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
-      parameters += parameter.value.numel();
-      if (parameter.trained()) trained += parameter.value.numel();
+      parameters += parameter.numel();
+      if (parameter.trained()) trained += parameter.numel();
       const bool saved = !prepared_->artefacts.adapter || parameter.trained() || parameter.in_adapter;
-      if (saved) *result_bytes_ += static_cast<int64_t>(parameter.value.nbytes());
+      if (saved) *result_bytes_ += parameter.value.nbytes();
     });
     const MemorySummary memory = memory_summary(lease_->device);
     Finding& finding =

@@ -1,5 +1,6 @@
 #include "config/checks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 
@@ -50,12 +51,19 @@ void check_ranges(const Config& config, Checker& check) {
 void check_batches(const TrainingConfig& training, Checker& check) {
   check.require(!training.gradient_accumulation_steps || !training.effective_batch_size,
                 "training.effective_batch_size",
-                "training.gradient_accumulation_steps is set as well; keep one of the two");
+                "training.gradient_accumulation_steps is set as well; keep only one of the two");
   check.require(!training.batch_size.is_automatic() || training.effective_batch_size, "training.batch_size",
-                "auto needs training.effective_batch_size, the samples of an update, which do not follow "
-                "from the memory that there is");
+                "auto needs training.effective_batch_size: memory can decide how an update is split, but not "
+                "how many samples it has");
+  constexpr int64_t kMostSamples = 10'000'000;  // of an update; as effective_batch_size
+  const int64_t steps = training.gradient_accumulation_steps.value_or(1);
+  check.require(
+      training.batch_size.is_automatic() || steps <= kMostSamples / std::max<int64_t>(training.batch_size, 1),
+      "training.gradient_accumulation_steps",
+      concat("an update of more than ", grouped(kMostSamples),
+             " samples; make it or training.batch_size smaller"));
   check.require(training.max_steps != 0, "training.max_steps",
-                "0 trains nothing; -1 means as many steps as training.num_train_epochs makes");
+                "0 trains nothing; -1 means as many steps as training.num_train_epochs gives");
 }
 
 void check_targets(const LoraConfig& lora, Checker& check) {
@@ -64,9 +72,9 @@ void check_targets(const LoraConfig& lora, Checker& check) {
   check.require(text == nullptr || !std::regex_match(*text, names), "lora.target_modules",
                 concat("a list needs brackets: [", text == nullptr ? "" : *text, "]"));
   check.require(text == nullptr || lora.layers_to_transform.empty(), "lora.layers_to_transform",
-                "goes with a list of lora.target_modules; in a regular expression write the layers there");
+                "needs a list in lora.target_modules; in a regular expression, write the layers there");
   check.require(lora.layers_pattern.empty() || !lora.layers_to_transform.empty(), "lora.layers_pattern",
-                "has no meaning without lora.layers_to_transform");
+                "has no effect without lora.layers_to_transform");
 }
 
 // Metrics of the loss are in every evaluation, others where answers are generated.
@@ -74,9 +82,9 @@ void check_best_model(const Config& config, Checker& check) {
   const TrainingConfig& training = config.training;
   const bool evaluates = training.eval_strategy != IntervalStrategy::no;
   check.require(!training.load_best_model_at_end || evaluates, "training.load_best_model_at_end",
-                "needs evaluations, and training.eval_strategy is no");
+                "needs evaluations, but training.eval_strategy is no");
   check.require(training.early_stopping_patience == 0 || evaluates, "training.early_stopping_patience",
-                "needs evaluations, and training.eval_strategy is no");
+                "needs evaluations, but training.eval_strategy is no");
   static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)");
   check.require(
       config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_the_loss),
@@ -86,7 +94,7 @@ void check_best_model(const Config& config, Checker& check) {
 
 void check_resume_changed(const std::vector<std::string>& keys, Checker& check) {
   for (const std::string& key : keys)
-    check.require(find_key(key) != nullptr, "resume_changed", concat("'", key, "' is no key"));
+    check.require(find_key(key) != nullptr, "resume_changed", concat("'", key, "' is not a key"));
 }
 
 bool is_directory(const std::string& path) {
@@ -102,30 +110,33 @@ bool is_there(const fs::path& path) {
 void check_model(const std::string& path, Checker& check) {
   const std::string key = "model.path";
   if (path.empty()) {
-    check.require(false, key, "is required: the directory of a model as Hugging Face stores it");
+    check.require(false, key, "is required: the directory of a model in Hugging Face format");
   } else if (!is_there(path) && find_installed("configs/models/" + path + ".json")) {
     check.require(false, key,
                   concat("'", path,
-                         "' is the shape of a model, enough for `trainer plan`; give the directory "
-                         "with its weights and tokenizer"),
+                         "' is only the shape of a model, which is enough for `trainer plan`; give the "
+                         "directory with its weights and tokenizer"),
                   ExitCode::files);
   } else if (!is_directory(path)) {
     static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
     const bool from_hub = !is_there(path) && std::regex_match(path, hub_name);
     check.require(
         false, key,
-        concat("'", path, "' ", is_there(path) ? "is not a directory" : "does not exist",
-               from_hub ? concat("; nothing is downloaded: if it is a name on the Hugging Face Hub, run `hf "
-                                 "download ",
-                                 path, " --local-dir DIRECTORY` and give that directory")
-                        : ""),
+        concat(
+            "'", path, "' ", is_there(path) ? "is not a directory" : "does not exist",
+            from_hub
+                ? concat(
+                      "; nothing is downloaded: if it is a name on the Hugging Face Hub, run `hf download ",
+                      path, " --local-dir DIRECTORY` and give that directory")
+                : ""),
         ExitCode::files);
   } else {
     const bool adapter = is_there(fs::path(path) / "adapter_config.json");
     check.require(
         is_there(fs::path(path) / "config.json"), key,
-        concat("'", path, "' holds no config.json",
-               adapter ? "; it is an adapter: give its base model here, and it as lora.adapter" : ""),
+        concat(
+            "'", path, "' holds no config.json",
+            adapter ? "; it is an adapter: give its base model here, and the adapter as lora.adapter" : ""),
         ExitCode::files);
   }
 }
@@ -154,14 +165,13 @@ Problems contradictions(const Config& config) {
   check_ranges(config, check);
   check_batches(config.training, check);
   check.require(config.optimizer.warmup_steps == 0 || config.optimizer.warmup_ratio == 0,
-                "optimizer.warmup_ratio", "optimizer.warmup_steps is set as well; keep one of the two");
+                "optimizer.warmup_ratio", "optimizer.warmup_steps is set as well; keep only one of the two");
   check.require(!config.optimizer.master_weights || config.model.dtype != ModelDtype::fp32,
                 "optimizer.master_weights",
-                "is for bf16 weights, and model.dtype is fp32; leave one of the two out");
-  check.require(
-      config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
-      "has no meaning with data.kind: text, where all of the text is learnt; for an input and a target "
-      "use completion");
+                "is for bf16 weights, but model.dtype is fp32; remove one of the two");
+  check.require(config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
+                "has no effect with data.kind: text, which learns all of the text; for an input and a target "
+                "use completion");
   const int64_t divisions = config.memory.roundup_power2_divisions;
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
@@ -180,14 +190,15 @@ Problems missing_for_training(const Config& config) {
   check_sources(config.data.train, "data.train", check);
   check.require(config.training.eval_strategy == IntervalStrategy::no || !config.data.eval.empty(),
                 "training.eval_strategy",
-                "needs data.eval: files to evaluate on, or a share of data.train like 0.02");
+                "needs data.eval: files to evaluate on, or a share of data.train such as 0.02");
   check.require(!config.evaluation.generate || config.training.eval_strategy != IntervalStrategy::no,
-                "evaluation.generate", "is for evaluations, and training.eval_strategy is no");
+                "evaluation.generate", "needs evaluations, but training.eval_strategy is no");
   check_sources(config.data.eval.sources, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
   check.require(!goes_on_from_path || is_directory(config.resume), "resume",
-                concat("'", config.resume, "' is no directory; auto, never or a checkpoint is expected"),
+                concat("'", config.resume,
+                       "' is not a directory; expected auto, never or the directory of a checkpoint"),
                 ExitCode::files);
   check.require(!is_there(config.output_dir) || is_directory(config.output_dir), "output_dir",
                 concat("'", config.output_dir, "' is a file, not a directory"), ExitCode::files);

@@ -39,7 +39,7 @@ std::optional<std::string> read_mapping(const YAML::Node& node, std::vector<Data
     } else if (name == "weight") {
       const auto value = entry.second.IsScalar() ? number(entry.second.Scalar()) : std::nullopt;
       if (!value || !std::isfinite(*value) || *value <= 0 || *value > kLargestWeight)
-        return concat("a weight is a number above 0 and at most ", grouped(kLargestWeight), ", found ",
+        return concat("a weight must be above 0 and at most ", grouped(kLargestWeight), ", found ",
                       describe(entry.second));
       weight = *value;
     } else {
@@ -76,14 +76,15 @@ std::optional<std::string> assign_sources(const YAML::Node& node, std::vector<Da
 std::optional<std::string> assign_eval_data(const YAML::Node& node, EvalData& target) {
   if (const auto share = node.IsScalar() ? number(node.Scalar()) : std::nullopt) {
     if (!(*share > 0 && *share < 1))
-      return concat("a share of data.train is above 0 and below 1, found ", node.Scalar());
+      return concat("a share of data.train must be above 0 and below 1, found ", node.Scalar());
     target = {{}, *share};
     return std::nullopt;
   }
   std::vector<DataSource> sources;
   if (auto problem = assign_sources(node, sources)) return problem;
   for (const DataSource& source : sources) {
-    if (source.weight != 1) return concat("only data.train has weights; '", source.path, "' has one");
+    if (source.weight != 1)
+      return concat("only sets of data.train can have a weight; '", source.path, "' has one");
   }
   target = {std::move(sources), 0};
   return std::nullopt;

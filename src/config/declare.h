@@ -41,10 +41,12 @@ inline std::vector<std::string> names_of(SchedulerType) {
   return {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"};
 }
 
+// `on_resume` has no default: whoever adds a key decides.
 template <class Struct, class Value>
-Key key(Value Struct::*member, std::string name, std::string help) {
+Key key(Value Struct::*member, std::string name, OnResume on_resume, std::string help) {
   Key key;
   key.name = std::move(name);
+  key.on_resume = on_resume;
   key.help = std::move(help);
   if constexpr (std::is_enum_v<Value>) {
     key.choices = names_of(Value{});

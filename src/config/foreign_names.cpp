@@ -8,19 +8,18 @@ namespace trainer::config {
 namespace {
 
 constexpr const char* kLater = "not supported by this version";
-constexpr const char* kAlways = "not a key: it is always so; leave the line out";
-constexpr const char* kNever = "not a key: it is never so; leave the line out";
-constexpr const char* kNoPlace = "not supported; leave the line out";
+constexpr const char* kAlways = "not a key: this is always on; remove the line";
+constexpr const char* kNever = "not a key: this is always off; remove the line";
+constexpr const char* kNoPlace = "not supported; remove the line";
 constexpr const char* kQuantized = "not supported by this version: weights are bf16 or fp32";
 constexpr const char* kDistributed = "not supported by this version: a run uses one device";
 constexpr const char* kReports =
-    "not supported by this version; metrics.jsonl in output_dir holds every number of the run";
+    "not supported by this version; metrics.jsonl in output_dir has every number of the run";
 constexpr const char* kLocalFiles = "not supported: models and data are local files; nothing is downloaded";
 constexpr const char* kAllocatorKeys =
     "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
-    "memory.roundup_power2_divisions and memory.garbage_collection_threshold; set in the environment it "
-    "counts "
-    "as it is";
+    "memory.roundup_power2_divisions and memory.garbage_collection_threshold; if it is set in the "
+    "environment, that setting is used";
 constexpr const char* kLearnPrompt =
     "unknown key; data.loss_on: everything learns all of a conversation, data.kind: text all of a text";
 constexpr const char* kMethod = "not supported by this version: training is full or LoRA";
@@ -46,7 +45,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"eps", "optimizer.adam_epsilon", ""},
     {"epsilon", "optimizer.adam_epsilon", ""},
     {"adam_eps", "optimizer.adam_epsilon", ""},
-    {"optim", "optimizer.name", "unknown key; here it is called optimizer.name, and is adamw"},
+    {"optim", "optimizer.name", "unknown key; here it is called optimizer.name, and must be adamw"},
     {"optim_args", "", kNoPlace},
     {"scheduler", "optimizer.lr_scheduler_type", ""},
     {"lr_scheduler_kwargs", "", kLater},
@@ -75,7 +74,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"predict_with_generate", "", kLater},
     {"log_every", "training.logging_steps", ""},
     {"log_interval", "training.logging_steps", ""},
-    {"logging_strategy", "", "unknown key; lines of progress come every training.logging_steps updates"},
+    {"logging_strategy", "", "unknown key; progress is logged every training.logging_steps updates"},
     {"logging_dir", "", "not a key; metrics.jsonl and log.txt are in output_dir"},
     {"logging_first_step", "", kLater},
     {"log_level", "", "not a key; use the options --quiet and --verbose"},
@@ -94,7 +93,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"early_stopping_threshold", "", kLater},
     {"resume_from_checkpoint", "resume",
      "unknown key; write resume: auto at the top level, or resume: DIRECTORY"},
-    {"ignore_data_skip", "", "not a key: no data is read to skip it"},
+    {"ignore_data_skip", "", "not a key: a resumed run never has to read data just to skip it"},
     {"restore_callback_states_from_checkpoint", "", kAlways},
     {"async_save", "save.async", ""},
     {"bf16", "model.dtype", "unknown key; write model.dtype: bf16"},
@@ -144,7 +143,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"full_determinism", "", kNoPlace},
     {"dataloader_num_workers", "training.num_workers", ""},
     {"num_proc", "training.num_workers", ""},
-    {"dataloader_drop_last", "", "not supported: the last update of an epoch takes what is left"},
+    {"dataloader_drop_last", "", "not supported: the last update of an epoch uses the samples that are left"},
     {"dataloader_pin_memory", "", kNoPlace},
     {"dataloader_prefetch_factor", "data.prefetch", ""},
     {"dataloader_persistent_workers", "", kNoPlace},
@@ -195,7 +194,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"alpha", "lora.lora_alpha", ""},
     {"rank", "lora.r", ""},
     {"bias", "", "not supported: LoRA trains no biases"},
-    {"init_lora_weights", "", "not a key: A is drawn, B is zero, as PEFT's default"},
+    {"init_lora_weights", "", "not a key: A is random and B is zero, as is PEFT's default"},
     {"task_type", "", "not a key: it follows from the model"},
     {"peft_type", "", "not a key: a section `lora:` means LoRA"},
     {"peft", "lora", "unknown key; LoRA is the section `lora:`"},
@@ -212,7 +211,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"base_model_name_or_path", "model.path", ""},
     {"tokenizer_name", "", "not a key: the tokenizer is the one in the directory of model.path"},
     {"cache_dir", "", kLocalFiles},
-    {"trust_remote_code", "", "not supported: no code comes with a model"},
+    {"trust_remote_code", "", "not supported: no code of a model is run"},
 };
 
 constexpr ForeignName kLlamaFactory[] = {
@@ -225,7 +224,7 @@ constexpr ForeignName kLlamaFactory[] = {
     {"additional_target", "lora.modules_to_save", ""},
     {"create_new_adapter", "", kNoPlace},
     {"finetuning_type", "lora",
-     "unknown key; a section `lora: {}` means LoRA, and without one all weights are trained"},
+     "unknown key; a section `lora: {}` turns LoRA on, without one all weights are trained"},
     {"stage", "", "not supported by this version: training is supervised fine-tuning"},
     {"freeze_trainable_layers", "", kMethod},
     {"use_galore", "", kMethod},
@@ -235,12 +234,12 @@ constexpr ForeignName kLlamaFactory[] = {
     {"dataset", "data.train", ""},
     {"dataset_dir", "", "not a key; data.train takes paths"},
     {"template", "",
-     "unknown key; conversations are written by the model's own chat template, or that of "
+     "unknown key; conversations are formatted by the model's own chat template, or the one in "
      "data.chat_template"},
     {"val_size", "data.eval", ""},
     {"max_samples", "data.max_samples", ""},
     {"preprocessing_num_workers", "training.num_workers", ""},
-    {"overwrite_cache", "", "not a key: what is kept of data follows their changes (data.cache)"},
+    {"overwrite_cache", "", "not a key: cached data is renewed when the files change (data.cache)"},
     {"train_on_prompt", "", kLearnPrompt},
     {"mask_history", "", "unknown key; write data.loss_on: last_turn"},
     {"neat_packing", "data.packing", ""},
@@ -259,7 +258,7 @@ constexpr ForeignName kLlamaFactory[] = {
 
 constexpr ForeignName kAxolotl[] = {
     {"base_model", "model.path", ""},
-    {"base_model_config", "", "not a key: config.json lies in the directory of model.path"},
+    {"base_model_config", "", "not a key: config.json is in the directory of model.path"},
     {"model_type", "", "not a key: it is read from the model's config.json"},
     {"tokenizer_type", "", "not a key: it is read from the model's files"},
     {"micro_batch_size", "training.batch_size", ""},
@@ -275,7 +274,7 @@ constexpr ForeignName kAxolotl[] = {
      "unknown key; data.train takes the files, data.input and data.target the fields"},
     {"test_datasets", "data.eval", ""},
     {"val_set_size", "data.eval", ""},
-    {"dataset_prepared_path", "", "not a key: what is kept of data follows their changes (data.cache)"},
+    {"dataset_prepared_path", "", "not a key: cached data is renewed when the files change (data.cache)"},
     {"shuffle_merged_datasets", "data.shuffle", ""},
     {"train_on_inputs", "", kLearnPrompt},
     {"adapter", "lora.adapter", ""},
@@ -315,7 +314,7 @@ constexpr ForeignName kAxolotl[] = {
     {"rl", "", "not supported by this version: training is supervised fine-tuning"},
     {"strict", "", kAlways},
     {"debug", "", "not a key; use the option --verbose"},
-    {"<<", "", "YAML merge keys are not read; to build on another file use `extends: FILE`"},
+    {"<<", "", "YAML merge keys are not supported; to build on another file use `extends: FILE`"},
 };
 
 }  // namespace

@@ -95,7 +95,7 @@ void write_json_schema(std::ostream& out) {
   Json properties = Json::object();
   properties["extends"] = {
       {"anyOf", {config::text_schema(), config::list_schema(), {{"type", "null"}}}},
-      {"description", "Files to start from: a path or a list of paths, relative to this file."}};
+      {"description", "Files to load first: a path or a list of paths, relative to this file."}};
   for (const config::Section& section : config::schema()) {
     if (section.name.empty()) {
       for (const config::Key& key : section.keys) properties[key.name] = config::key_schema(key);

@@ -156,7 +156,7 @@ Config load_training_config(const std::optional<std::filesystem::path>& file,
 
 std::string value_text(const Config& config, const std::string& name) {
   const config::Key* key = config::find_key(name);
-  if (key == nullptr) throw ConfigError(concat(name, " is no key"));
+  if (key == nullptr) throw ConfigError(concat(name, " is not a key"));
   return key->section == "lora" && !config.lora ? "null" : config::value_as_yaml(*key, config);
 }
 

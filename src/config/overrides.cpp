@@ -60,7 +60,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
     const bool is_file = text.ends_with(".yaml") || text.ends_with(".yml");
     problems.push_back(
         {where, "",
-         is_file ? "expected key=value; a file is given with --config " + text : "expected key=value"});
+         is_file ? "expected key=value; to give a file, write --config " + text : "expected key=value"});
     return;
   }
   const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
@@ -73,7 +73,8 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
             section->name, node, [&where](const YAML::Mark&) { return where; }, layer, problems);
       }
     } else if (name == "extends") {
-      problems.push_back({where, name, "belongs in a file; to start from a preset, give it with --config"});
+      problems.push_back(
+          {where, name, "only works in a file; to start from a preset, give it with --config"});
     } else if (const Key* key = find_overridden(name, where, problems)) {
       layer.push_back({key->section, key->name, parse_value(key, value), where, where});
     }

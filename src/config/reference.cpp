@@ -23,17 +23,21 @@ A run is configured by one YAML file, keys on the command line, or both:
 trainer --config configs/flan_t5_xl.yaml model.path=/models/flan-t5-xl data.train=recipes.jsonl batch_size=4
 ```
 
-- **Overrides** are `section.key=value`; a name that only one section has also stands alone (`batch_size=4`). Values are
-  YAML: `lora.target_modules=[q, v]`, `training.dropout=null`. For keys that take text the value is taken as it stands.
-  `lora={}` turns LoRA on, `lora=null` off.
-- **`extends: FILE`** (or a list of files) starts from other files and changes what follows. Paths are relative to the
-  file that says it; `extends: robust` finds `robust.yaml` beside it. Overrides come last. Other paths are relative to
-  the working directory; a leading `~` is the home directory.
-- Of `gradient_accumulation_steps` and `effective_batch_size`, and of `warmup_steps` and `warmup_ratio`, the one that a
-  later file or override sets takes back the other.
+- **Overrides** are `section.key=value`. If only one section has a key of that name, the name alone is enough
+  (`batch_size=4`). Values are YAML: `lora.target_modules=[q, v]`, `training.dropout=null`. For keys that take text, the
+  value is used as it is. `lora={}` turns LoRA on, `lora=null` turns it off.
+- **`extends: FILE`** (or a list of files) loads other files first; the keys of this file then override them. These
+  paths are relative to the file that contains the line; `extends: robust` finds `robust.yaml` next to it. Overrides on
+  the command line come last. All other paths are relative to the working directory; a leading `~` is the home directory.
+- `gradient_accumulation_steps` and `effective_batch_size` exclude each other, and so do `warmup_steps` and
+  `warmup_ratio`. If a later file or override sets one of a pair, the other one is unset.
 - `trainer config --config FILE [overrides]` prints the resolved configuration with comments, ready to save.
-- Every mistake is reported before anything is loaded, all at once, with file, line and column.
-- For completion in an editor begin a file with `# yaml-language-server: $schema=PATH/configs/schema.json`.
+- All mistakes are reported at once, with file, line and column, before anything is loaded.
+- **On resume** says what another value means for a run that was stopped and is resumed: `fixed` keys are refused with
+  exit code 4 unless `resume_changed` names them, `logged` ones are accepted with a line in the log, all others may change
+  ([reliability.md](reliability.md#what-must-stay-the-same)).
+- For completion in an editor, begin a file with `# yaml-language-server: $schema=PATH/configs/schema.json`.
+- [glossary.md](glossary.md) explains the terms.
 
 )";
 
@@ -53,6 +57,19 @@ std::string type_in_words(const Key& key) {
   return expected;
 }
 
+const char* on_resume_in_words(const Key& key) {
+  switch (key.on_resume) {
+    case OnResume::may_change:
+      return "";
+    case OnResume::is_logged:
+      return "logged";
+    case OnResume::fixes_run:
+    case OnResume::fixes_run_by_content:
+      return "fixed";
+  }
+  return "";
+}
+
 std::string meaning(const Key& key) {
   Key without_choices = key;  // they stand in the column of types
   without_choices.choices.clear();
@@ -65,10 +82,11 @@ std::string meaning(const Key& key) {
 void write_section(const Section& section, std::ostream& out) {
   out << "## " << (section.name.empty() ? "Top level" : in_code(section.name)) << "\n\n"
       << section.help << "\n\n";
-  out << "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n";
+  out << "| Key | Type | Default | On resume | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Key& key : section.keys) {
     out << "| " << in_code(key.full_name()) << " | " << type_in_words(key) << " | "
-        << in_code(default_as_yaml(key)) << " | " << meaning(key) << " |\n";
+        << in_code(default_as_yaml(key)) << " | " << on_resume_in_words(key) << " | " << meaning(key)
+        << " |\n";
   }
 }
 

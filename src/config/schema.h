@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/config/on_resume.h"
 
 namespace trainer::config {
 
@@ -36,6 +37,7 @@ using Field =
 struct Key {
   std::string section;  // "" at the top level
   std::string name;
+  OnResume on_resume = OnResume::fixes_run;
   std::string help;  // the first sentence also stands in --help
   // The value in `config`; of an optional section, it is created.
   std::function<Field(Config& config)> field;
@@ -57,6 +59,10 @@ struct Key {
   Key above(double bound) && {
     minimum = bound;
     above_minimum = true;
+    return std::move(*this);
+  }
+  Key at_most(double bound) && {
+    maximum = bound;
     return std::move(*this);
   }
   Key below(double bound) && {

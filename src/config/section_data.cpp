@@ -6,85 +6,91 @@ namespace trainer::config {
 Section data_section() {
   using D = DataConfig;
   return section(
-      "data", "What it is trained on: files of rows (docs/data.md).",
-      {key(&D::train, "train",
-           "Training data. A file of JSON lines, a pattern (data/*.jsonl) or a folder; or a list of such "
-           "sets, "
-           "each also as {path: a.jsonl, weight: 2}: its samples come so often in an epoch."),
-       key(&D::eval, "eval",
-           "Evaluation data. Paths as for train; or a number such as 0.02: that share of the rows of train "
-           "is "
-           "held out. Used when training.eval_strategy is steps or epoch."),
-       key(&D::kind, "kind",
-           "What a row is. seq2seq: input and target of an encoder-decoder (T5). completion: the same for a "
-           "decoder, "
-           "which learns the target only. text: running text, all of it learnt. chat: conversations "
-           "(messages, "
-           "conversations, or Alpaca's instruction, input and output), written by the model's chat template. "
-           "auto: from the model and the first row."),
-       key(&D::input, "input",
-           "Field of the input, or a template such as \"Translate: {german}\". Empty: found from the first "
-           "row."),
-       key(&D::target, "target", "Field of the target, or a template. Empty: found from the first row."),
-       key(&D::max_source_length, "max_source_length", "Longer inputs of an encoder-decoder are cut to this.")
+      "data", "The data to train on: files of rows (docs/data.md).",
+      {key(&D::train, "train", OnResume::fixes_run_by_content,
+           "Training data. A file of JSON lines, a pattern (data/*.jsonl) or a folder; or a list of these. "
+           "An entry of a list can also be {path: a.jsonl, weight: 2}: each of its samples is then used that "
+           "many times per epoch."),
+       key(&D::eval, "eval", OnResume::fixes_run_by_content,
+           "Evaluation data. Paths as for train; or a number such as 0.02, to hold out that share of the "
+           "rows of train. Used when training.eval_strategy is steps or epoch."),
+       key(&D::kind, "kind", OnResume::fixes_run,
+           "What a row is. seq2seq: input and target for an encoder-decoder (T5). completion: input and "
+           "target for a decoder, which learns the target only. text: running text, all of it learned. chat: "
+           "conversations (messages, conversations, or Alpaca's instruction, input and output), formatted by "
+           "the model's chat template. auto: decided by the model and the first row."),
+       key(&D::input, "input", OnResume::fixes_run,
+           "Field of the input, or a template such as \"Translate: {german}\". Empty: detected from the "
+           "first row."),
+       key(&D::target, "target", OnResume::fixes_run,
+           "Field of the target, or a template. Empty: detected from the first row."),
+       key(&D::max_source_length, "max_source_length", OnResume::fixes_run,
+           "Longest input of an encoder-decoder. long_samples says what happens to longer ones.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
-       key(&D::max_target_length, "max_target_length",
-           "Longer targets of an encoder-decoder are cut to this.")
+       key(&D::max_target_length, "max_target_length", OnResume::fixes_run,
+           "Longest target of an encoder-decoder. long_samples says what happens to longer ones.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
-       key(&D::max_length, "max_length",
-           "Longer samples of a decoder are cut to this, input and target together.")
+       key(&D::max_length, "max_length", OnResume::fixes_run,
+           "Longest sample of a decoder, input and target together. long_samples says what happens to longer "
+           "ones.")
            .at_least(1)
+           .at_most(1e7)
            .in("tokens"),
-       key(&D::long_samples, "long_samples",
-           "What becomes of longer samples. truncate: cut. drop: left out. split: running text (kind: text) "
-           "becomes several samples, and nothing is lost."),
-       key(&D::truncation_side, "truncation_side",
-           "Where longer samples are cut. right: the beginning stays."),
-       key(&D::max_samples, "max_samples",
-           "Only the first so many samples of each entry of train, and of eval. For a quick try. null: all.")
+       key(&D::long_samples, "long_samples", OnResume::fixes_run,
+           "What happens to samples that are too long. truncate: they are truncated. drop: they are left "
+           "out. split: running text (kind: text) becomes several samples, and nothing is lost."),
+       key(&D::truncation_side, "truncation_side", OnResume::fixes_run,
+           "Side on which long samples are truncated. right: the beginning is kept. left: the end is kept."),
+       key(&D::max_samples, "max_samples", OnResume::fixes_run,
+           "Use only this many samples, the first ones, of each entry of train and of eval. For a quick try. "
+           "null: all.")
            .at_least(1)
+           .at_most(1e12)
            .in("samples"),
-       key(&D::bad_rows, "bad_rows",
-           "What becomes of rows that cannot be used: malformed, without the field, not UTF-8. error: the "
-           "run "
-           "ends and says which. skip: they are left out, counted, and listed in skipped_rows.jsonl in "
+       key(&D::bad_rows, "bad_rows", OnResume::may_change,
+           "What happens to rows that cannot be used: malformed, without the field, not UTF-8. error: the "
+           "run ends and names them. skip: they are left out, counted, and listed in skipped_rows.jsonl in "
            "output_dir."),
-       key(&D::max_malformed, "max_malformed",
-           "Largest share of rows that cannot be used, where bad_rows is skip. Above it the run ends with "
-           "exit "
-           "code 3 before it begins. null: any.")
+       key(&D::max_malformed, "max_malformed", OnResume::may_change,
+           "Largest allowed share of rows that cannot be used, when bad_rows is skip. Above it, the run ends "
+           "with exit code 3 before training starts. null: no limit.")
            .at_least(0)
            .below(1),
-       key(&D::max_truncated, "max_truncated",
-           "Largest share of rows of which something is cut off or that are dropped for their length; in the "
-           "same way.")
+       key(&D::max_truncated, "max_truncated", OnResume::may_change,
+           "Largest allowed share of rows that are truncated, or dropped because they are too long. Above "
+           "it, the run ends with exit code 3 before training starts. null: no limit.")
            .at_least(0)
            .below(1),
-       key(&D::max_unknown, "max_unknown",
-           "Largest share of rows with text that the tokenizer does not know (<unk>); in the same way.")
+       key(&D::max_unknown, "max_unknown", OnResume::may_change,
+           "Largest allowed share of rows with text that the tokenizer does not know (<unk>). Above it, the "
+           "run ends with exit code 3 before training starts. null: no limit.")
            .at_least(0)
            .below(1),
-       key(&D::loss_on, "loss_on",
-           "What is learnt of a conversation. all_turns: every answer of the assistant with the token that "
-           "ends "
-           "it. last_turn: the last one. everything: all of the text. A message with weight: 0 is not "
-           "learnt."),
-       key(&D::chat_template, "chat_template",
-           "File of a chat template (Jinja) to use in place of the model's own.")
+       key(&D::loss_on, "loss_on", OnResume::fixes_run,
+           "Which part of a conversation is learned. all_turns: every answer of the assistant, with the "
+           "token that ends it. last_turn: the last answer only. everything: all of the text. A message with "
+           "weight: 0 is not learned."),
+       key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
+           "File with a chat template (Jinja) to use instead of the model's own.")
            .path(),
-       key(&D::shuffle, "shuffle", "A new order in every epoch. false: the order of the files."),
-       key(&D::packing, "packing",
-           "Decoders: the samples of a micro-batch lie in one row, without padding and without seeing one "
-           "another; it has at most batch_size x max_length tokens. The result is the same."),
-       key(&D::prefetch, "prefetch",
-           "Steps whose data training.num_workers threads make ahead, while earlier ones compute.")
+       key(&D::shuffle, "shuffle", OnResume::fixes_run,
+           "Shuffle the samples, in a new order for every epoch. false: keep the order of the files."),
+       key(&D::packing, "packing", OnResume::may_change,
+           "Decoders: put the samples of a micro-batch into one row, without padding. Samples do not see "
+           "each other. The row has at most batch_size x max_length tokens. The result is the same."),
+       key(&D::prefetch, "prefetch", OnResume::may_change,
+           "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
+           "this.")
            .at_least(1)
+           .at_most(1000)
            .in("steps"),
-       key(&D::cache, "cache",
-           "Folder for unpacked files and for indexes of the data, which are made once. Empty: trainer in "
-           "$XDG_CACHE_HOME, or in ~/.cache; there small files have no index.")
+       key(&D::cache, "cache", OnResume::may_change,
+           "Folder for unpacked files and for indexes of the data, which are made once. Empty: the folder "
+           "trainer in $XDG_CACHE_HOME, or in ~/.cache; small files then have no index.")
            .path()});
 }
 

@@ -33,7 +33,10 @@ std::optional<Number> parse_number(std::string text) {
   return value;
 }
 
-std::string bound_as_text(double bound) { return number_as_yaml(bound); }
+std::string bound_as_text(double bound) {
+  const bool is_whole = std::floor(bound) == bound && std::fabs(bound) < 1e15;
+  return is_whole ? std::to_string(static_cast<int64_t>(bound)) : number_as_yaml(bound);
+}
 
 bool in_range(const Key& key, double value) {
   if (!std::isfinite(value)) return false;
@@ -42,13 +45,26 @@ bool in_range(const Key& key, double value) {
   return true;
 }
 
+std::string lower_bound(const Key& key) {
+  return key.minimum ? (key.above_minimum ? "above " : "at least ") + bound_as_text(*key.minimum) : "";
+}
+std::string upper_bound(const Key& key) {
+  return key.maximum ? (key.below_maximum ? "below " : "at most ") + bound_as_text(*key.maximum) : "";
+}
+
+// An upper bound that is there against nonsense only is not named where a value is too small.
+std::string broken_range(const Key& key, double value) {
+  if (!key.minimum || !key.maximum || key.below_maximum) return allowed_range(key);
+  return value > *key.maximum ? upper_bound(key) : lower_bound(key);
+}
+
 template <class Number>
 std::optional<std::string> assign_number(const Key& key, const YAML::Node& node, Number& target) {
   std::optional<Number> value;
   if (node.IsScalar() && !is_quoted(node)) value = parse_number<Number>(node.Scalar());
   if (!value) return concat("expected ", expected_value(key), ", found ", describe(node));
   if (!in_range(key, static_cast<double>(*value))) {
-    const std::string range = allowed_range(key);
+    const std::string range = broken_range(key, static_cast<double>(*value));
     return concat("must be ", range.empty() ? "finite" : range, ", found ", node.Scalar());
   }
   target = *value;
@@ -233,11 +249,7 @@ std::string expected_value(const Key& key) {
 }
 
 std::string allowed_range(const Key& key) {
-  std::string range;
-  if (key.minimum) range += (key.above_minimum ? "above " : "at least ") + bound_as_text(*key.minimum);
-  if (key.minimum && key.maximum) range += " and ";
-  if (key.maximum) range += (key.below_maximum ? "below " : "at most ") + bound_as_text(*key.maximum);
-  return range;
+  return concat(lower_bound(key), key.minimum && key.maximum ? " and " : "", upper_bound(key));
 }
 
 bool may_be_empty(const Key& key) {

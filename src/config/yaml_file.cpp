@@ -3,6 +3,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 
 #include "config/layer.h"
@@ -53,14 +54,24 @@ class FileReader {
       std::vector<std::string> chain;
       for (const fs::path& path : open_) chain.push_back(path.filename().string());
       chain.push_back(identity.filename().string());
-      problems_.push_back({asked_from, "extends", "goes round in a circle: " + join(chain, " -> ")});
+      problems_.push_back(
+          {asked_from, "extends", "files extend each other in a circle: " + join(chain, " -> ")});
       return;
     }
-    if (!fs::is_regular_file(file, ignored)) {
-      const char* what = fs::exists(file, ignored) ? "is not a file" : "there is no such file";
-      problems_.push_back({asked_from, "", concat(file.string(), ": ", what)});
+    if (!has_entry(file)) {
+      problems_.push_back({asked_from, "", concat(file.string(), ": there is no such file")});
       return;
     }
+    if (open_.size() == kMostLevels || files_ == kMostFiles) {
+      if (!is_refused_) {
+        problems_.push_back({asked_from, "extends",
+                             concat("more than ", kMostLevels, " levels or ", kMostFiles,
+                                    " files in all; a file counts each time that it is extended")});
+      }
+      is_refused_ = true;
+      return;
+    }
+    files_++;
     open_.push_back(identity);
     read_document(file, asked_from);
     open_.pop_back();
@@ -114,8 +125,8 @@ class FileReader {
                           const YAML::Node& value, const Where& where, Layer& layer) {
     if (section.optional && value.IsNull() && nothing_follows(text, key.Mark())) {
       problems_.push_back({where(key.Mark()), section.name,
-                           concat("is empty: write `", section.name, ": {}` for it with its defaults, or `",
-                                  section.name, ": null` to do without")});
+                           concat("is empty: write `", section.name, ": {}` to use its defaults, or `",
+                                  section.name, ": null` to leave it out")});
       return;
     }
     layer.push_back({section.name, "", value, where(key.Mark()), place_of_value(key, value, where)});
@@ -153,8 +164,13 @@ class FileReader {
     return !fs::exists(path) && fs::exists(with_ending) ? with_ending : path;
   }
 
+  // What is extended twice is read twice, so that the number of files may double with each level.
+  static constexpr size_t kMostLevels = 32, kMostFiles = 256;
+
   Problems& problems_;
   std::vector<fs::path> open_;
+  size_t files_ = 0;
+  bool is_refused_ = false;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/threads.h"
 
 #include "data/stored_counts.h"
 #include "data/survey.h"
@@ -72,7 +73,9 @@ class Builder {
     std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_, encoder_.kind()));
     {
       std::vector<std::jthread> threads;
-      for (size_t i = 1; i < surveys.size(); i++) threads.emplace_back([&, i] { work(surveys[i]); });
+      const int64_t started =
+          start_threads(threads, workers - 1, [&](int64_t i) { work(surveys[static_cast<size_t>(i) + 1]); });
+      if (started < workers - 1) warn_of_fewer_threads("training.num_workers", started + 1, workers);
       work(surveys.front());
     }
     if (failure_) std::rethrow_exception(failure_);
@@ -105,7 +108,7 @@ class Builder {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [this] { return ended_ || next_batch_ - committed_ < kAhead; });
     batch = {};
-    batch.number = next_batch_++;
+    batch.number = next_batch_;
     uint64_t bytes = 0;
     RowSpan row{};
     while (!ended_ && batch.rows.size() < kRows && bytes < kBytes) {
@@ -115,8 +118,12 @@ class Builder {
       bytes += row.length;
       taken_bytes_ += row.length;
     }
-    if (!batch.rows.empty()) progress_.show(batch.rows.back().offset, index_.summary().rows);
-    return !batch.rows.empty();
+    // At the end of the file no number is taken: one that is never committed would stop those who wait for
+    // it.
+    if (batch.rows.empty()) return false;
+    next_batch_++;
+    progress_.show(batch.rows.back().offset, index_.summary().rows);
+    return true;
   }
 
   void look_at(RowSpan row, RowParser& parser, Batch& batch, Survey& survey) {
@@ -126,7 +133,7 @@ class Builder {
       const ReadRow read = encoder_.read(parser);
       const uint64_t content = hash_of(encoder_.content(read));
       if (!options_.choice.takes(content)) return;
-      std::vector<EncodedSample> samples = encoder_.encode(read);
+      std::vector<EncodedSample> samples = encode(read, row);
       if (const auto most = options_.choice.max_samples) {
         const int64_t room = *most - index_.size() - static_cast<int64_t>(batch.samples.size());
         samples.resize(std::min(samples.size(), static_cast<size_t>(room)));
@@ -153,6 +160,19 @@ class Builder {
       batch.rows_taken++;
       batch.bad_rows++;
       batch.bad.push_back({row.offset, row.length, 0, e.what()});
+    }
+  }
+
+  // What is wrong with the template, and what does not fit into memory, ends the run: the message names the
+  // row that it was met with.
+  std::vector<EncodedSample> encode(const ReadRow& read, RowSpan row) const {
+    try {
+      return encoder_.encode(read);
+    } catch (const FormatError& error) {
+      throw FormatError(concat(error.what(), " (met with the row ", file_.place(row.offset), ")"));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(concat(file_.place(row.offset), ": out of memory on the host while this row of ",
+                                    row.length, " bytes was tokenized"));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
@@ -132,7 +133,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   if (!form) {
     if (config.kind == DataKind::automatic) return nullptr;
     throw DataError(concat("kind chat wants messages, conversations, or instruction and output; the row has ",
-                           join(fields)));
+                           join_some(fields)));
   }
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
 
@@ -42,7 +43,7 @@ Fields choose_text(const DataConfig& config, const std::vector<std::string>& nam
         "data.target: kind text has no target; set data.kind to completion, or leave data.target out");
   }
   if (config.input.empty() && !contains(names, "text")) {
-    throw DataError(concat("kind text wants a field \"text\", the row has ", join(names), "; ",
+    throw DataError(concat("kind text wants a field \"text\", the row has ", join_some(names), "; ",
                            advice(config, names, "set data.input to a field name or a template")));
   }
   return {DataKind::text, config.input.empty() ? "text" : config.input, ""};
@@ -117,7 +118,7 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   if (text && !encoder_decoder) return choose_text(config, names);
   if (text) throw DataError(concat("the row has a field \"text\" only: ", kNoText));
   const char* text_too = encoder_decoder ? "" : ", or data.kind to text and data.input to its field";
-  throw DataError(concat("no known pair of input and target among the fields ", join(names), "; ",
+  throw DataError(concat("no known pair of input and target among the fields ", join_some(names), "; ",
                          advice(config, names, concat(kGiveBoth, text_too))));
 }
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "trainer/base/threads.h"
 #include "trainer/data/batching.h"
 
 namespace trainer {
@@ -24,8 +25,10 @@ class StepLoader::Queue {
       : dataset_(dataset),
         next_indices_(std::move(next_indices)),
         prefetch_(static_cast<size_t>(std::max<int64_t>(options.prefetch, 1))) {
-    for (int64_t i = 0; i < std::max<int64_t>(options.num_workers, 1); i++)
-      threads_.emplace_back([this] { work(); });
+    const int64_t wanted = std::max<int64_t>(options.num_workers, 1);
+    const int64_t started = start_threads(threads_, wanted, [this](int64_t) { work(); });
+    if (started == 0) throw_no_threads("training.num_workers", wanted);
+    if (started < wanted) warn_of_fewer_threads("training.num_workers", started, wanted);
   }
 
   ~Queue() {
@@ -39,7 +42,10 @@ class StepLoader::Queue {
 
   EffectiveBatch next() {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [this] { return batches_.empty() ? ended_ : batches_.front().is_made(); });
+    ready_.wait(lock, [this] {
+      return failure_ != nullptr || (batches_.empty() ? ended_ : batches_.front().is_made());
+    });
+    if (failure_) std::rethrow_exception(failure_);
     if (batches_.empty()) throw std::logic_error("a StepLoader was asked for more batches than there are");
     Batch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -73,7 +79,20 @@ class StepLoader::Queue {
     size_t failed_sample = 0;
   };
 
+  // What is no failure of a sample, such as no memory for the next batch, ends all workers.
   void work() {
+    try {
+      make_batches();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      stopped_ = true;
+      ready_.notify_all();
+      room_.notify_all();
+    }
+  }
+
+  void make_batches() {
     std::unique_lock lock(mutex_);
     while (true) {
       Share share;
@@ -147,6 +166,7 @@ class StepLoader::Queue {
   std::condition_variable room_, ready_;  // for another sample to be made; a batch is made
   std::deque<Batch> batches_;             // in order; references to them stay good
   bool ended_ = false, stopped_ = false;
+  std::exception_ptr failure_;
   std::vector<std::jthread> threads_;
 };
 

@@ -102,6 +102,30 @@ void check_room(const fs::path& folder, int64_t bytes) {
                              bytes_string(bytes), " are needed"));
 }
 
+// In a folder of its own, beside that of the unpacked files.
+fs::path checksum_file(const fs::path& made) {
+  return made.parent_path().parent_path() / "checksums" / (made.filename().string() + ".xxh3");
+}
+
+// Whether an unpacked file is there and has the content that it was made with. All of it is read: a file
+// whose end is missing may still end with a row.
+bool is_whole(const fs::path& made) {
+  std::error_code ignored;
+  if (!fs::exists(made, ignored)) return false;
+  const fs::path checksum = checksum_file(made);
+  try {
+    if (fs::exists(checksum, ignored) && file_checksum(made) == read_file(checksum)) {
+      mark_used(made);
+      mark_used(checksum);
+      return true;
+    }
+    log::warning(concat(made.string(), ": is not as it was unpacked; it is made again"));
+  } catch (const FormatError& e) {
+    log::warning(concat(e.what(), "; it is made again"));
+  }
+  return false;
+}
+
 }  // namespace
 
 fs::path unpacked(const fs::path& path, const fs::path& cache) {
@@ -120,25 +144,25 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
   const fs::path made = cache / "unpacked" /
                         concat(inner.stem().string(), "-", checksum(content_fingerprint(packed, identity)),
                                inner.extension().string());
-  std::error_code ignored;
-  if (fs::exists(made, ignored)) {
-    mark_used(made);
-    return made;
-  }
+  if (is_whole(made)) return made;
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
   auto shown = std::chrono::steady_clock::now();
   try {
     make_directories(made.parent_path());
     check_room(made.parent_path(), size_it_tells(packed, gzip));
+    RunningChecksum sum;
     write_to_cache(made, [&](std::ostream& out) {
       const auto take = [&](std::string_view piece, size_t bytes_read) {
         out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+        sum.add(piece);
         const auto now = std::chrono::steady_clock::now();
         if (now - shown < std::chrono::seconds(10)) return;
         shown = now;
         log::info(concat("data: ", path.string(), ": ", 100 * bytes_read / packed.size(), " % unpacked"));
       };
       gzip ? unpack_gzip(packed, take) : unpack_zstd(packed, take);
+      // Before the file has its name: who finds one without a checksum makes it again.
+      write_to_cache(checksum_file(made), [&](std::ostream& file) { file << sum.digits(); });
     });
   } catch (const DataError& e) {
     throw DataError(concat(path.string(), ": ", e.what()));

@@ -106,6 +106,9 @@ void require_q8_range(const at::Tensor& values, const std::string& name) {
 
 // fp32 [rows, columns] as the bytes of the type.
 void encode(const at::Tensor& values, GgufType type, const std::string& name, std::ostream& out) {
+  if (!values.isfinite().all().item<bool>())
+    throw FormatError(
+        concat("tensor '", name, "' has values that are NaN or infinite; the model is damaged"));
   at::Tensor bytes = values.contiguous();
   if (type == GgufType::f16) {
     require_fp16_range(values, name);

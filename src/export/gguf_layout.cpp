@@ -118,7 +118,7 @@ GgufMetadata metadata_of(const Family& family, const DecoderConfig& facts, const
   keys.number("attention.head_count_kv", facts.num_kv_heads);
   keys.number("attention.key_length", facts.head_dim);
   keys.number("attention.value_length", facts.head_dim);
-  keys.real("attention.layer_norm_rms_epsilon", facts.rms_norm_eps);
+  keys.real("attention.layer_norm_rms_epsilon", facts.norm.epsilon);
   keys.number("vocab_size", facts.vocab_size);
   if (has_windows(facts)) keys.number("attention.sliding_window", facts.sliding_window);
   add_rope(facts.rope, keys);

@@ -1,34 +1,105 @@
 #include "export/new_output.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 
+namespace {
+
+// Whether `path` is the entry that `info` was taken of.
+bool is_entry(const fs::path& path, const struct stat& info) {
+  struct stat there {};
+  return ::lstat(path.c_str(), &there) == 0 && there.st_dev == info.st_dev && there.st_ino == info.st_ino;
+}
+
+bool is_open_folder(const fs::path& path, int fd) {
+  struct stat info {};
+  return fd >= 0 && ::fstat(fd, &info) == 0 && is_entry(path, info);
+}
+
+}  // namespace
+
 NewOutput::NewOutput(const fs::path& path, bool file)
     : path_(fs::absolute(path).lexically_normal()), is_file_(file) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
-  std::error_code error;
-  const bool empty_folder = fs::is_directory(path_, error) && fs::is_empty(path_, error);
-  if (fs::exists(path_, error) && (file || !empty_folder)) {
-    throw ConfigError(concat(path_.string(), ": is there already; give a ", file ? "file" : "directory",
-                             " that does not exist"));
-  }
   temporary_ = path_.string() + ".tmp";
-  delete_entry(temporary_);
+  require_no_output();
   try {
-    make_directories(temporary_);
+    do make_temporary();
+    while (!lock());
+    require_no_output();  // who wrote it before held the lock until it was complete
+    clear();
   } catch (...) {
-    remove(temporary_);
+    if (is_open_folder(temporary_, lock_)) remove(temporary_);
+    if (lock_ >= 0) ::close(lock_);
     throw;
   }
 }
 
-NewOutput::~NewOutput() { remove(temporary_); }
+// A link is something, whatever it leads to: renaming would replace it, or fail in the end.
+void NewOutput::require_no_output() const {
+  std::error_code error;
+  const bool empty_folder =
+      !is_file_ && fs::is_directory(fs::symlink_status(path_, error)) && fs::is_empty(path_, error);
+  if (!has_entry(path_) || empty_folder) return;
+  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : ", a link that leads nowhere,",
+                           ": is there already; give a ", is_file_ ? "file" : "directory",
+                           " that does not exist"));
+}
+
+void NewOutput::make_temporary() {
+  std::error_code error;
+  if (has_entry(temporary_) && !fs::is_directory(fs::symlink_status(temporary_, error)))
+    delete_entry(temporary_);
+  const bool was_there = has_entry(temporary_);
+  try {
+    make_directories(temporary_);
+  } catch (...) {
+    if (!was_there) fs::remove(temporary_, error);  // only where it is empty
+    throw;
+  }
+}
+
+// On a file system without locks nothing keeps two exports apart but their user.
+bool NewOutput::lock() {
+  if (lock_ >= 0) ::close(lock_);
+  lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (lock_ < 0 && errno != ENOENT)
+    throw FormatError(concat(temporary_.string(), ": cannot be opened: ", std::strerror(errno)));
+  if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(std::exchange(lock_, -1));
+    throw FormatError(concat(path_.string(), ": is being written by another process (", temporary_.string(),
+                             " is locked); wait for it to end, or give another name"));
+  }
+  return is_open_folder(temporary_, lock_);
+}
+
+void NewOutput::clear() const {
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(temporary_)) left.push_back(entry.path());
+  for (const fs::path& path : left) delete_entry(path);
+}
+
+NewOutput::~NewOutput() {
+  if (is_open_folder(temporary_, lock_)) remove(temporary_);
+  if (lock_ >= 0) ::close(lock_);
+}
 
 void NewOutput::remove(const fs::path& path) {
   try {
@@ -39,14 +110,19 @@ void NewOutput::remove(const fs::path& path) {
 }
 
 void NewOutput::complete() {
+  const fs::path made = is_file_ ? file() : temporary_;
+  struct stat ours {};
+  if (::lstat(made.c_str(), &ours) != 0)
+    throw FormatError(concat(made.string(), ": is gone; another process has removed it"));
   try {
-    move_entry(is_file_ ? file() : temporary_, path_);
+    move_entry(made, path_);
   } catch (...) {
     // Renamed, but not synced: it would not survive the end of the machine.
-    std::error_code error;
-    if (is_file_ || !fs::is_empty(path_, error)) remove(path_);
+    if (is_entry(path_, ours)) remove(path_);
     throw;
   }
+  if (!is_entry(path_, ours))
+    throw FormatError(concat(path_.string(), ": was replaced by another process while it was written"));
 }
 
 void require_space(const fs::path& directory, int64_t bytes) {

@@ -9,8 +9,9 @@ namespace trainer {
 
 class NewOutput {
  public:
-  // Makes PATH.tmp, an empty folder (one that a killed process left is removed). Throws ConfigError where
-  // PATH is there and no empty folder; for a `file` where it is there at all.
+  // Makes PATH.tmp, an empty folder (what a killed process left in it is removed), and locks it. Throws
+  // ConfigError where PATH is there and no empty folder; for a `file` where it is there at all. Throws
+  // FormatError where another process is writing PATH.
   NewOutput(const std::filesystem::path& path, bool file);
   // Removes PATH.tmp with all that is in it.
   ~NewOutput();
@@ -25,9 +26,15 @@ class NewOutput {
 
  private:
   static void remove(const std::filesystem::path& path);
+  void require_no_output() const;
+  void make_temporary();
+  // False: the folder that was locked is no longer the one of that name.
+  bool lock();
+  void clear() const;
 
   std::filesystem::path path_, temporary_;
   bool is_file_;
+  int lock_ = -1;  // the open folder PATH.tmp, whatever its name is by now
 };
 
 // Throws FormatError where the file system of `directory` has no room for an export of so many bytes.

@@ -16,14 +16,10 @@ namespace {
 
 constexpr int32_t kPromptTokens = 16;
 
-// A tensor on a mapped file has memory that LibTorch cannot resize.
-bool is_mapped(const at::Tensor& tensor) { return !tensor.storage().resizable(); }
-
 // fp32, in memory of its own: products round by where their operands lie. The file's pages are given back.
-at::Tensor wide_copy(const at::Tensor& value) {
-  at::Tensor copy = value.to(at::kFloat, false, /*copy=*/true);
-  if (is_mapped(value))
-    release_pages(static_cast<std::byte*>(value.data_ptr()), static_cast<int64_t>(value.nbytes()));
+at::Tensor wide_copy(const Weight& value) {
+  at::Tensor copy = value.copy(at::kFloat);
+  if (value.is_mapped()) release_pages(static_cast<std::byte*>(value.tensor().data_ptr()), value.nbytes());
   return copy;
 }
 
@@ -57,7 +53,7 @@ class BlockStream {
 
   BlockHook& hook_;
   std::map<const Module*, Module*> modules_;
-  std::vector<std::pair<Parameter*, at::Tensor>> held_;
+  std::vector<std::pair<Parameter*, Weight>> held_;
 };
 
 // Ids from all over the vocabulary: no tokenizer is needed, and no row is the model's favourite.
@@ -88,8 +84,8 @@ at::Tensor streamed_logits(const std::filesystem::path& directory) {
   BlockStream stream(*model);
   const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
   stream.leave();
-  const at::Tensor head = model->output_weight();
-  return states.matmul((is_mapped(head) ? wide_copy(head) : head).t());
+  const Weight weight = model->head().weight(states.scalar_type());
+  return model->head().logits(states, weight.is_mapped() ? wide_copy(weight) : weight.tensor());
 }
 
 }  // namespace trainer

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
@@ -89,9 +90,10 @@ void refuse_unsupported(const Json& config, const std::string& where) {
                               "with PEFT's path_initial_model_for_weight_conversion)"));
   }
   if (!problems.empty()) {
-    throw FormatError(concat(where, ": asks for what is not supported: ", join(problems, "; ")));
+    throw FormatError(concat(where, ": asks for what is not supported: ", join_some(problems, 10, "; ")));
   }
-  if (!unknown.empty()) log::warning(concat(where, ": ignored, because they are not known: ", join(unknown)));
+  if (!unknown.empty())
+    log::warning(concat(where, ": ignored, because they are not known: ", join_some(unknown)));
 }
 
 class KeyReader {

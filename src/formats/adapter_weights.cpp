@@ -1,5 +1,7 @@
 #include "trainer/base/error.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 
 #include "formats/conversion_advice.h"
@@ -15,7 +17,7 @@ constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
 SafetensorsFile read_adapter_weights(const fs::path& directory) {
   const fs::path path = directory / kWeightsFile;
-  if (!fs::exists(path)) {
+  if (!has_entry(path)) {
     if (fs::exists(directory / "adapter_model.bin")) {
       throw FormatError(
           concat(path.string(), ": is missing; the directory has adapter_model.bin, a pickle, which can run ",
@@ -29,6 +31,10 @@ SafetensorsFile read_adapter_weights(const fs::path& directory) {
     if (!name.starts_with(kAdapterPrefix)) {
       throw FormatError(concat(path.string(), ": tensor '", name,
                                "': the names in a PEFT adapter begin with ", kAdapterPrefix));
+    }
+    if (!is_floating(view.dtype)) {
+      throw FormatError(concat(path.string(), ": tensor '", name, "': is of type ", dtype_name(view.dtype),
+                               "; weights must be of a floating point type (F32, BF16, F16)"));
     }
     tensors[name.substr(kAdapterPrefix.size())] = std::move(view);
   }

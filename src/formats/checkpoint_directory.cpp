@@ -6,6 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/free_space.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/optimizer_state.h"
@@ -135,7 +136,7 @@ Checkpoint read_checkpoint(const fs::path& path) {
   require_directory(path);
   const Manifest manifest = read_manifest(path);
   const std::vector<std::string> damaged = damages(path, manifest.files);
-  if (!damaged.empty()) throw FormatError(join(damaged, "; "));
+  if (!damaged.empty()) throw FormatError(join_some(damaged, 10, "; "));
   Checkpoint checkpoint{path, manifest.step, {}};
   for (const auto& [name, entry] : manifest.files) checkpoint.files[name] = entry.bytes;
   return checkpoint;
@@ -148,7 +149,7 @@ void verify_model_files(const fs::path& directory) {
   manifest.files.erase(kOptimizerFile);
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
-  throw FormatError(concat(join(damaged, "; "),
+  throw FormatError(concat(join_some(damaged, 10, "; "),
                            "; use another checkpoint or a copy that is whole. Files that were changed on "
                            "purpose are used when ",
                            kManifestFile, " is removed"));

@@ -7,6 +7,8 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "formats/json_structure.h"
+
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
@@ -25,13 +27,14 @@ std::string place(const std::string& text, size_t byte) {
 
 template <class Json>
 Json parse_json_object(const std::string& text, const std::string& where) {
-  const auto check_depth = [&](int depth, typename Json::parse_event_t, Json&) {
+  JsonStructure structure;
+  structure.open = [&](int depth) {
     if (depth > kMaxDepth) throw FormatError(concat(where, ": is nested too deeply; ", kAdvice));
-    return true;
   };
   Json value;
   try {
-    value = Json::parse(text, check_depth);
+    structure.walk(text);
+    value = Json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     if (text.empty()) throw FormatError(concat(where, ": is empty; ", kAdvice));
     throw FormatError(concat(where, ":", place(text, e.byte),

@@ -1,6 +1,10 @@
+#include <algorithm>
+
 #include "trainer/base/error.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 
 #include "formats/dtype.h"
@@ -16,7 +20,7 @@ fs::path config_file(const fs::path& directory) {
   if (directory.extension() == ".json" && fs::is_regular_file(directory)) return directory;
   require_model_directory(directory);
   const fs::path path = directory / "config.json";
-  if (!fs::exists(path)) {
+  if (!has_entry(path)) {
     throw FormatError(
         concat(path.string(), ": is missing; ",
                is_adapter_directory(directory)
@@ -28,19 +32,19 @@ fs::path config_file(const fs::path& directory) {
 
 bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
+// One for each type of layer, for a family that has several.
+bool is_by_layer_type(const json& rope) {
+  return rope.is_object() && std::ranges::any_of(rope, [](const json& value) { return value.is_object(); });
+}
+
 // rope_parameters (v5) -> rope_theta, partial_rotary_factor, rope_scaling (v4).
 void flatten_rope_parameters(json& config, const std::string& where) {
   json rope = config["rope_parameters"];
+  if (is_by_layer_type(rope)) return;
   config.erase("rope_parameters");
   if (rope.is_null()) return;
   if (!rope.is_object())
     throw FormatError(concat(where, ": rope_parameters: must be an object, is ", rope.dump()));
-  for (const auto& [key, value] : rope.items()) {
-    if (value.is_object()) {
-      throw FormatError(concat(where, ": rope_parameters.", key,
-                               ": a rotary embedding of its own for each layer type is not supported"));
-    }
-  }
   if (is_set(config, "rope_scaling")) {
     throw FormatError(
         concat(where, ": has both rope_parameters and rope_scaling; remove the one that is not meant"));
@@ -61,7 +65,8 @@ const json* find_value(const json& config, const std::string& key) {
 }
 
 [[noreturn]] void wrong_type(const std::string& key, const char* expected, const json& value) {
-  throw FormatError(concat("config.json: ", key, ": must be ", expected, ", is ", value.dump()));
+  throw FormatError(
+      concat("config.json: ", key, ": must be ", expected, ", is ", one_line(value.dump(), 100)));
 }
 
 int64_t as_int(const std::string& key, const json& value) {
@@ -124,8 +129,9 @@ int64_t config_int(const json& config, const std::string& key, int64_t fallback)
 
 int64_t config_size(const json& config, const std::string& key) {
   const int64_t size = config_int(config, key);
-  if (size < 1 || size > int64_t{1} << 31) {
-    throw FormatError(concat("config.json: ", key, ": ", size, " is no size; it must be at least 1"));
+  if (const int64_t most = largest_size(key); size < 1 || size > most) {
+    throw FormatError(concat("config.json: ", key, ": must be at least 1 and at most ", grouped(most),
+                             ", is ", size, "; is the file damaged?"));
   }
   return size;
 }

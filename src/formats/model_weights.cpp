@@ -2,6 +2,8 @@
 #include <set>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
@@ -27,12 +29,12 @@ std::vector<std::string> files_ending_in(const fs::path& directory, const std::s
   const std::string missing = concat((directory / kSingleFile).string(), ": is missing");
   const std::vector<std::string> others = files_ending_in(directory, ".safetensors");
   if (!others.empty()) {
-    throw FormatError(concat(missing, ", and so is ", kIndexFile, "; the directory has ", join(others),
+    throw FormatError(concat(missing, ", and so is ", kIndexFile, "; the directory has ", join_some(others),
                              ": rename a single file to ", kSingleFile, ", or get the index of several"));
   }
   const std::vector<std::string> pickles = files_ending_in(directory, ".bin");
   if (!pickles.empty()) {
-    throw FormatError(concat(missing, "; the directory has pickles (", join(pickles),
+    throw FormatError(concat(missing, "; the directory has pickles (", join_some(pickles),
                              "), which can run code when they are read. Convert them once with\n  ",
                              model_conversion_command(directory)));
   }
@@ -79,11 +81,11 @@ void add_shards(ModelWeights& weights, const fs::path& directory) {
   for (const auto& [tensor, file] : listed) names.insert(file);
   std::vector<std::string> missing;
   for (const std::string& name : names) {
-    if (!fs::exists(directory / name)) missing.push_back(name);
+    if (!has_entry(directory / name)) missing.push_back(name);
   }
   if (!missing.empty()) {
     throw FormatError(concat(directory.string(), ": ", missing.size(), " of ", names.size(), " files that ",
-                             kIndexFile, " lists are missing: ", join(missing), "; download them"));
+                             kIndexFile, " lists are missing: ", join_some(missing), "; download them"));
   }
   for (const std::string& name : names) add_file(weights, directory / name);
   for (const auto& [tensor, file] : listed) {
@@ -99,10 +101,12 @@ void add_shards(ModelWeights& weights, const fs::path& directory) {
 
 std::shared_ptr<const MappedFile> ModelWeights::mapping_of(const std::string& name) const {
   const std::string& file_name = file_of.at(name);
-  for (const SafetensorsFile& file : files) {
-    if (file.mapping->path().filename() == file_name) return file.mapping;
-  }
-  throw std::logic_error("ModelWeights: no file " + file_name);
+  // Files are opened in the order of their names.
+  const auto file = std::ranges::lower_bound(
+      files, file_name, {}, [](const SafetensorsFile& f) { return f.mapping->path().filename().string(); });
+  if (file == files.end() || file->mapping->path().filename() != file_name)
+    throw std::logic_error("ModelWeights: no file " + file_name);
+  return file->mapping;
 }
 
 int64_t ModelWeights::total_bytes() const {
@@ -114,9 +118,9 @@ int64_t ModelWeights::total_bytes() const {
 ModelWeights read_model_weights(const fs::path& directory) {
   require_model_directory(directory);
   ModelWeights weights;
-  if (fs::exists(directory / kSingleFile)) {
+  if (has_entry(directory / kSingleFile)) {
     add_file(weights, directory / kSingleFile);
-  } else if (fs::exists(directory / kIndexFile)) {
+  } else if (has_entry(directory / kIndexFile)) {
     add_shards(weights, directory);
   } else {
     refuse_without_safetensors(directory);

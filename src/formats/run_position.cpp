@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "trainer/base/checksum.h"
 #include "trainer/base/files.h"
 
 #include "formats/json_fields.h"
@@ -33,6 +34,19 @@ void position_fields(Fields& fields, Position& position) {
   fields.field("began_from", position.began_from);
 }
 
+// Of all other fields.
+constexpr const char* kChecksumField = "checksum";
+
+// Takes the checksum out of it. Earlier versions wrote none.
+void check_whole(nlohmann::ordered_json& object, const std::string& where) {
+  const auto found = object.find(kChecksumField);
+  if (found == object.end()) return;
+  const nlohmann::ordered_json expected = *found;
+  object.erase(found);
+  if (expected != checksum(ascii_json(object, -1)))
+    throw FormatError(concat(where, ": is damaged: its content does not have the checksum that it names"));
+}
+
 std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
   const auto found = values.find(key);
   return found == values.end() ? "-" : found->second;
@@ -43,19 +57,25 @@ std::string value_of(const std::map<std::string, std::string>& values, const std
 void write_position(const std::filesystem::path& directory, const RunPosition& position) {
   JsonFieldWriter writer;
   position_fields(writer, position);
-  write_atomically(directory / kPositionFile, ascii_json(writer.object(), 2) + "\n");
+  auto object = writer.object();
+  object[kChecksumField] = checksum(ascii_json(object, -1));
+  write_atomically(directory / kPositionFile, ascii_json(object, 2) + "\n");
 }
 
 RunPosition read_position(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kPositionFile;
   const std::string where = path.string();
-  const auto object = read_ordered_json_object(path);
+  auto object = read_ordered_json_object(path);
+  check_whole(object, where);
   const JsonReader reader(object, where);
   RunPosition position;
   position_fields(reader, position);
   for (const char* key : {"step", "samples_seen", "total_steps", "metrics_bytes"}) {
     if (reader.required<int64_t>(key) < 0) throw FormatError(concat(where, ": ", key, ": is negative"));
   }
+  if (position.step > 0 && position.dataset_size < 1)
+    throw FormatError(
+        concat(where, ": dataset_size: is ", position.dataset_size, " after step ", position.step));
   return position;
 }
 

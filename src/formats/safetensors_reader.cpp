@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -10,6 +11,7 @@
 #include "trainer/formats/safetensors.h"
 
 #include "formats/dtype.h"
+#include "formats/json_structure.h"
 
 namespace trainer {
 namespace {
@@ -47,26 +49,21 @@ json parse_header(std::string_view text, const std::string& where) {
   if (text.find('\0') != std::string_view::npos) {
     throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
   }
-  std::vector<std::set<std::string>> open_objects;
-  const auto check_keys = [&](int depth, json::parse_event_t event, json& parsed) {
+  JsonStructure structure;
+  std::array<std::set<std::string>, kHeaderDepth + 1> keys;  // of the open objects, by their depth
+  structure.open = [&](int depth) {
     if (depth > kHeaderDepth)
       throw FormatError(concat(where, ": the header is nested too deeply; ", kDamagedAdvice));
-    if (event == json::parse_event_t::object_start) {
-      open_objects.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      open_objects.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!open_objects.back().insert(key).second) {
-        throw FormatError(concat(where, open_objects.size() == 1 ? ": tensor '" : ": header: key '", key,
-                                 "' is there twice"));
-      }
-    }
-    return true;
+    keys[static_cast<size_t>(depth)].clear();
+  };
+  structure.name = [&](int depth, const std::string& key) {
+    if (keys[static_cast<size_t>(depth)].insert(key).second) return;
+    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' is there twice"));
   };
   json header;
   try {
-    header = json::parse(text, check_keys);
+    structure.walk(text);
+    header = json::parse(text);
   } catch (const json::exception&) {
     throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
   }

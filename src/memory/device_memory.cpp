@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "trainer/base/threads.h"
 #include "trainer/memory/host_allocator.h"
 
 namespace trainer {
@@ -54,9 +55,11 @@ void set_up_cpu(int64_t threads) {
   at::globalContext().setFlushDenormal(true);
   // OpenMP has read OMP_NUM_THREADS; without it LibTorch counts cores, not the processors that they show.
   const char* const asked = std::getenv("OMP_NUM_THREADS");
-  if (threads == 0 && asked != nullptr && *asked != '\0') return;
+  const bool from_environment = threads == 0 && asked != nullptr && *asked != '\0';
   const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
+  if (!from_environment) at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
+  // OpenMP ends the process where it gets no thread.
+  require_threads(at::get_num_threads() - 1, from_environment ? "OMP_NUM_THREADS" : "training.num_threads");
 }
 
 }  // namespace trainer

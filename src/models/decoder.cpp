@@ -16,14 +16,16 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
       o_proj(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
       head_dim_(c.head_dim),
       window_(c.sliding[layer] ? c.sliding_window : 0),
-      rotated_(c.rotated[layer]) {
+      rotated_(c.rotated[layer]),
+      scale_(c.attention_scale),
+      soft_cap_(c.attention_soft_cap) {
   add("q_proj", q_proj);
   add("k_proj", k_proj);
   add("v_proj", v_proj);
   add("o_proj", o_proj);
   if (c.qk_norm) {
-    add("q_norm", q_norm.emplace(c.head_dim, c.rms_norm_eps));
-    add("k_norm", k_norm.emplace(c.head_dim, c.rms_norm_eps));
+    add("q_norm", q_norm.emplace(c.head_dim, c.norm));
+    add("k_norm", k_norm.emplace(c.head_dim, c.norm));
   }
 }
 
@@ -32,7 +34,15 @@ at::Tensor DecoderAttention::rotated(const at::Tensor& x, const std::optional<Rm
                                      const DecoderPass& pass) const {
   const at::Tensor heads = x.unflatten(2, {-1, head_dim_});
   const at::Tensor normalised = (norm ? norm->forward(heads) : heads).transpose(1, 2);
-  return rotated_ ? Rotary::apply(normalised, pass.rotary) : normalised;
+  return rotated_ ? Rotary::apply(normalised, window_ > 0 ? pass.sliding_rotary : pass.rotary) : normalised;
+}
+
+at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
+  if (soft_cap_ > 0) {
+    return capped_attention(
+        in, {soft_cap_, window_, pass.packed ? pass.packed->lengths : std::vector<int64_t>{}});
+  }
+  return pass.packed ? packed_attention(in, *pass.packed, window_) : attention(in);
 }
 
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
@@ -42,7 +52,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   in.q = rotated(qkv[0], q_norm, pass);
   in.k = rotated(qkv[1], k_norm, pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
-  in.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  in.scale = scale_;
   in.mask = window_ > 0 ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
   if (pass.positions != nullptr) {
@@ -50,8 +60,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
-  const at::Tensor out = pass.packed ? packed_attention(in, *pass.packed, window_) : attention(in);
-  return o_proj.forward(out.transpose(1, 2).flatten(2), pass.rows, *pass.context);
+  return o_proj.forward(mix(in, pass).transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
@@ -70,24 +79,29 @@ at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) con
   return down_proj.forward(gated_activation(activation_, gate_up[0], gate_up[1]), pass.rows, *pass.context);
 }
 
-DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)
-    : self_attn(c, layer),
-      mlp(c),
-      input_layernorm(c.hidden_size, c.rms_norm_eps),
-      post_attention_layernorm(c.hidden_size, c.rms_norm_eps) {
+DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer) : self_attn(c, layer), mlp(c) {
   add("self_attn", self_attn);
   add("mlp", mlp);
-  add("input_layernorm", input_layernorm);
-  add("post_attention_layernorm", post_attention_layernorm);
+  const auto add_norm = [&](const std::string& name, std::optional<RmsNorm>& norm) {
+    if (!name.empty()) add(name, norm.emplace(c.hidden_size, c.norm));
+  };
+  add_norm(c.layer_norms.before_attention, before_attention);
+  add_norm(c.layer_norms.after_attention, after_attention);
+  add_norm(c.layer_norms.before_mlp, before_mlp);
+  add_norm(c.layer_norms.after_mlp, after_mlp);
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
-  const at::Tensor h = x + self_attn.forward(input_layernorm.forward(x), pass, cache);
-  return h + mlp.forward(post_attention_layernorm.forward(h), pass);
+  const auto normed = [](const std::optional<RmsNorm>& norm, const at::Tensor& y) {
+    return norm ? norm->forward(y) : y;
+  };
+  const at::Tensor h =
+      x + normed(after_attention, self_attn.forward(normed(before_attention, x), pass, cache));
+  return h + normed(after_mlp, mlp.forward(normed(before_mlp, h), pass));
 }
 
 DecoderBody::DecoderBody(const DecoderConfig& c)
-    : embed_tokens(c.vocab_size, c.hidden_size, c.padding_idx), norm(c.hidden_size, c.rms_norm_eps) {
+    : embed_tokens(c.vocab_size, c.hidden_size, c.padding_idx), norm(c.hidden_size, c.norm) {
   add("embed_tokens", embed_tokens);
   for (size_t i = 0; i < static_cast<size_t>(c.num_layers); i++) {
     layers.push_back(std::make_unique<DecoderLayer>(c, i));
@@ -97,17 +111,37 @@ DecoderBody::DecoderBody(const DecoderConfig& c)
 }
 
 Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head)
-    : Model(config), c_(facts), body_(c_), rotary_(c_.rope) {
+    : Model(config),
+      c_(facts),
+      body_(c_),
+      rotary_(c_.rope),
+      head_(body_.embed_tokens.weight, {1.0, c_.logit_soft_cap}) {
+  if (c_.sliding_rope) sliding_rotary_.emplace(*c_.sliding_rope);
   add("model", body_);
-  if (separate_head || !c_.tied) add("lm_head", lm_head_.emplace(c_.hidden_size, c_.vocab_size, false));
+  if (separate_head || !c_.tied) add("lm_head", head_.own_weight());
   assign_names();
+}
+
+// The factor is rounded to the type of the computation, as transformers does (Gemma3TextScaledWordEmbedding).
+at::Tensor Decoder::embed(const at::Tensor& ids) const {
+  const at::Tensor rows = body_.embed_tokens.forward(ids, dtype());
+  if (c_.embedding_scale == 1.0) return rows;
+  const float factor = static_cast<float>(c_.embedding_scale);
+  return rows * (dtype() == at::kBFloat16 ? static_cast<float>(at::BFloat16(factor)) : factor);
+}
+
+void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::vector<int64_t>& lengths,
+                     const at::TensorOptions& options) const {
+  pass.rotary = rotary_.tables(positions, lengths, options);
+  pass.sliding_rotary = sliding_rotary_ ? sliding_rotary_->tables(positions, lengths, options) : pass.rotary;
 }
 
 DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
                            const at::Tensor& positions, const std::vector<int64_t>& lengths) const {
   const int64_t seq = h.size(1);
-  DecoderPass pass{&context, row_keys(slots, seq), rotary_.tables(positions, lengths, h.options())};
-  if (c_.sliding_window > 0 && seq > c_.sliding_window) {
+  DecoderPass pass{&context, row_keys(slots, seq)};
+  rotate(pass, positions, lengths, h.options());
+  if (c_.attention_soft_cap == 0 && c_.sliding_window > 0 && seq > c_.sliding_window) {
     pass.window_mask = sliding_window_mask(seq, seq, c_.sliding_window, h.options().requires_grad(false));
   }
   return pass;
@@ -121,8 +155,8 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
     return start(context, batch.slots, h, positions, batch.lengths);
   }
   const PackedRow& row = *batch.packed;
-  DecoderPass pass{&context, row_keys(row.slots, row.positions),
-                   rotary_.tables(row.positions, batch.lengths, h.options())};
+  DecoderPass pass{&context, row_keys(row.slots, row.positions)};
+  rotate(pass, row.positions, batch.lengths, h.options());
   pass.packed = {row.starts, batch.lengths};
   return pass;
 }
@@ -144,28 +178,17 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
     }
   }
   h = body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
-  return projected(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
-}
-
-at::Tensor Decoder::output_weight() const {
-  return lm_head_ ? head_weight(*lm_head_, dtype()) : body_.embed_tokens.weight.as(dtype());
-}
-
-std::vector<Parameter*> Decoder::vocabulary() {
-  std::vector<Parameter*> parameters{&body_.embed_tokens.weight};
-  if (lm_head_) parameters.push_back(&lm_head_->weight);
-  return parameters;
+  return head_.states(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void Decoder::untie_head() {
-  if (lm_head_) return;
-  add("lm_head", lm_head_.emplace(c_.hidden_size, vocab_size(), false));
-  lm_head_->weight.value = body_.embed_tokens.weight.value;
+  if (!head_.tied()) return;
+  add("lm_head", head_.own_weight());
   assign_names();
 }
 
 std::vector<std::string> Decoder::tied_names() const {
-  if (lm_head_) return {"model.embed_tokens.weight"};
+  if (!head_.tied()) return {"model.embed_tokens.weight"};
   return {"model.embed_tokens.weight", "lm_head.weight"};
 }
 

@@ -10,6 +10,7 @@
 #include "trainer/models/block_hook.h"
 #include "trainer/models/decoder_config.h"
 #include "trainer/nn/attention.h"
+#include "trainer/nn/capped_attention.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
@@ -22,8 +23,9 @@ namespace trainer {
 // What all layers share in one forward pass.
 struct DecoderPass {
   const ForwardContext* context;
-  at::Tensor rows;        // dropout keys [B, S]
-  Rotary::Tables rotary;  // of these positions
+  at::Tensor rows;                  // dropout keys [B, S]
+  Rotary::Tables rotary{};          // of these positions
+  Rotary::Tables sliding_rotary{};  // of sliding layers
   // While generating, after the prompt: where the new token of each row goes, and the mask that this needs.
   const CachePositions* positions = nullptr;
   at::Tensor mask{};
@@ -47,8 +49,12 @@ class DecoderAttention : public Module {
  private:
   at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
 
+  // Attends to the keys by the pass's own way: padded rows, packed rows, a new token of each row.
+  at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
+
   int64_t head_dim_, window_;  // 0: none
   bool rotated_;
+  double scale_, soft_cap_;
 };
 
 class DecoderMlp : public Module {
@@ -71,7 +77,7 @@ class DecoderLayer : public Module {
 
   DecoderAttention self_attn;
   DecoderMlp mlp;
-  RmsNorm input_layernorm, post_attention_layernorm;
+  std::optional<RmsNorm> before_attention, after_attention, before_mlp, after_mlp;
 };
 
 // `model` in the names on disk.
@@ -88,12 +94,12 @@ class Decoder : public Model, public BlockHook {
   Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head);
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
-  at::Tensor output_weight() const override;
+  const OutputHead& head() const override { return head_; }
   std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }
-  std::vector<Parameter*> vocabulary() override;
+  std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
   void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
@@ -103,11 +109,10 @@ class Decoder : public Model, public BlockHook {
  private:
   friend class DecoderGeneration;
 
-  // What output_weight() is multiplied by. h [n, D] -> [n, D] or wider, rows [n]
-  at::Tensor projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const {
-    return lm_head_ ? head_states(*lm_head_, h, rows, context) : h;
-  }
-  at::Tensor embed(const at::Tensor& ids) const { return body_.embed_tokens.forward(ids, dtype()); }
+  at::Tensor embed(const at::Tensor& ids) const;
+  // Fills in the tables of these positions.
+  void rotate(DecoderPass& pass, const at::Tensor& positions, const std::vector<int64_t>& lengths,
+              const at::TensorOptions& options) const;
   // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S], of sequences that
   // have these lengths with them.
   DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
@@ -117,7 +122,8 @@ class Decoder : public Model, public BlockHook {
   DecoderConfig c_;
   DecoderBody body_;
   Rotary rotary_;
-  std::optional<Linear> lm_head_;
+  std::optional<Rotary> sliding_rotary_;
+  OutputHead head_;
 };
 
 }  // namespace trainer

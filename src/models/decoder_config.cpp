@@ -1,11 +1,13 @@
 #include "trainer/models/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 
 namespace trainer {
 namespace {
@@ -13,6 +15,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& what) {
   throw FormatError(concat("config.json: ", what, " is not supported for this model_type"));
 }
+
+bool is_set(const nlohmann::json& c, const char* key) { return c.contains(key) && !c[key].is_null(); }
 
 // As torch.nn.Embedding takes pad_token_id: the original Llama's -1 is the last row.
 int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
@@ -22,13 +26,23 @@ int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
   return id < 0 ? id + vocab_size : id;
 }
 
+// Of its matrices; in floating point, so that nothing overflows.
+double parameters_of(const DecoderConfig& facts) {
+  const auto hidden = static_cast<double>(facts.hidden_size), width = static_cast<double>(facts.head_dim),
+             heads = static_cast<double>(2 * facts.num_heads + 2 * facts.num_kv_heads);
+  const double block = hidden * (heads * width + 3 * static_cast<double>(facts.intermediate_size));
+  return static_cast<double>(facts.num_layers) * block + 2 * hidden * static_cast<double>(facts.vocab_size);
+}
+
 // What would change the mathematics and is not built is refused, never ignored.
 void check(const nlohmann::json& c, const DecoderConfig& facts) {
   if (facts.head_dim % 2 != 0) refuse("an odd head_dim");
   if (facts.num_heads % facts.num_kv_heads != 0)
     refuse("num_attention_heads that is no multiple of num_key_value_heads");
   if (config_double(c, "attention_dropout", 0.0) != 0.0) refuse("attention_dropout other than 0");
+  if (is_set(c, "rope_parameters")) refuse("rope_parameters: one for each type of layer");
   if (!config_bool(c, "is_causal", true)) refuse("is_causal: false");
+  if (config_bool(c, "use_bidirectional_attention", false)) refuse("use_bidirectional_attention: true");
 }
 
 // Transformers computes whole heads' rotations for these families: the key does nothing with the plain
@@ -45,6 +59,12 @@ void check_partial_rotary(const nlohmann::json& c, const DecoderConfig& facts) {
 
 }  // namespace
 
+double config_positive(const nlohmann::json& config, const char* key) {
+  const double value = config_double(config, key, 0.0);
+  if (value <= 0) throw FormatError(concat("config.json: ", key, ": must be a number above 0, is ", value));
+  return value;
+}
+
 nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaults) {
   defaults.update(config);
   return defaults;
@@ -59,10 +79,13 @@ DecoderConfig read_decoder_config(const nlohmann::json& c) {
   facts.num_heads = config_size(c, "num_attention_heads");
   facts.num_kv_heads = config_size(c, "num_key_value_heads", facts.num_heads);
   facts.head_dim = config_size(c, "head_dim", std::max<int64_t>(facts.hidden_size / facts.num_heads, 1));
+  check_token_ids(c, facts.vocab_size);
+  check_total_size(parameters_of(facts));
   facts.padding_idx = padding_idx(c, facts.vocab_size);
-  facts.rms_norm_eps = config_double(c, "rms_norm_eps", 1e-6);
+  facts.norm.epsilon = config_double(c, "rms_norm_eps", 1e-6);
   facts.activation = activation_named(config_string(c, "hidden_act", "silu"), "hidden_act");
   facts.rope = rope_parameters(c, facts.head_dim);
+  facts.attention_scale = 1.0 / std::sqrt(static_cast<double>(facts.head_dim));
   facts.tied = config_bool(c, "tie_word_embeddings", false);
   facts.sliding.assign(static_cast<size_t>(facts.num_layers), false);
   facts.rotated.assign(static_cast<size_t>(facts.num_layers), true);
@@ -76,7 +99,7 @@ std::optional<std::vector<bool>> read_layer_types(const nlohmann::json& c, int64
   const nlohmann::json& types = c["layer_types"];
   if (!types.is_array() || static_cast<int64_t>(types.size()) != num_layers) {
     throw FormatError(concat("config.json: layer_types: must be a list with an entry for each of the ",
-                             num_layers, " layers (num_hidden_layers), is ", types.dump()));
+                             num_layers, " layers (num_hidden_layers), is ", one_line(types.dump(), 100)));
   }
   std::vector<bool> sliding;
   for (const nlohmann::json& type : types) {
@@ -107,6 +130,25 @@ void read_qwen_windows(const nlohmann::json& c, DecoderConfig& facts) {
     for (int64_t i = std::max<int64_t>(first, 0); i < facts.num_layers; i++)
       facts.sliding[static_cast<size_t>(i)] = true;
   }
+}
+
+DecoderConfig read_gemma_config(nlohmann::json c, int64_t pattern) {
+  c["hidden_act"] = config_string(c, "hidden_activation", "gelu_pytorch_tanh");
+  DecoderConfig facts = read_decoder_config(c);
+  facts.qkv_bias = facts.output_bias = config_bool(c, "attention_bias", false);
+  facts.embedding_scale = std::sqrt(static_cast<double>(facts.hidden_size));
+  facts.norm.scale = NormScale::one_plus_weight;
+  facts.layer_norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                       "post_feedforward_layernorm"};
+  facts.attention_scale = 1.0 / std::sqrt(config_positive(c, "query_pre_attn_scalar"));
+  if (is_set(c, "final_logit_softcapping"))
+    facts.logit_soft_cap = config_positive(c, "final_logit_softcapping");
+  read_sliding_window(c, facts);
+  for (int64_t i = 0; i < facts.num_layers; i++)
+    facts.sliding[static_cast<size_t>(i)] = (i + 1) % pattern != 0;
+  facts.sliding = read_layer_types(c, facts.num_layers).value_or(facts.sliding);
+  check_windows(facts);
+  return facts;
 }
 
 }  // namespace trainer

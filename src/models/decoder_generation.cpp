@@ -54,8 +54,7 @@ class DecoderGeneration : public Generation {
   }
   // [B, D] -> [B, vocab]
   at::Tensor logits(const at::Tensor& h) const {
-    const at::Tensor states = model_.projected(model_.body_.norm.forward(h), at::Tensor(), context_);
-    return at::linear(states, model_.output_weight()).to(at::kFloat);
+    return model_.head().logits(model_.head().states(model_.body_.norm.forward(h), at::Tensor(), context_));
   }
 
   const Decoder& model_;

@@ -7,9 +7,11 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/tensor_views.h"
 
@@ -41,17 +43,19 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
     const auto found = weights.tensors.find(stored);
     if (found == weights.tensors.end()) {
       problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
+    } else if (!is_floating(found->second.dtype)) {
+      problems.push_back(concat("no floating point: ", name, ": is of type ", dtype_name(found->second.dtype),
+                                ", expected F32, BF16 or F16"));
     } else if (found->second.shape != parameter.shape) {
       problems.push_back(concat("misshapen: ", name, ": expected ", shape_string(parameter.shape), ", found ",
                                 shape_string(found->second.shape)));
     }
   });
+  const std::vector<std::regex> patterns(architecture.superfluous.begin(), architecture.superfluous.end());
   for (const auto& [name, view] : weights.tensors) {
     if (wanted.contains(name)) continue;
-    const bool superfluous =
-        std::ranges::any_of(architecture.superfluous, [&, &tensor = name](const std::string& pattern) {
-          return std::regex_match(tensor, std::regex(pattern));
-        });
+    const bool superfluous = std::ranges::any_of(
+        patterns, [&tensor = name](const std::regex& pattern) { return std::regex_match(tensor, pattern); });
     if (superfluous) {
       ignored.push_back(name);
     } else {
@@ -59,14 +63,9 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
     }
   }
   if (!problems.empty()) {
-    constexpr size_t kShown = 1000;  // more is no list for a person
-    if (problems.size() > kShown) {
-      const size_t more = problems.size() - kShown;
-      problems.resize(kShown);
-      problems.push_back(concat("and ", more, " more"));
-    }
+    constexpr size_t kShown = 100;  // more is no list for a person
     throw FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
-                             architecture.model_type, "):\n  ", join(problems, "\n  "),
+                             architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
                              "\nUse the config.json that was saved with these weights."));
   }
 }

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include "trainer/base/files.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
 
@@ -10,7 +12,7 @@ namespace fs = std::filesystem;
 
 // Where there are weights they say whether the head is separate, else config.json does.
 bool separate_head(const Architecture& architecture, const nlohmann::json& config, const fs::path& path) {
-  if (fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json")) {
+  if (has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json")) {
     return has_separate_head(architecture, config, read_model_weights(path));
   }
   return !config_bool(config, "tie_word_embeddings", true);

@@ -24,6 +24,8 @@ static const std::vector<Architecture>& architectures() {
       {"t5", make_t5, t5_extras, "shared.weight", true},
       {"mt5", make_t5, t5_extras, "shared.weight", true},
       {"umt5", make_t5, t5_extras, "shared.weight", true},
+      {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight"},
+      {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight"},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
       {"mistral", decoder(mistral_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
@@ -38,6 +40,12 @@ const Architecture& find_architecture(const std::string& model_type) {
   for (const Architecture& architecture : architectures()) {
     if (architecture.model_type == model_type) return architecture;
     known.push_back(architecture.model_type);
+  }
+  if (model_type == "gemma3") {
+    throw FormatError(
+        "config.json: model_type 'gemma3' is a model of images and text, which is not supported; its text "
+        "model "
+        "alone, of model_type 'gemma3_text', is");
   }
   throw FormatError(
       concat("config.json: model_type '", model_type, "' is not supported (supported: ", join(known), ")"));

@@ -221,13 +221,14 @@ T5::T5(const nlohmann::json& config, bool separate_head)
       encoder_embed_(&shared_),
       decoder_embed_(&shared_),
       encoder_(c_, false),
-      decoder_(c_, true) {
+      decoder_(c_, true),
+      head_(shared_.weight, {c_.scale_outputs ? std::pow(static_cast<double>(c_.d_model), -0.5) : 1.0}) {
   add("shared", shared_);
   encoder_.add("embed_tokens", encoder_embed_);
   decoder_.add("embed_tokens", decoder_embed_);
   add("encoder", encoder_);
   add("decoder", decoder_);
-  if (separate_head) add("lm_head", lm_head_.emplace(c_.d_model, c_.vocab_size, false));
+  if (separate_head) add("lm_head", head_.own_weight());
   assign_names();
 }
 
@@ -242,40 +243,21 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
   pass.source_lengths = batch.input_lengths;
   const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
                                               encoded, pass, context.recompute_blocks - encoder_recompute);
-  return projected(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
-                   pass.rows.flatten().index_select(0, batch.supervised_rows), context);
-}
-
-at::Tensor T5::output_weight() const {
-  return lm_head_ ? head_weight(*lm_head_, dtype()) : shared_.weight.as(dtype());
-}
-
-at::Tensor T5::projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const {
-  return lm_head_ ? head_states(*lm_head_, scaled(h), rows, context) : scaled(h);
-}
-
-std::vector<Parameter*> T5::vocabulary() {
-  std::vector<Parameter*> parameters{&shared_.weight};
-  if (lm_head_) parameters.push_back(&lm_head_->weight);
-  return parameters;
+  return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
+                      pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void T5::untie_head() {
-  if (lm_head_) return;
-  add("lm_head", lm_head_.emplace(c_.d_model, vocab_size(), false));
-  lm_head_->weight.value = shared_.weight.value;
+  if (!head_.tied()) return;
+  add("lm_head", head_.own_weight());
   assign_names();
 }
 
 std::vector<std::string> T5::tied_names() const {
   std::vector<std::string> names{"shared.weight", "encoder.embed_tokens.weight",
                                  "decoder.embed_tokens.weight"};
-  if (!lm_head_) names.push_back("lm_head.weight");
+  if (head_.tied()) names.push_back("lm_head.weight");
   return names;
-}
-
-at::Tensor T5::scaled(const at::Tensor& hidden) const {
-  return c_.scale_outputs ? hidden * std::pow(static_cast<double>(c_.d_model), -0.5) : hidden;
 }
 
 T5Pass T5::start(const ForwardContext& context, const at::Tensor& rows) const {

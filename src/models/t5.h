@@ -136,12 +136,12 @@ class T5 : public Model, public BlockHook {
   T5(const nlohmann::json& config, bool separate_head);
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
-  at::Tensor output_weight() const override;
+  const OutputHead& head() const override { return head_; }
   std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }
-  std::vector<Parameter*> vocabulary() override;
+  std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return shared_.weight.shape[0]; }
   void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q", "v"}; }
@@ -154,9 +154,6 @@ class T5 : public Model, public BlockHook {
  private:
   friend class T5Generation;
 
-  // What output_weight() is multiplied by. h [n, D] -> [n, D] or wider, rows [n]
-  at::Tensor projected(const at::Tensor& h, const at::Tensor& rows, const ForwardContext& context) const;
-  at::Tensor scaled(const at::Tensor& hidden) const;
   T5Pass start(const ForwardContext& context, const at::Tensor& rows) const;
   // [B, S] -> [B, S, D]
   at::Tensor encode(const at::Tensor& ids, const at::Tensor& lengths, const at::Tensor& rows,
@@ -166,7 +163,7 @@ class T5 : public Model, public BlockHook {
   Embedding shared_;
   Embedding encoder_embed_, decoder_embed_;  // each stack's embed_tokens: of shared's table
   T5Stack encoder_, decoder_;
-  std::optional<Linear> lm_head_;
+  OutputHead head_;
 };
 
 }  // namespace trainer

@@ -1,8 +1,11 @@
 #include "trainer/models/t5_config.h"
 
+#include <algorithm>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 
 namespace trainer {
 
@@ -10,6 +13,17 @@ namespace trainer {
 static bool scales_outputs(const nlohmann::json& c) {
   if (c.at("model_type") != "t5") return c.at("model_type") == "umt5";
   return config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true));
+}
+
+// Of its matrices; in floating point, so that nothing overflows.
+static double parameters_of(const T5Config& config) {
+  const auto width = static_cast<double>(config.d_model);
+  const double attention =
+                   4 * width * static_cast<double>(config.num_heads) * static_cast<double>(config.d_kv),
+               feed_forward = 3 * width * static_cast<double>(config.d_ff),
+               encoder = static_cast<double>(config.encoder_layers) * (attention + feed_forward),
+               decoder = static_cast<double>(config.decoder_layers) * (2 * attention + feed_forward);
+  return encoder + decoder + 2 * width * static_cast<double>(config.vocab_size);
 }
 
 T5Config::T5Config(const nlohmann::json& c)
@@ -38,6 +52,12 @@ T5Config::T5Config(const nlohmann::json& c)
   gated = config_bool(c, "is_gated_act", gated);
   name = config_string(c, "dense_act_fn", name);
   activation = activation_named(name, c.contains("dense_act_fn") ? "dense_act_fn" : "feed_forward_proj");
+  check_token_ids(c, vocab_size);
+  if (pad_id < 0 || decoder_start_id < 0) {
+    throw FormatError(concat("config.json: ", pad_id < 0 ? "pad_token_id" : "decoder_start_token_id",
+                             ": must be a token of the vocabulary, is ", std::min(pad_id, decoder_start_id)));
+  }
+  check_total_size(parameters_of(*this));
   if (num_buckets < 4 || max_distance <= num_buckets / 2) {
     throw FormatError(concat("config.json: relative_attention_num_buckets ", num_buckets,
                              " with relative_attention_max_distance ", max_distance, " is not supported"));

@@ -32,8 +32,8 @@ class T5Generation : public Generation {
       h = model_.decoder_.blocks[i]->forward(h, encoded_, pass, &caches_[i]);
     }
     positions_.advance();
-    h = model_.projected(model_.decoder_.final_layer_norm.forward(h.select(1, 0)), at::Tensor(), context_);
-    return at::linear(h, model_.output_weight()).to(at::kFloat);
+    h = model_.decoder_.final_layer_norm.forward(h.select(1, 0));
+    return model_.head().logits(model_.head().states(h, at::Tensor(), context_));
   }
 
   void select(const std::vector<int64_t>& rows) override {

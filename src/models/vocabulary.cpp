@@ -34,10 +34,10 @@ void resize_vocabulary(Model& model, int64_t rows) {
   for (Parameter* parameter : model.vocabulary()) {
     const int64_t old = parameter->shape[0];
     if (rows == old) continue;
-    const at::Tensor mean =
-        parameter->value.mean(0, /*keepdim=*/true, at::kFloat).to(parameter->value.scalar_type());
+    const at::Tensor& value = parameter->value.tensor();
+    const at::Tensor mean = value.mean(0, /*keepdim=*/true, at::kFloat).to(value.scalar_type());
     const bool trained = parameter->trained();
-    parameter->value = at::cat({parameter->value, mean.expand({rows - old, -1})}).set_requires_grad(trained);
+    parameter->value = at::cat({value, mean.expand({rows - old, -1})}).set_requires_grad(trained);
     parameter->shape[0] = rows;
   }
 }

@@ -8,6 +8,7 @@
 #include "trainer/nn/matmul.h"
 
 #include "nn/attention_weights.h"
+#include "nn/rotate.h"
 
 namespace trainer {
 namespace {
@@ -20,12 +21,6 @@ constexpr int64_t kWeightChunkBytes = 32 << 20;  // of fp32 attention weights
 // Whatever its strides, [batch * heads, rows, head_dim] without gaps in the type of products.
 at::Tensor by_head(const at::Tensor& x) {
   return at::empty(x.sizes(), x.options().dtype(product_type(x))).copy_(x).flatten(0, 1);
-}
-
-// [batch, heads, rows, head_dim] in memory as [batch, rows, heads, head_dim]: as the projections give and
-// take it.
-at::Tensor empty_by_position(const at::Tensor& like) {
-  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
 
 // B batch, H heads, Q queries, R of them in a chunk, K keys, D head_dim.

@@ -15,11 +15,11 @@ Embedding::Embedding(const Embedding* shared)
     : weight(shared->weight.shape), shared_(&shared->weight), padding_idx_(shared->padding_idx_) {}
 
 at::Tensor Embedding::forward(const at::Tensor& ids, at::ScalarType type) const {
-  const at::Tensor rows = at::embedding(table().value, ids, padding_idx_);
-  if (!lora) return rows.to(type);
-  const at::Tensor low_rank = at::embedding(lora->a.value.t(), ids, padding_idx_);  // [..., r]
-  at::Tensor sum = rows.to(at::kFloat) + low_rank.matmul(lora->b.value.t()) * lora->options.scale;
-  if (lora->magnitude) sum = sum * (lora->magnitude->value / dora_norm());
+  if (!lora) return table().value.look_up(ids, padding_idx_, type);
+  const at::Tensor rows = table().value.look_up(ids, padding_idx_, at::kFloat);
+  const at::Tensor low_rank = at::embedding(lora->a.as(at::kFloat).t(), ids, padding_idx_);  // [..., r]
+  at::Tensor sum = rows + low_rank.matmul(lora->b.as(at::kFloat).t()) * lora->options.scale;
+  if (lora->magnitude) sum = sum * (lora->magnitude->as(at::kFloat) / dora_norm());
   return sum.to(type);
 }
 
@@ -41,7 +41,9 @@ void Embedding::add_lora(const LoraOptions& options) {
 }
 
 at::Tensor Embedding::dora_norm() const {
-  return trainer::dora_norm(table().value.t(), lora->a.value, lora->b.value, lora->options.scale);
+  const Weight& rows = table().value;
+  return trainer::dora_norm(rows.materialize(rows.scalar_type()).t(), lora->a.as(at::kFloat),
+                            lora->b.as(at::kFloat), lora->options.scale);
 }
 
 }  // namespace trainer

@@ -69,7 +69,7 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
 Projection Linear::projection(const at::Tensor& x, const ForwardContext& context) const {
   const at::ScalarType type = x.scalar_type();
   Projection out;
-  out.weight = weight.as(type);
+  out.weight = weight.value;
   if (bias) out.bias = bias->as(type);
   if (!lora) return out;
   const at::ScalarType adapter_type = type_of_products(x, context);
@@ -90,14 +90,15 @@ at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
   std::optional<at::Tensor> b;
   if (bias && !outside) b = bias->as(type);
   const at::Tensor y =
-      dora_linear(x, weight.as(type), b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
-                  lora->magnitude->value / dora_norm(), row_keys, context.random_key ^ name_key(),
+      dora_linear(x, weight.value, b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
+                  lora->magnitude->as(at::kFloat) / dora_norm(), row_keys, context.random_key ^ name_key(),
                   context.training ? lora->options.dropout : 0.0, lora->options.scale);
   return outside ? y + bias->as(type) : y;
 }
 
 at::Tensor Linear::dora_norm() const {
-  return trainer::dora_norm(weight.value, lora->a.weight.value, lora->b.weight.value, lora->options.scale);
+  return trainer::dora_norm(weight.value, lora->a.weight.as(at::kFloat), lora->b.weight.as(at::kFloat),
+                            lora->options.scale);
 }
 
 }  // namespace trainer

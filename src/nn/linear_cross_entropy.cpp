@@ -25,6 +25,14 @@ int64_t rows_per_chunk(int64_t rows, int64_t vocab) {
   return (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
 }
 
+// Caps the logits where they are. Returns the slope of each, 1 - tanh^2, when asked to.
+at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
+  logits.div_(soft_cap).tanh_();
+  const at::Tensor slope = want_slope ? logits.square().neg_().add_(1) : at::Tensor();
+  logits.mul_(soft_cap);
+  return slope;
+}
+
 // Sums of one chunk; leaves d(loss)/d(logits) in `logits` when asked to.
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient) {
   const int64_t vocab = logits.size(1);
@@ -43,9 +51,9 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoot
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& labels, double smoothing, bool count_correct,
-                               bool with_grad) {
+                               double soft_cap, bool with_grad) {
     const bool hidden_grad = with_grad && hidden.requires_grad(),
-               weight_grad = with_grad && weight.requires_grad();
+               weight_grad = with_grad && weight.requires_grad(), any_grad = hidden_grad || weight_grad;
     const InPhase phase(MemoryPhase::loss);
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
     at::Tensor correct = at::zeros({}, labels.options());
@@ -57,9 +65,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
       const at::Tensor input = for_products(h);
       at::Tensor logits = times_transposed(input, weight).to(at::kFloat);
+      const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, any_grad) : at::Tensor();
       if (count_correct) correct += logits.argmax(1).eq(y).sum();
-      loss += chunk_loss(logits, y, smoothing, hidden_grad || weight_grad);
-      const at::Tensor g_logits = hidden_grad || weight_grad ? logits.to(input.scalar_type()) : at::Tensor();
+      loss += chunk_loss(logits, y, smoothing, any_grad);
+      if (any_grad && slope.defined()) logits.mul_(slope);
+      const at::Tensor g_logits = any_grad ? logits.to(input.scalar_type()) : at::Tensor();
       if (hidden_grad) g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
       if (weight_grad) times_into(g_weight, g_logits.t(), input);
     }
@@ -73,16 +83,16 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const variable_list saved = ctx->get_saved_variables();
     // The fp32 scalar times a bf16 tensor: rounded once, after the product.
     const auto scaled = [&](const at::Tensor& g) { return g.defined() ? g * grads[0] : g; };
-    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}};
+    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             double label_smoothing, bool count_correct) {
+                             double label_smoothing, bool count_correct, double soft_cap) {
   const variable_list out = LinearCrossEntropy::apply(hidden, weight, labels, label_smoothing, count_correct,
-                                                      at::GradMode::is_enabled());
+                                                      soft_cap, at::GradMode::is_enabled());
   return {out[0], count_correct ? out[1] : at::Tensor()};
 }
 

@@ -14,6 +14,7 @@ using torch::autograd::variable_list;
 
 // Where a projection's tensors are in the Function's list; -1: it has none.
 struct Slots {
+  Weight source;  // of the weight where it is no tensor
   int weight = -1, bias = -1, a = -1, b = -1, low_rank = -1;
   uint64_t key = 0;
   double dropout = 0.0, scale = 1.0;
@@ -37,7 +38,8 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     variable_list out, saved{x, row_keys};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     for (Slots& slots : layout->projections) {
-      at::Tensor y = times_transposed(input, parameters[slots.weight]);
+      const Weight weight = slots.weight < 0 ? slots.source : parameters[slots.weight];
+      at::Tensor y = times_transposed(input, weight, x.scalar_type());
       if (slots.a >= 0) {
         const at::Tensor low_rank =
             times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a]);  // [rows, r]
@@ -87,10 +89,12 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     }
 
     void through(const Slots& slots, const at::Tensor& gy) {
-      if (needs(slots.weight)) put(slots.weight, gy.t().mm(input()));
+      const at::ScalarType seen = saved[0].scalar_type();  // the type that the weight was multiplied in
+      if (needs(slots.weight)) put(slots.weight, gy.t().mm(input()).to(seen));
       if (needs(slots.bias)) put(slots.bias, gy.sum(0));
       const bool needs_x = ctx->needs_input_grad(0);
-      if (needs_x) times_into(gx, gy, parameter(slots.weight));
+      if (needs_x)
+        times_into(gx, gy, slots.weight < 0 ? slots.source : Weight(parameter(slots.weight)), seen);
       if (slots.a >= 0) through_adapter(slots, gy, needs_x);
     }
 
@@ -123,7 +127,11 @@ std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_
   };
   for (const Projection& p : projections) {
     Slots slots;
-    slots.weight = slot(p.weight);
+    if (p.weight.is_tensor()) {
+      slots.weight = slot(p.weight.tensor());
+    } else {
+      slots.source = p.weight;
+    }
     if (p.bias) slots.bias = slot(*p.bias);
     if (p.a.defined()) {
       slots.a = slot(p.a);

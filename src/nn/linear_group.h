@@ -6,11 +6,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/nn/weight.h"
+
 namespace trainer {
 
 // One layer of a group: x W^T + bias, and with `a` and `b` + B(A(dropout(x))) * scale.
 struct Projection {
-  at::Tensor weight;  // [out, in]
+  Weight weight;  // [out, in]
   std::optional<at::Tensor> bias;
   at::Tensor a, b;  // [r, in] and [out, r], or both undefined
   uint64_t key = 0;
@@ -18,9 +20,9 @@ struct Projection {
 };
 
 // x [rows, in], row_keys [rows] -> for each projection [rows, out] in x's type. Kept for backward: x, once,
-// and x A^T of width r for each adapter. The dropped-out copy of x is made again from its key; the gradients
-// that reach x through the projections are summed before they are rounded; no gradient is computed for what
-// is frozen.
+// and x A^T of width r for each adapter; of a weight what it is kept in, never what was made of it. The
+// dropped-out copy of x is made again from its key; the gradients that reach x through the projections are
+// summed before they are rounded; no gradient is computed for what is frozen.
 //
 // `type`: of the products, product_type(x) or, in generation where a weight is read for a few rows only, x's.
 // A and B are in it.

@@ -28,9 +28,35 @@ bool multiplies_wide(c10::Device device) {
   return target_of(device) == c10::kCPU && cpu_wide;
 }
 
-int64_t panel_rows(const at::Tensor& w) {
-  return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(w.size(1), 1), 1,
-                             std::max<int64_t>(w.size(0), 1));
+int64_t panel_rows(int64_t rows, int64_t columns) {
+  return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(columns, 1), 1, std::max<int64_t>(rows, 1));
+}
+
+// x w^T and sum += x w for a w [n, k] of which `panel` makes rows, `step` at a time, in x's type.
+template <class Panel>
+at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
+  if (step >= n) return x.mm(panel(0, n).t());
+  at::Tensor out = at::empty({x.size(0), n}, x.options());
+  for (int64_t row = 0; row < n; row += step) {
+    const int64_t rows = std::min(step, n - row);
+    at::Tensor part = out.narrow(1, row, rows);
+    at::mm_out(part, x, panel(row, rows).t());
+  }
+  return out;
+}
+
+template <class Panel>
+void panels_into(at::Tensor& sum, const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
+  bool begun = sum.defined();
+  for (int64_t row = 0; row < n; row += step) {
+    const int64_t rows = std::min(step, n - row);
+    if (begun) {
+      sum.addmm_(x.narrow(1, row, rows), panel(row, rows));
+    } else {
+      sum = x.narrow(1, row, rows).mm(panel(row, rows));
+    }
+    begun = true;
+  }
 }
 
 }  // namespace
@@ -42,16 +68,11 @@ at::ScalarType product_type(const at::Tensor& x) {
 at::Tensor for_products(const at::Tensor& x) { return x.to(product_type(x)); }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w) {
-  if (w.scalar_type() == x.scalar_type()) return x.mm(w.t());
-  const int64_t step = panel_rows(w);
-  if (step >= w.size(0)) return x.mm(w.to(x.scalar_type()).t());
-  at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
-  for (int64_t row = 0; row < w.size(0); row += step) {
-    const int64_t rows = std::min(step, w.size(0) - row);
-    at::Tensor panel = out.narrow(1, row, rows);
-    at::mm_out(panel, x, w.narrow(0, row, rows).to(x.scalar_type()).t());
-  }
-  return out;
+  const at::ScalarType type = x.scalar_type();
+  if (w.scalar_type() == type) return x.mm(w.t());
+  const int64_t n = w.size(0);
+  return panels_transposed(x, n, panel_rows(n, w.size(1)),
+                           [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
 }
 
 at::Tensor times(const at::Tensor& x, const at::Tensor& w) {
@@ -61,18 +82,31 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& w) {
 }
 
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
-  const int64_t step = w.scalar_type() == x.scalar_type() ? w.size(0) : panel_rows(w);
-  bool begun = sum.defined();
-  for (int64_t row = 0; row < w.size(0); row += step) {
-    const int64_t rows = std::min(step, w.size(0) - row);
-    const at::Tensor panel = w.narrow(0, row, rows).to(x.scalar_type());
-    if (begun) {
-      sum.addmm_(x.narrow(1, row, rows), panel);
-    } else {
-      sum = x.narrow(1, row, rows).mm(panel);
-    }
-    begun = true;
-  }
+  const at::ScalarType type = x.scalar_type();
+  const int64_t n = w.size(0), step = w.scalar_type() == type ? n : panel_rows(n, w.size(1));
+  panels_into(sum, x, n, step,
+              [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
+}
+
+at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
+  if (w.is_tensor()) return times_transposed(x, w.materialize(type));
+  const int64_t n = w.size(0);
+  return panels_transposed(x, n, panel_rows(n, w.size(1)), [&](int64_t first, int64_t rows) {
+    return w.rows(first, rows, type).to(x.scalar_type());
+  });
+}
+
+at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {
+  at::Tensor out;
+  times_into(out, x, w, type);
+  return out;
+}
+
+void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
+  if (w.is_tensor()) return times_into(sum, x, w.materialize(type));
+  const int64_t n = w.size(0);
+  panels_into(sum, x, n, panel_rows(n, w.size(1)),
+              [&](int64_t first, int64_t rows) { return w.rows(first, rows, type).to(x.scalar_type()); });
 }
 
 }  // namespace trainer

@@ -6,22 +6,46 @@
 
 namespace trainer {
 
-at::Tensor head_states(const Linear& head, const at::Tensor& hidden, const at::Tensor& row_keys,
-                       const ForwardContext& context) {
-  if (!head.lora) return hidden;
-  const LoraOptions& options = head.lora->options;
-  const double p = context.training ? options.dropout : 0.0;
-  TORCH_CHECK(p == 0.0 || !options.dora, "head_states: DoRA with dropout");
-  const at::Tensor dropped = dropout(hidden, row_keys, context.random_key ^ head.name_key(), p);
-  const at::Tensor low_rank = dropped.matmul(head.lora->a.weight.as(hidden.scalar_type()).t());
-  return at::cat({hidden, low_rank * options.scale}, -1);
+Linear& OutputHead::own_weight() {
+  linear_.emplace(embedding_->shape[1], embedding_->shape[0], false);
+  linear_->weight.value = embedding_->value;
+  return *linear_;
 }
 
-at::Tensor head_weight(const Linear& head, at::ScalarType type) {
-  if (!head.lora) return head.weight.as(type);
-  const at::Tensor wide = at::cat({head.weight.as(type), head.lora->b.weight.as(type)}, 1);
-  if (!head.lora->magnitude) return wide;
-  return (wide * (head.lora->magnitude->value / head.dora_norm()).unsqueeze(1)).to(type);
+std::vector<Parameter*> OutputHead::tables() {
+  if (tied()) return {embedding_};
+  return {embedding_, &linear_->weight};
+}
+
+at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_keys,
+                              const ForwardContext& context) const {
+  const at::Tensor scaled = facts_.scale == 1.0 ? hidden : hidden * facts_.scale;
+  if (tied() || !linear_->lora) return scaled;
+  const LoraOptions& options = linear_->lora->options;
+  const double p = context.training ? options.dropout : 0.0;
+  TORCH_CHECK(p == 0.0 || !options.dora, "output head: DoRA with dropout");
+  const at::Tensor dropped = dropout(scaled, row_keys, context.random_key ^ linear_->name_key(), p);
+  const at::Tensor low_rank = dropped.matmul(linear_->lora->a.weight.as(hidden.scalar_type()).t());
+  return at::cat({scaled, low_rank * options.scale}, -1);
+}
+
+at::Tensor OutputHead::weight(at::ScalarType type) const {
+  if (tied()) return embedding_->as(type);
+  if (!linear_->lora) return linear_->weight.as(type);
+  const at::Tensor wide = at::cat({linear_->weight.as(type), linear_->lora->b.weight.as(type)}, 1);
+  if (!linear_->lora->magnitude) return wide;
+  return (wide * (linear_->lora->magnitude->as(at::kFloat) / linear_->dora_norm()).unsqueeze(1)).to(type);
+}
+
+at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight) const {
+  const at::Tensor logits = at::linear(states, weight).to(at::kFloat);
+  return facts_.soft_cap > 0 ? logits.div(facts_.soft_cap).tanh_().mul_(facts_.soft_cap) : logits;
+}
+
+LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, double label_smoothing,
+                         bool count_correct) const {
+  return linear_cross_entropy(states, weight(states.scalar_type()), labels, label_smoothing, count_correct,
+                              facts_.soft_cap);
 }
 
 }  // namespace trainer

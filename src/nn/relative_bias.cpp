@@ -43,7 +43,7 @@ at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, 
 }
 
 at::Tensor RelativeBias::bias(int64_t queries, int64_t keys, int64_t offset, at::ScalarType type) const {
-  const at::TensorOptions ints = weight.value.options().dtype(at::kLong).requires_grad(false);
+  const at::TensorOptions ints = weight.value.tensor().options().dtype(at::kLong).requires_grad(false);
   const at::Tensor distance =
       at::arange(keys, ints).unsqueeze(0) - at::arange(queries, ints).unsqueeze(1) + (queries - 1);
   const at::Tensor ids = buckets(queries, keys, offset, ints.device()).index({distance});  // [queries, keys]

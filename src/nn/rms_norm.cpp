@@ -15,7 +15,18 @@ namespace {
 
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
-template <class T>
+template <bool plus_one>
+[[gnu::always_inline]] inline float factor_of(float weight) {
+  return plus_one ? 1.0f + weight : weight;
+}
+
+// The normalised value as the weight meets it.
+template <class T, bool plus_one>
+[[gnu::always_inline]] inline float normalised(float x, float rstd) {
+  return plus_one ? x * rstd : static_cast<float>(static_cast<T>(x * rstd));
+}
+
+template <class T, bool plus_one>
 TRAINER_VECTORISED void norm_rows(const T* __restrict__ x, const T* __restrict__ weight, T* __restrict__ y,
                                   float* __restrict__ rstd, int64_t rows, int64_t cols, float epsilon) {
   for (int64_t row = 0; row < rows; row++, x += cols, y += cols) {
@@ -28,14 +39,14 @@ TRAINER_VECTORISED void norm_rows(const T* __restrict__ x, const T* __restrict__
     const float r = 1.0f / std::sqrt(sum / static_cast<float>(cols) + epsilon);
     rstd[row] = r;
     for (int64_t c = 0; c < cols; c++) {
-      const T normalised = static_cast<T>(static_cast<float>(x[c]) * r);
-      y[c] = static_cast<T>(static_cast<float>(normalised) * static_cast<float>(weight[c]));
+      const float n = normalised<T, plus_one>(static_cast<float>(x[c]), r);
+      y[c] = static_cast<T>(n * factor_of<plus_one>(static_cast<float>(weight[c])));
     }
   }
 }
 
 // n = x rstd: gx = rstd (g w - n mean(g w n)).
-template <class T>
+template <class T, bool plus_one>
 TRAINER_VECTORISED void norm_rows_grad_x(const T* __restrict__ g, const T* __restrict__ x,
                                          const T* __restrict__ weight, const float* __restrict__ rstd,
                                          T* __restrict__ gx, int64_t rows, int64_t cols) {
@@ -43,26 +54,26 @@ TRAINER_VECTORISED void norm_rows_grad_x(const T* __restrict__ g, const T* __res
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t c = 0; c < cols; c++) {
-      sum += static_cast<float>(g[c]) * static_cast<float>(weight[c]) * static_cast<float>(x[c]);
+      sum += static_cast<float>(g[c]) * factor_of<plus_one>(static_cast<float>(weight[c])) *
+             static_cast<float>(x[c]);
     }
     const float r = rstd[row], along = sum * r * r / static_cast<float>(cols);
     for (int64_t c = 0; c < cols; c++) {
-      const float gw = static_cast<float>(g[c]) * static_cast<float>(weight[c]);
+      const float gw = static_cast<float>(g[c]) * factor_of<plus_one>(static_cast<float>(weight[c]));
       gx[c] = static_cast<T>((gw - static_cast<float>(x[c]) * along) * r);
     }
   }
 }
 
-// gw += g n over these rows; n rounded to T, as the weight met it.
-template <class T>
+// gw += g n over these rows; n as the weight met it.
+template <class T, bool plus_one>
 TRAINER_VECTORISED void norm_rows_grad_weight(const T* __restrict__ g, const T* __restrict__ x,
                                               const float* __restrict__ rstd, float* __restrict__ gw,
                                               int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; row++, g += cols, x += cols) {
     const float r = rstd[row];
     for (int64_t c = 0; c < cols; c++) {
-      const T normalised = static_cast<T>(static_cast<float>(x[c]) * r);
-      gw[c] += static_cast<float>(g[c]) * static_cast<float>(normalised);
+      gw[c] += static_cast<float>(g[c]) * normalised<T, plus_one>(static_cast<float>(x[c]), r);
     }
   }
 }
@@ -84,33 +95,41 @@ void for_blocks(int64_t rows, const Body& body) {
   });
 }
 
-TensorPair norm_host(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+// body.operator()<T, plus_one>()
+template <class Body>
+void with_kind(const at::Tensor& x, const char* name, bool plus_one, const Body& body) {
+  with_element_type(x, name, [&]<class T>() {
+    plus_one ? body.template operator()<T, true>() : body.template operator()<T, false>();
+  });
+}
+
+TensorPair norm_host(const at::Tensor& input, const at::Tensor& weight, double epsilon, bool plus_one) {
   TORCH_CHECK(weight.scalar_type() == input.scalar_type(), "rms_norm: x and weight of different types");
   const at::Tensor x = input.contiguous(), w = weight.contiguous();
   const int64_t rows = rows_of(x), cols = x.size(-1);
   at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(at::kFloat));
   if (x.is_meta()) return {y, rstd};
-  with_element_type(x, "rms_norm", [&]<class T>() {
+  with_kind(x, "rms_norm", plus_one, [&]<class T, bool plus>() {
     const T *from = x.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
     T* to = y.mutable_data_ptr<T>();
     float* inverse = rstd.mutable_data_ptr<float>();
     for_blocks(rows, [&](int64_t /*block*/, int64_t row, int64_t count) {
-      norm_rows(from + row * cols, by, to + row * cols, inverse + row, count, cols,
-                static_cast<float>(epsilon));
+      norm_rows<T, plus>(from + row * cols, by, to + row * cols, inverse + row, count, cols,
+                         static_cast<float>(epsilon));
     });
   });
   return {y, rstd};
 }
 
 TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
-                              const at::Tensor& rstd, bool needs_x, bool needs_weight) {
+                              const at::Tensor& rstd, bool needs_x, bool needs_weight, bool plus_one) {
   const at::Tensor g = grad.contiguous(), x = input.contiguous(), w = weight.contiguous();
   const int64_t rows = rows_of(x), cols = x.size(-1), blocks = blocks_of(rows);
   at::Tensor gx, sums;
   if (needs_x) gx = at::empty_like(x);
   if (needs_weight) sums = at::zeros({blocks, cols}, rstd.options());
   if (!x.is_meta()) {
-    with_element_type(x, "rms_norm_backward", [&]<class T>() {
+    with_kind(x, "rms_norm_backward", plus_one, [&]<class T, bool plus>() {
       const T *from = x.const_data_ptr<T>(), *gradient = g.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
       const float* inverse = rstd.const_data_ptr<float>();
       T* to = needs_x ? gx.mutable_data_ptr<T>() : nullptr;
@@ -118,9 +137,12 @@ TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, c
       for_blocks(rows, [&](int64_t block, int64_t row, int64_t count) {
         const int64_t at = row * cols;
         if (needs_weight) {
-          norm_rows_grad_weight(gradient + at, from + at, inverse + row, sum + block * cols, count, cols);
+          norm_rows_grad_weight<T, plus>(gradient + at, from + at, inverse + row, sum + block * cols, count,
+                                         cols);
         }
-        if (needs_x) norm_rows_grad_x(gradient + at, from + at, by, inverse + row, to + at, count, cols);
+        if (needs_x) {
+          norm_rows_grad_x<T, plus>(gradient + at, from + at, by, inverse + row, to + at, count, cols);
+        }
       });
     });
   }
@@ -130,10 +152,10 @@ TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, c
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def("rms_norm(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)");
+  library.def("rms_norm(Tensor x, Tensor weight, float epsilon, bool plus_one) -> (Tensor, Tensor)");
   library.def(
-      "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd, bool needs_x, bool needs_weight)"
-      " -> (Tensor, Tensor)");
+      "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd, bool needs_x, bool needs_weight, "
+      "bool plus_one) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("rms_norm", norm_host);
@@ -148,17 +170,18 @@ TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
   library.impl("rms_norm_backward", rms_norm_backward_gpu);
 }
 
-TensorPair rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, double)> op("trainer::rms_norm");
-  return op(x, weight, epsilon);
+TensorPair rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, bool plus_one) {
+  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, double, bool)> op(
+      "trainer::rms_norm");
+  return op(x, weight, epsilon, plus_one);
 }
 
 TensorPair rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                             const at::Tensor& rstd, bool needs_x, bool needs_weight) {
+                             const at::Tensor& rstd, bool needs_x, bool needs_weight, bool plus_one) {
   static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                   bool, bool)>
+                                   bool, bool, bool)>
       op("trainer::rms_norm_backward");
-  return op(grad, x, weight, rstd, needs_x, needs_weight);
+  return op(grad, x, weight, rstd, needs_x, needs_weight, plus_one);
 }
 
 }  // namespace trainer

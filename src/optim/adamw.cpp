@@ -20,12 +20,6 @@ at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool mast
   return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
 }
 
-// What clips gradients of this norm; it is not read on the host.
-at::Tensor gradient_scale(const at::Tensor& norm, double max_grad_norm) {
-  if (max_grad_norm <= 0) return at::ones_like(norm);
-  return at::reciprocal(norm.add(1e-6).div_(max_grad_norm)).clamp_max_(1.0);
-}
-
 }  // namespace
 
 AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)
@@ -67,7 +61,7 @@ void AdamW::update(size_t i, const at::Tensor& gradient, const at::Tensor& scale
 void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                  double learning_rate) {
   at::NoGradGuard no_grad;
-  const at::Tensor scale = gradient_scale(norm, max_grad_norm);
+  const at::Tensor scale = clip_scale(norm, max_grad_norm);
   for (; next_ < parameters_.size(); next_++) {
     const at::Tensor gradient = gradients.get(next_);
     if (gradient.defined()) update(next_, gradient, scale, learning_rate, progress_);
@@ -79,14 +73,13 @@ void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_
 
 void AdamW::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
   at::NoGradGuard no_grad;
-  const at::Tensor scale = gradient_scale(norm, max_grad_norm);
-  progress_.rehearsal = true;
+  const at::Tensor scale = clip_scale(norm, max_grad_norm);
   for (size_t i = 0; i < parameters_.size(); i++) {
-    progress_.done = 0;
+    rehearsal_.done = 0;
     const at::Tensor gradient = gradients.get(i);
-    if (gradient.defined()) update(i, gradient, scale, 0.0, progress_);
+    if (gradient.defined()) update(i, gradient, scale, 0.0, rehearsal_);
   }
-  progress_ = {};
+  rehearsal_ = {.rehearsal = true};
 }
 
 void AdamW::move_to(at::Device device) {
@@ -99,23 +92,14 @@ void AdamW::move_to(at::Device device) {
   }
 }
 
-std::map<std::string, std::map<std::string, at::Tensor>> AdamW::tensors() const {
-  std::map<std::string, std::map<std::string, at::Tensor>> kept;
+OptimizerTensors AdamW::tensors() const {
+  OptimizerTensors kept;
   for (size_t i = 0; i < parameters_.size(); i++) {
-    std::map<std::string, at::Tensor>& of_parameter = kept[parameters_[i].name];
+    auto& of_parameter = kept[parameters_[i].name];
     of_parameter = {{"exp_avg", states_[i].exp_avg}, {"exp_avg_sq", states_[i].exp_avg_sq}};
     if (states_[i].master.defined()) of_parameter["master"] = states_[i].master;
   }
   return kept;
-}
-
-int64_t AdamW::state_bytes() const {
-  int64_t bytes = 0;
-  for (const State& state : states_) {
-    bytes += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
-    if (state.master.defined()) bytes += static_cast<int64_t>(state.master.nbytes());
-  }
-  return bytes;
 }
 
 }  // namespace trainer

@@ -44,7 +44,7 @@ struct MoveToSum : torch::autograd::PostAccumulateGradHook {
 std::vector<TrainedParameter> trained_parameters(Module& model) {
   std::vector<TrainedParameter> out;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    if (parameter.trained()) out.push_back({name, parameter.value, !is_norm_or_bias(name)});
+    if (parameter.trained()) out.push_back({name, parameter.value.tensor(), !is_norm_or_bias(name)});
   });
   return out;
 }

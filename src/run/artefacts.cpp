@@ -49,7 +49,7 @@ SavedWeights Artefacts::weights(Model& model) const {
     return weights;
   }
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    weights.tensors[name] = parameter.value.detach();
+    weights.tensors[name] = parameter.value.tensor().detach();
   });
   if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
     weights.config_changes["vocab_size"] = model.vocab_size();

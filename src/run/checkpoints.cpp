@@ -1,6 +1,8 @@
 #include "run/checkpoints.h"
 
 #include <algorithm>
+#include <memory>
+#include <system_error>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -68,16 +70,26 @@ void Checkpoints::save(bool complete) {
   const std::string path = checkpoint_path(output_.directory(), step);
   const Clock::time_point begin = Clock::now();
   last_time_ = begin;
-  if (std::optional<RunState> host = copy(now)) {
-    pending_ = std::async(std::launch::async, [this, mine = std::move(*host), good = good_step_]() mutable {
-      return write(std::move(mine), good);
-    });
+  if (std::optional<RunState> host = copy(now); host && begin_writing(std::move(*host))) {
     output_.write(save_row(step, path, bytes, seconds_since(begin)));
     return;
   }
   const Outcome outcome = write(now, good_step_);
   if (outcome.checkpoint) output_.write(save_row(step, path, bytes, outcome.seconds));
   take(outcome);
+}
+
+bool Checkpoints::begin_writing(RunState state) {
+  const auto mine = std::make_shared<RunState>(std::move(state));
+  try {
+    pending_ = std::async(std::launch::async,
+                          [this, mine, good = good_step_] { return write(std::move(*mine), good); });
+    return true;
+  } catch (const std::system_error&) {
+    log::warning(
+        "the system gives no thread to write the checkpoint in (see ulimit -u); the step waits for it");
+    return false;
+  }
 }
 
 std::optional<std::string> Checkpoints::save_now(bool complete) {

@@ -69,6 +69,8 @@ class Checkpoints {
   RunState state(bool complete);
   bool has_room(int64_t bytes) const;
   std::optional<RunState> copy(const RunState& state) const;
+  // False: there is no thread for it.
+  bool begin_writing(RunState state);
   Outcome write(RunState state, std::optional<int64_t> good_step) const;
   void limit(std::optional<int64_t> good_step, Outcome& outcome) const;
   void take(const Outcome& outcome);

@@ -31,11 +31,17 @@ std::string holder(int fd) {
   return name.empty() ? "another process" : name;
 }
 
+[[noreturn]] void refuse_in_use(const fs::path& directory, const std::string& by) {
+  throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is in use by ", by,
+                                    "; wait for it to end, or choose another output_dir"));
+}
+
 }  // namespace
 
 fs::path DirectoryLock::file_in(const fs::path& directory) { return directory / ".lock"; }
 
 DirectoryLock::DirectoryLock(const fs::path& directory) : file_(file_in(directory)) {
+  lock_directory(directory);
   do {  // until it is the file that others see: one that ends removes it
     if (fd_ >= 0) ::close(fd_);
     open_and_lock(directory);
@@ -45,9 +51,29 @@ DirectoryLock::DirectoryLock(const fs::path& directory) : file_(file_in(director
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) ::ftruncate(fd_, 0);
 }
 
+// Some file systems lock files only; there the file's lock is all.
+void DirectoryLock::lock_directory(const fs::path& directory) {
+  directory_fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_fd_ < 0 || ::flock(directory_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(directory_fd_);
+  const int fd = ::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const std::string by = fd < 0 ? "another process" : holder(fd);
+  if (fd >= 0) ::close(fd);
+  refuse_in_use(directory, by);
+}
+
 void DirectoryLock::open_and_lock(const fs::path& directory) {
-  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // A link in its place would have its target overwritten.
+  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (fd_ < 0) {
+    const int error = errno;
+    ::close(directory_fd_);
+    if (error == ELOOP) {
+      throw OutputDirectoryError(
+          concat("output_dir ", directory.string(), ": ", file_.string(),
+                 " is a link, not a lock file; remove it, or choose another output_dir"));
+    }
+    errno = error;
     throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is not writable: ",
                                       std::strerror(errno), "; choose another output_dir"));
   }
@@ -60,10 +86,8 @@ void DirectoryLock::open_and_lock(const fs::path& directory) {
   }
   const std::string by = holder(fd_);
   ::close(fd_);
-  if (error == EWOULDBLOCK) {
-    throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is in use by ", by,
-                                      "; wait for it to end, or choose another output_dir"));
-  }
+  ::close(directory_fd_);
+  if (error == EWOULDBLOCK) refuse_in_use(directory, by);
   throw OutputDirectoryError(
       concat("output_dir ", directory.string(), ": cannot be locked: ", std::strerror(error)));
 }
@@ -71,12 +95,13 @@ void DirectoryLock::open_and_lock(const fs::path& directory) {
 bool DirectoryLock::is_still_there() const {
   struct stat ours {
   }, there{};
-  return ::fstat(fd_, &ours) == 0 && ::stat(file_.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
+  return ::fstat(fd_, &ours) == 0 && ::lstat(file_.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
 }
 
 DirectoryLock::~DirectoryLock() {
-  ::unlink(file_.c_str());
+  if (is_still_there()) ::unlink(file_.c_str());
   ::close(fd_);
+  if (directory_fd_ >= 0) ::close(directory_fd_);
 }
 
 }  // namespace trainer

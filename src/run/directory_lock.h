@@ -1,6 +1,6 @@
-// The lock on an output directory: flock on DIRECTORY/.lock, which ends with the process that holds it. The
-// file is removed at the end; one that a killed process left behind holds nothing. On a file system without
-// locks it only warns.
+// The lock on an output directory: flock on DIRECTORY/.lock and on the directory itself, so that it holds
+// when somebody removes the file. It ends with the process that holds it. The file is removed at the end; one
+// that a killed process left behind holds nothing. On a file system without locks it only warns.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,11 @@ class DirectoryLock {
 
  private:
   void open_and_lock(const std::filesystem::path& directory);
+  void lock_directory(const std::filesystem::path& directory);
   bool is_still_there() const;
 
   std::filesystem::path file_;
-  int fd_ = -1;
+  int fd_ = -1, directory_fd_ = -1;
 };
 
 }  // namespace trainer

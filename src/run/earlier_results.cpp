@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/base/files.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
@@ -48,6 +49,8 @@ bool is_record(const std::string& name) {
 }
 
 bool has_training_step(const fs::path& metrics) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(metrics, ignored)) return false;
   std::ifstream in(metrics);
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with(R"({"kind":"train")")) return true;
@@ -103,6 +106,15 @@ bool can_go_on(const fs::path& directory) {
   const std::vector<int64_t> steps = checkpoint_steps(directory);
   return std::ranges::any_of(steps, [&](int64_t step) {
     return fs::exists(checkpoint_path(directory, step) / kPositionFile, ignored);
+  });
+}
+
+bool is_run_directory(const fs::path& directory) {
+  for (const char* name : {kMetrics, kPositionFile, kTrainerStateFile}) {
+    if (has_entry(directory / name)) return true;
+  }
+  return std::ranges::any_of(names_in(directory), [&](const std::string& name) {
+    return is_checkpoint(name) && has_entry(directory / name / kManifestFile);
   });
 }
 

@@ -5,14 +5,20 @@
 
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/config/on_resume.h"
 #include "trainer/data/data_files.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
+
+using Settings = std::map<std::string, std::string>;
 
 // A tensor's name, type and shape, and 16 pieces of its bytes, spread over it: another training of the same
 // model differs everywhere.
@@ -35,6 +41,45 @@ std::string model_text(const fs::path& directory) {
   }
   return concat(config.at("model_type").get<std::string>(), ", ", weights.tensors.size(), " tensors, ",
                 grouped(weights.total_bytes()), " bytes, xxh3 ", checksum(seen));
+}
+
+// All bytes of all tensors, however they are spread over files. Loading reads them next, so that this costs
+// the time of the checksum where they stay in memory; pages are given back, as they would count as the run's
+// own.
+std::string weights_text(const fs::path& directory) {
+  const ModelWeights weights = read_model_weights(directory);
+  RunningChecksum sum;
+  for (const auto& [name, view] : weights.tensors) {
+    sum.add(name);
+    sum.add({reinterpret_cast<const char*>(view.data), view.nbytes});
+    release_pages(const_cast<std::byte*>(view.data), static_cast<int64_t>(view.nbytes));
+  }
+  return concat("xxh3 ", sum.digits());
+}
+
+std::string file_text(const fs::path& file) {
+  if (!fs::exists(file)) return "none";
+  return concat(grouped(static_cast<int64_t>(fs::file_size(file))), " bytes, xxh3 ", file_checksum(file));
+}
+
+std::string folder_text(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return "none";
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file()) files[entry.path().filename().string()] = file_checksum(entry.path());
+  }
+  std::string seen;
+  for (const auto& [name, digits] : files) seen += concat(name, " ", digits, "\n");
+  return concat(files.size(), files.size() == 1 ? " file" : " files", ", xxh3 ", checksum(seen));
+}
+
+// What a tokenizer and a chat template are read from, each with an entry of its own: "model.path
+// tokenizer_config.json". A file that is not there has one, too, as it may come.
+void add_text_files(const std::string& key, const fs::path& directory, Settings& fixed) {
+  for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer_config.json",
+                           "special_tokens_map.json", "chat_template.jinja"})
+    fixed[concat(key, " ", file)] = file_text(directory / file);
+  fixed[key + " additional_chat_templates"] = folder_text(directory / "additional_chat_templates");
 }
 
 // Of the files as they lie there, compressed or not.
@@ -60,6 +105,79 @@ std::string data_text(const std::vector<DataSource>& sources) {
                 files.size() == 1 ? checksums : checksum(checksums), weights);
 }
 
+void add_model(const Config& config, Settings& fixed) {
+  fixed["model.path"] = model_text(config.model.path);
+  fixed["model.path weights"] = weights_text(config.model.path);
+  add_text_files("model.path", config.model.path, fixed);
+}
+
+void add_adapter(const Config& config, Settings& fixed) {
+  if (!config.lora || config.lora->adapter.empty()) return;
+  const fs::path directory = config.lora->adapter;
+  fixed["lora.adapter"] =
+      concat("adapter_config.json, xxh3 ", file_checksum(directory / "adapter_config.json"));
+  fixed["lora.adapter adapter_model.safetensors"] = file_text(directory / "adapter_model.safetensors");
+  add_text_files("lora.adapter", directory, fixed);
+}
+
+// What a key that is marked fixes_run_by_content stands for; no entry where that does not matter.
+using AddContent = void (*)(const Config& config, Settings& fixed);
+const std::map<std::string, AddContent>& contents() {
+  static const std::map<std::string, AddContent> by_key{
+      {"model.path", add_model},
+      {"model.dtype",
+       [](const Config& config, Settings& fixed) {
+         if (config.model.dtype != ModelDtype::automatic)
+           fixed["model.dtype"] = value_text(config, "model.dtype");
+       }},
+      {"lora.adapter", add_adapter},
+      {"data.train",
+       [](const Config& config, Settings& fixed) { fixed["data.train"] = data_text(config.data.train); }},
+      {"data.eval",  // what is held out is missing from the training data
+       [](const Config& config, Settings& fixed) {
+         if (config.data.eval.held_out > 0) fixed["data.eval"] = value_text(config, "data.eval");
+       }},
+      {"data.chat_template",
+       [](const Config& config, Settings& fixed) {
+         const std::string& file = config.data.chat_template;
+         fixed["data.chat_template"] = file.empty() ? "none" : file_text(file);
+       }},
+      {"training.effective_batch_size", [](const Config& config, Settings& fixed) {
+         fixed["training.effective_batch_size"] = std::to_string(config.effective_batch_size());
+       }}};
+  return by_key;
+}
+
+bool is_of_lora(const std::string& key) { return key.starts_with("lora."); }
+
+// "model.path tokenizer.json" -> "model.path".
+std::string key_of(const std::string& entry) { return entry.substr(0, entry.find(' ')); }
+
+// An earlier version of the program kept fewer entries: one that is missing there is no difference. But for
+// what is kept only where it is set: LoRA, which is there with all its keys or not at all, and a share that
+// is held out.
+bool is_unknown_there(const FixedDifference& difference, const Settings& saved, const Settings& now) {
+  if (saved.contains(difference.key) || difference.key == "data.eval") return false;
+  return !is_of_lora(difference.key) || std::ranges::any_of(saved, [&](const auto& entry) {
+    return is_of_lora(entry.first) && now.contains(entry.first);
+  });
+}
+
+bool is_accepted(const std::string& key, const Config& config) {
+  return std::ranges::find(config.resume_changed, key) != config.resume_changed.end();
+}
+
+[[noreturn]] void refuse(const std::string& where, const std::vector<std::string>& lines,
+                         const std::vector<std::string>& keys) {
+  throw OutputDirectoryError(
+      concat(where, " is of another run:\n  ", join(lines, "\n  "),
+             "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
+             "on from it all the same: 'resume_changed=[",
+             join(keys), "]'"));
+}
+
+constexpr const char* kSamples = "data.train samples";
+
 }  // namespace
 
 std::string evaluation_data_text(const Config& config) {
@@ -69,31 +187,62 @@ std::string evaluation_data_text(const Config& config) {
 }
 
 std::map<std::string, std::string> fixed_settings(const Config& config) {
-  std::map<std::string, std::string> fixed{
-      {"model.path", model_text(config.model.path)},
-      {"data.train", data_text(config.data.train)},
-      {"training.effective_batch_size", std::to_string(config.effective_batch_size())}};
-  for (const char* key : {"model.add_tokens", "data.kind", "data.input", "data.target",
-                          "data.max_source_length", "data.max_target_length", "data.max_length",
-                          "data.long_samples", "data.truncation_side", "data.max_samples", "data.shuffle",
-                          "optimizer.name", "optimizer.master_weights", "optimizer.state_dtype", "seed"}) {
-    fixed[key] = value_text(config, key);
+  Settings fixed;
+  const bool has_own_lora =
+      config.lora && config.lora->adapter.empty();  // an adapter brings its own settings
+  for (const OnResume mark : {OnResume::fixes_run, OnResume::is_logged}) {
+    for (const std::string& key : keys_marked(mark)) {
+      if (!is_of_lora(key) || has_own_lora) fixed[key] = value_text(config, key);
+    }
   }
-  if (config.data.eval.held_out > 0) fixed["data.eval"] = value_text(config, "data.eval");
-  if (config.model.dtype != ModelDtype::automatic) fixed["model.dtype"] = value_text(config, "model.dtype");
-  if (!config.lora) return fixed;
-  // An adapter that is continued brings its own settings.
-  if (!config.lora->adapter.empty()) {
-    fixed["lora.adapter"] = concat("adapter_config.json, xxh3 ",
-                                   file_checksum(fs::path(config.lora->adapter) / "adapter_config.json"));
-    return fixed;
-  }
-  for (const char* key : {"lora.r", "lora.lora_alpha", "lora.target_modules", "lora.exclude_modules",
-                          "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern",
-                          "lora.alpha_pattern", "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
-    fixed[key] = value_text(config, key);
-  }
+  for (const std::string& key : keys_marked(OnResume::fixes_run_by_content))
+    contents().at(key)(config, fixed);
   return fixed;
+}
+
+void keep_open_settings(const Settings& saved, Settings& now) {
+  if (const auto dtype = saved.find("model.dtype"); dtype != saved.end()) now.insert(*dtype);
+  if (const auto samples = saved.find(kSamples); samples != saved.end()) now[kSamples] = samples->second;
+}
+
+void check_fixed_settings(const Settings& saved, const Settings& now, const Config& config,
+                          const std::string& where, std::set<std::string>& logged) {
+  std::vector<std::string> lines, keys;
+  for (const FixedDifference& difference : differences(saved, now)) {
+    if (is_unknown_there(difference, saved, now)) continue;
+    const std::string key = key_of(difference.key);
+    const std::string line =
+        concat(difference.key, ": ", difference.saved, " there, ", difference.now, " here");
+    if (on_resume(key) == OnResume::is_logged) {
+      if (logged.insert(line).second) log::info(concat(line, "; the run resumes with the new value"));
+    } else if (is_accepted(key, config)) {
+      if (logged.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
+    } else {
+      lines.push_back(line);
+      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+    }
+  }
+  if (!lines.empty()) refuse(where, lines, keys);
+}
+
+void check_samples(RunPosition& position, const std::string& samples, int64_t epoch_size,
+                   const Config& config) {
+  const auto saved = position.fixed.find(kSamples);
+  const bool known = saved != position.fixed.end();
+  const bool differ =
+      known ? saved->second != samples : position.step > 0 && position.dataset_size != epoch_size;
+  const std::string there =
+      known ? saved->second : concat(grouped(position.dataset_size), " samples in an epoch");
+  const std::string here = known ? samples : concat(grouped(epoch_size), " samples in an epoch");
+  position.fixed[kSamples] = samples;
+  if (!differ) return;
+  const std::string line = concat(kSamples, ": ", there, " there, ", here, " here");
+  // Other samples are what follows from another file, model or limit that was accepted.
+  const bool follows = std::ranges::any_of(config.resume_changed, [](const std::string& key) {
+    return key.starts_with("data.") || key.starts_with("model.") || key == "lora.adapter";
+  });
+  if (!follows) refuse(concat("output_dir ", config.output_dir), {line}, {key_of(kSamples)});
+  log::warning(concat(line, "; it follows from what resume_changed accepts"));
 }
 
 }  // namespace trainer

@@ -7,6 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 #include "trainer/formats/checkpoint.h"
@@ -82,6 +83,13 @@ void start_log(const fs::path& path) {
              "); choose another output_dir, or replace them with overwrite_output_dir=true"));
 }
 
+[[noreturn]] void refuse_foreign(const fs::path& directory, const std::string& name) {
+  throw OutputDirectoryError(
+      concat("output_dir ", directory.string(), ": holds ", name,
+             ", and nothing shows that a run made it (no metrics.jsonl, no trainer_position.json); it "
+             "is not removed: choose another output_dir"));
+}
+
 }  // namespace
 
 struct OutputDirectory::State {
@@ -119,10 +127,15 @@ OutputDirectory OutputDirectory::open(const Config& config) {
   const auto is_refused = [&] {
     return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
   };
-  if (is_refused() && !fs::exists(DirectoryLock::file_in(directory))) refuse_results(directory, *results);
+  const auto refuse = [&] {
+    if (is_refused()) refuse_results(directory, *results);
+    if (results && config.overwrite_output_dir && !is_run_directory(directory))
+      refuse_foreign(directory, *results);
+  };
+  if (!has_entry(DirectoryLock::file_in(directory))) refuse();
   state->lock = std::make_unique<DirectoryLock>(directory);
   results = find_results(directory);
-  if (is_refused()) refuse_results(directory, *results);
+  refuse();
   return OutputDirectory(std::move(state));
 }
 

@@ -11,8 +11,11 @@
 namespace trainer {
 
 std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics) {
-  std::ifstream in(metrics);
-  if (!in) throw DataError(concat("training.replay_cuts: ", metrics.string(), " cannot be read"));
+  std::error_code ignored;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(metrics, ignored)) in.open(metrics);
+  if (!in.is_open())
+    throw DataError(concat("training.replay_cuts: ", metrics.string(), " cannot be read as a file"));
   std::map<int64_t, StepCuts> steps;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {

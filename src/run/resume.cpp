@@ -1,6 +1,5 @@
 #include "run/resume.h"
 
-#include <algorithm>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -139,25 +138,8 @@ class Search {
   void check_same(const RunPosition& saved, const fs::path& where) {
     Fixed& fixed = found_.position.fixed;
     if (fixed.empty()) fixed = fixed_settings(config_);
-    const auto dtype = saved.fixed.find("model.dtype");
-    if (dtype != saved.fixed.end()) fixed.insert(*dtype);
-    std::vector<std::string> lines, keys;
-    for (const FixedDifference& difference : differences(saved.fixed, fixed)) {
-      const std::string line =
-          concat(difference.key, ": ", difference.saved, " there, ", difference.now, " here");
-      if (std::ranges::find(config_.resume_changed, difference.key) != config_.resume_changed.end()) {
-        if (accepted_.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
-      } else {
-        lines.push_back(line);
-        keys.push_back(difference.key);
-      }
-    }
-    if (lines.empty()) return;
-    throw OutputDirectoryError(
-        concat(where.string(), " is of another run:\n  ", join(lines, "\n  "),
-               "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
-               "on from it all the same: 'resume_changed=[",
-               join(keys), "]'"));
+    keep_open_settings(saved.fixed, fixed);
+    check_fixed_settings(saved.fixed, fixed, config_, where.string(), accepted_);
   }
 
   // Whether the result of this run is there, and no longer one is asked for.
@@ -198,7 +180,7 @@ Resumption find_resumption(const Config& config, const OutputDirectory& output) 
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
   if (!resumption.checkpoint) return;
   prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
-  load_optimizer(trainer.optimizer(), *resumption.checkpoint);
+  load_optimizer(trainer, *resumption.checkpoint);
   trainer.set_steps_taken(resumption.position.step);
 }
 

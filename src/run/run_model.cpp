@@ -1,8 +1,10 @@
 #include "trainer/run/run_model.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/on_resume.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
@@ -15,11 +17,8 @@ namespace {
 // An adapter that is continued has its own shape.
 void warn_of_unused_keys(const Config& config) {
   if (config.lora->adapter.empty()) return;
-  for (const char* key :
-       {"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules", "lora.exclude_modules",
-        "lora.layers_to_transform", "lora.layers_pattern", "lora.rank_pattern", "lora.alpha_pattern",
-        "lora.use_rslora", "lora.use_dora", "lora.modules_to_save"}) {
-    if (config.origins.contains(key)) {
+  for (const std::string& key : keys_of_section("lora")) {
+    if (key != "lora.adapter" && config.origins.contains(key)) {
       log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
                           "/adapter_config.json"));
     }
@@ -58,7 +57,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   const at::ScalarType dtype = choose_dtype(config.model, device);
   out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
   log::info(report.line());
-  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join(report.ignored));
+  if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;
   out.artefacts.tokenizer = tokenizer_directory(config);

@@ -3,17 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/base/error.h"
-#include "trainer/base/strings.h"
+#include "trainer/base/release_pages.h"
 #include "trainer/formats/optimizer_state.h"
+#include "trainer/models/tensor_views.h"
+#include "trainer/training/trainer.h"
 
 #include "run/tensor_files.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kAdamW = "adamw";
 
 // Two names of one tensor stay two names of one.
 class HostCopies {
@@ -29,11 +28,19 @@ class HostCopies {
   std::map<const void*, at::Tensor> copies_;
 };
 
+// On the bytes of a mapped file, whose pages are given back with the tensor.
+at::Tensor in_file(const TensorView& view, const std::shared_ptr<const MappedFile>& mapping) {
+  const auto give_back = [view, mapping](void*) {
+    release_pages(view.data, static_cast<int64_t>(view.nbytes));
+  };
+  return at::from_blob(view.data, view.shape, give_back, at::TensorOptions().dtype(scalar_type(view.dtype)));
+}
+
 }  // namespace
 
 int64_t RunState::bytes() const {
   int64_t sum = weights.bytes();
-  for (const auto& [parameter, kept] : optimizer) {
+  for (const auto& [parameter, kept] : optimizer.tensors) {
     for (const auto& [what, tensor] : kept) sum += static_cast<int64_t>(tensor.nbytes());
   }
   return sum;
@@ -44,7 +51,7 @@ RunState RunState::copied_to_host() const {
   HostCopies copies;
   RunState copy = *this;
   for (auto& [name, tensor] : copy.weights.tensors) tensor = copies.of(tensor);
-  for (auto& [parameter, kept] : copy.optimizer) {
+  for (auto& [parameter, kept] : copy.optimizer.tensors) {
     for (auto& [what, tensor] : kept) tensor = copies.of(tensor);
   }
   return copy;
@@ -55,28 +62,20 @@ void RunState::write(const Artefacts& artefacts, const fs::path& directory) cons
   write_trainer_state(directory, trainer_state);
   if (!position) return;
   TensorsOfParameters<TensorSource> sources;
-  for (const auto& [parameter, kept] : optimizer) {
+  for (const auto& [parameter, kept] : optimizer.tensors) {
     for (const auto& [what, tensor] : kept) sources[parameter][what] = source_of(tensor);
   }
-  write_optimizer_state(directory, kAdamW, updates, sources);
+  write_optimizer_state(directory, optimizer.name, optimizer.steps_taken, sources);
   write_position(directory, *position);
 }
 
-void load_optimizer(AdamW& optimizer, const fs::path& checkpoint) {
+void load_optimizer(Trainer& trainer, const fs::path& checkpoint) {
   const OptimizerState state = read_optimizer_state(checkpoint);
-  const fs::path file = checkpoint / kOptimizerFile;
-  if (state.name != kAdamW)
-    throw FormatError(concat(file.string(), ": is the state of '", state.name, "', not of ", kAdamW));
-  std::map<std::string, at::Tensor> places;
-  for (const auto& [parameter, kept] : optimizer.tensors()) {
-    for (const auto& [what, tensor] : kept) places[concat(parameter, ".", what)] = tensor;
-  }
-  std::map<std::string, TensorView> stored;
+  OptimizerSnapshot saved{state.name, state.steps_taken, {}};
   for (const auto& [parameter, kept] : state.tensors) {
-    for (const auto& [what, view] : kept) stored[concat(parameter, ".", what)] = view;
+    for (const auto& [what, view] : kept) saved.tensors[parameter][what] = in_file(view, state.mapping);
   }
-  fill_tensors(places, stored, file);
-  optimizer.set_steps_taken(state.steps_taken);
+  trainer.restore_optimizer(std::move(saved), (checkpoint / kOptimizerFile).string());
 }
 
 }  // namespace trainer

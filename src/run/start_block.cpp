@@ -19,8 +19,8 @@ struct Count {
 Count count_parameters(Model& model) {
   Count count;
   model.for_each_parameter([&](const std::string&, Parameter& parameter) {
-    count.parameters += parameter.value.numel();
-    if (parameter.trained()) count.trained += parameter.value.numel();
+    count.parameters += parameter.numel();
+    if (parameter.trained()) count.trained += parameter.numel();
   });
   return count;
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/join_some.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/tensor_views.h"
@@ -45,7 +46,7 @@ void fill_tensors(const std::map<std::string, at::Tensor>& places,
   const std::vector<std::string> problems = misfits(places, stored);
   if (!problems.empty()) {
     throw FormatError(
-        concat(where.string(), ": does not fit what is trained here:\n  ", join(problems, "\n  ")));
+        concat(where.string(), ": does not fit what is trained here:\n  ", join_some(problems, 100, "\n  ")));
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, place] : places) {

@@ -3,6 +3,7 @@
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/data/samples_text.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/describe_data.h"
@@ -23,6 +24,7 @@ namespace {
 // What must not change between the starts of this run.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
+  check_samples(start.position, samples_text(parts.train), parts.length.dataset_size, parts.config);
   start.position.fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
 }
 

@@ -53,10 +53,11 @@ std::string advice(const Config& config, const Model& model) {
 std::string memory_table(const Config& config, Model& model, int64_t optimizer_state, at::Device device) {
   int64_t weights = 0, gradients = 0;
   model.for_each_parameter([&](const std::string&, Parameter& parameter) {
-    weights += static_cast<int64_t>(parameter.value.nbytes());
+    weights += parameter.value.nbytes();
     if (!parameter.trained()) return;
     const bool wider = config.optimizer.grad_dtype == StateDtype::fp32;
-    gradients += parameter.value.numel() * static_cast<int64_t>(wider ? 4 : parameter.value.element_size());
+    gradients +=
+        parameter.numel() * static_cast<int64_t>(wider ? 4 : c10::elementSize(parameter.value.scalar_type()));
   });
   Rows rows{{"weights", bytes_string(weights)},
             {"gradients", bytes_string(gradients)},

@@ -118,7 +118,7 @@ int64_t reserve_of(const MemoryPlan& plan, c10::DeviceType device) {
 }
 
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
-              MemoryPlan& plan) {
+              const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
   const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
@@ -126,7 +126,7 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
   phase.emplace(MemoryPhase::adapters);
   prepare_for_training(*model, config, rows, at::kMeta);
   phase.emplace(MemoryPhase::optimizer_state);
-  Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
+  Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1, optimizer);
   phase.reset();
   const UpdateCheck check(*model);
   const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest);
@@ -137,11 +137,12 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
 
 }  // namespace
 
-MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target) {
+MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                       const OptimizerFactory& optimizer) {
   const PlanningFor planning(target.device);
   const MetaRecorder recorder(granularity(target.device));
   MemoryPlan facts;
-  run_step(config, model, target, facts);
+  run_step(config, model, target, optimizer, facts);
   MemoryPlan plan = at_peak(with_sums_in_place(recorder.events()));
   plan.reserve = reserve_of(plan, target.device);
   plan.batch_size = config.training.batch_size;

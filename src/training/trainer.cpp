@@ -30,13 +30,14 @@ void check_replay(const CutLimits& limits, const StepCuts& replay) {
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps)
+Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
+                 const OptimizerFactory& optimizer)
     : config_(config),
       model_(model),
       device_(device),
       parameters_(trained_parameters(model)),
       gradients_(parameters_, config.optimizer.grad_dtype),
-      optimizer_(parameters_, config.optimizer, static_cast<uint64_t>(config.seed)),
+      optimizer_(optimizer(parameters_, config.optimizer, static_cast<uint64_t>(config.seed))),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
@@ -62,7 +63,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   } else {
     attempts.repeat("optimizer", [&] {
       const InPhase phase(MemoryPhase::update);
-      optimizer_.step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+      optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
     gradients_.clear();
   }
@@ -105,7 +106,7 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
   accumulate(batch, division, attempts);
   const at::Tensor norm = gradient_norm(attempts);
   attempts.repeat("optimizer",
-                  [&] { optimizer_.rehearse(gradients_, norm, config_.training.max_grad_norm); });
+                  [&] { optimizer_->rehearse(gradients_, norm, config_.training.max_grad_norm); });
   gradients_.clear();
   empty_cache(device_);
 }
@@ -118,6 +119,17 @@ ForwardContext Trainer::step_context() const {
   context.label_smoothing = config_.training.label_smoothing;
   context.anchor = anchor_;
   return context;
+}
+
+// An attempt of its own: what processes would reduce together comes after it, where none of them repeats
+// alone.
+at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
+  at::Tensor norm;
+  attempts.repeat("optimizer", [&] {
+    const InPhase phase(MemoryPhase::update);
+    norm = gradients_.norm();
+  });
+  return norm;
 }
 
 // The gradient of the whole effective batch; returns the sum of its token losses.
@@ -146,16 +158,6 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     }
   });
   return loss_sum;
-}
-
-// Of the whole step. Ends before the update begins: what is repeated alone must not wait for other processes.
-at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
-  at::Tensor norm;
-  attempts.repeat("optimizer", [&] {
-    const InPhase phase(MemoryPhase::update);
-    norm = gradients_.norm();
-  });
-  return norm;
 }
 
 // With the dropout that each has in the step.
@@ -198,7 +200,7 @@ AttemptOptions Trainer::attempt_options(const std::string& stage) {
           device_,
           stage,
           /*clean_up=*/[this] { gradients_.clear(); },
-          /*explain=*/[this] { return memory_table(config_, model_, optimizer_.state_bytes(), device_); },
+          /*explain=*/[this] { return memory_table(config_, model_, optimizer_->state_bytes(), device_); },
           listener_};
 }
 
@@ -207,10 +209,10 @@ void Trainer::move_to(at::Device device) {
   gradients_.clear();
   model_.for_each_parameter([&](const std::string&, Parameter& parameter) {
     // In place: optimizer, gradients and adapters refer to the same tensor.
-    const at::Tensor& value = parameter.value;
-    value.set_data(value.detach().to(device, value.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    for (const at::Tensor& kept : parameter.value.tensors())
+      kept.set_data(kept.detach().to(device, kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   });
-  optimizer_.move_to(device);
+  optimizer_->move_to(device);
   anchor_ = at::zeros({1}, device).set_requires_grad(true);
   empty_cache(device_);
   device_ = device;

@@ -16,7 +16,8 @@ at::Tensor UpdateCheck::sample_of(const at::Tensor& tensor) {
 
 UpdateCheck::UpdateCheck(Model& model) {
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    (parameter.trained() ? trained_ : frozen_).push_back({name, parameter.value, sample_of(parameter.value)});
+    std::vector<Seen>& seen = parameter.trained() ? trained_ : frozen_;
+    for (const at::Tensor& kept : parameter.value.tensors()) seen.push_back({name, kept, sample_of(kept)});
   });
 }
 

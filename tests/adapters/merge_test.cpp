@@ -35,7 +35,7 @@ TEST_P(Merge, TheMergedModelGivesTheLogitsOfTheAdapter) {
   const auto merged = load_model(directory / "merged", {});
   const at::NoGradGuard no_grad;
   const at::Tensor logits =
-      merged->supervised_states(golden.whole(), ForwardContext{}).matmul(merged->output_weight().t());
+      merged->head().logits(merged->supervised_states(golden.whole(), ForwardContext{}));
   EXPECT_LE(relative_error(logits, golden.expected("logits")), 1e-5);
 }
 

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -54,7 +55,7 @@ TEST(WriteAtomically, WhenTheDiskIsFullTheOldFileStaysWhole) {
   const FileSizeLimit limit(100'000);
   const std::string message = error_message<FormatError>([&] { write_atomically(directory / "a", large); });
   EXPECT_TRUE(contains(message, (directory / "a").string())) << message;
-  EXPECT_TRUE(contains(message, "File too large")) << message;
+  EXPECT_TRUE(contains(message, "the file size limit is reached (ulimit -f)")) << message;
   EXPECT_EQ(read_file(directory / "a"), "old");
   EXPECT_EQ(directory.names(), std::set<std::string>{"a"});
 }
@@ -147,6 +148,38 @@ TEST(ReadFile, WhatCannotBeReadIsNamed) {
     EXPECT_TRUE(contains(message, path.string())) << message;
     EXPECT_FALSE(contains(message, "Success")) << message;
   }
+}
+
+// A named pipe without a writer would be waited for without end.
+TEST(OpenRegularFile, RefusesByNameWhatIsNoRegularFile) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0666), 0);
+  fs::create_symlink("pipe", directory / "link");
+  fs::create_symlink("nowhere", directory / "dangling");
+  fs::create_symlink("circle", directory / "circle");
+  fs::create_directory(directory / "folder");
+  const std::map<fs::path, std::string> refused{
+      {directory / "pipe", "is a named pipe, not a regular file"},
+      {directory / "link", "is a named pipe, not a regular file"},
+      {directory / "dangling", "is a link to nowhere, which is not there"},
+      {directory / "circle", "is a link that leads back to itself"},
+      {directory / "folder", "is a directory, not a file"},
+      {"/dev/zero", "is a device, not a regular file"}};
+  for (const auto& [path, expected] : refused) {
+    for (const std::string& message :
+         {error_message<FormatError>([&, &path = path] { read_file(path); }),
+          error_message<FormatError>([&, &path = path] { MappedFile::open(path); })}) {
+      EXPECT_EQ(message, path.string() + ": " + expected);
+    }
+  }
+}
+
+TEST(OpenRegularFile, FollowsLinksToFiles) {
+  TemporaryDirectory directory;
+  write_atomically(directory / "a", std::string(200'000, 'x'));
+  fs::create_symlink("a", directory / "link");
+  EXPECT_EQ(read_file(directory / "link"), std::string(200'000, 'x'));
+  EXPECT_EQ(MappedFile::open(directory / "link")->size(), 200'000u);
 }
 
 }  // namespace

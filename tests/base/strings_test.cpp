@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trainer/base/join_some.h"
+
 namespace trainer {
 namespace {
 
@@ -71,6 +73,14 @@ TEST(Closest, SaysNothingWhenNothingIsNear) {
   EXPECT_EQ(closest("completely_different", {"r", "seed", "device"}), "");
   EXPECT_EQ(closest("x", {"r"}), "");
   EXPECT_EQ(closest("anything", {}), "");
+}
+
+TEST(Strings, ALongListIsCutAndSaysHowMuchMoreThereIs) {
+  EXPECT_EQ(join_some({}, 3), "");
+  EXPECT_EQ(join_some({"a", "b", "c"}, 3), "a, b, c");
+  EXPECT_EQ(join_some({"a", "b", "c", "d"}, 3), "a, b, c and 1 more");
+  EXPECT_EQ(join_some(std::vector<std::string>(1'000'000, "x"), 1), "x and 999,999 more");
+  EXPECT_EQ(join_some({"a", "b", "c"}, 1, "\n  "), "a\n  and 2 more");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST_F(CheckForTraining, EvaluationNeedsFiles) {
   config_.data.eval = {};
   config_.training.eval_strategy = IntervalStrategy::no;
   config_.evaluation.generate = true;
-  EXPECT_TRUE(contains(problem(), "evaluation.generate: is for evaluations"));
+  EXPECT_TRUE(contains(problem(), "evaluation.generate: needs evaluations"));
   config_.evaluation.generate = false;
   config_.evaluation.metrics = {"bleu", "meteor"};
   EXPECT_TRUE(contains(problem(), "evaluation.metrics: expected exact_match, f1"));
@@ -104,7 +104,7 @@ TEST_F(CheckForTraining, FindsContradictions) {
   config_.training.max_steps = -1;
   config_.data.kind = DataKind::text;
   config_.data.target = "answer";
-  EXPECT_TRUE(contains(problem(), "data.target: has no meaning"));
+  EXPECT_TRUE(contains(problem(), "data.target: has no effect"));
 }
 
 TEST_F(CheckForTraining, HoldsValuesOfAProgramAgainstTheirRange) {
@@ -123,7 +123,7 @@ TEST_F(CheckForTraining, AMissingFileComesWithTheOtherProblems) {
             "4 problems in the configuration:\n"
             "  override 'typo': expected key=value\n"
             "  override 'seed=x': seed: expected an integer, found 'x'\n"
-            "  model.path: is required: the directory of a model as Hugging Face stores it\n"
+            "  model.path: is required: the directory of a model in Hugging Face format\n"
             "  override 'data.train=nope.jsonl': data.train: 'nope.jsonl' does not exist");
 }
 

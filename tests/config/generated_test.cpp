@@ -8,6 +8,7 @@
 
 #include "trainer/base/files.h"
 #include "trainer/config/load.h"
+#include "trainer/config/on_resume.h"
 
 #include "config/schema.h"
 #include "support/temporary_directory.h"
@@ -55,6 +56,26 @@ TEST(Generated, SummaryNamesEveryKey) {
     for (const config::Key& key : section.keys) {
       EXPECT_NE(summary.find(key.full_name() + "="), std::string::npos) << key.full_name();
     }
+  }
+}
+
+TEST(OnResume, OfEveryKeyIsKnown) {
+  size_t keys = 0, marked = 0;
+  for (const config::Section& section : config::schema()) keys += section.keys.size();
+  for (const OnResume mark :
+       {OnResume::may_change, OnResume::is_logged, OnResume::fixes_run, OnResume::fixes_run_by_content})
+    marked += keys_marked(mark).size();
+  EXPECT_EQ(marked, keys);
+  EXPECT_EQ(on_resume("data.loss_on"), OnResume::fixes_run);
+  EXPECT_EQ(on_resume("optimizer.learning_rate"), OnResume::is_logged);
+  EXPECT_THROW(on_resume("data.nothing"), ConfigError);
+}
+
+// Where and how a run computes, what it keeps and what it shows are no part of what it is.
+TEST(OnResume, KeysThatDoNotTouchTheResultMayChange) {
+  for (const char* section : {"evaluation", "save", "memory", "gpu", "recovery"}) {
+    for (const std::string& key : keys_of_section(section))
+      EXPECT_EQ(on_resume(key), OnResume::may_change) << key;
   }
 }
 

@@ -54,8 +54,7 @@ training:
             "  my.yaml:5:20: training.label_smoothing: must be at least 0 and below 1, found 1.5\n"
             "  override 'lora.r=0': lora.r: must be at least 1, found 0\n"
             "  my.yaml:6:25: training.effective_batch_size: training.gradient_accumulation_steps is set as "
-            "well; keep "
-            "one of the two");
+            "well; keep only one of the two");
 }
 
 TEST_F(ConfigProblems, AKeyInTheWrongSectionIsShownItsPlace) {
@@ -131,7 +130,7 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
   EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"),
                        "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found a list"));
   EXPECT_TRUE(contains(message("data: {train: [{path: a, weight: 1e12}]}\n"),
-                       "a weight is a number above 0 and at most 1,000,000, found '1e12'"));
+                       "a weight must be above 0 and at most 1,000,000, found '1e12'"));
   EXPECT_TRUE(
       contains(message("training: 3\n"), "training: is a section: expected keys inside it, found '3'"));
   EXPECT_TRUE(contains(message("device: cuda:x\n"), "expected auto, cpu, cuda or cuda:N, found 'cuda:x'"));
@@ -159,10 +158,11 @@ TEST_F(ConfigProblems, DamagedYamlIsShownItsPlace) {
 TEST_F(ConfigProblems, ExtendsNamesWhatIsWrongWhere) {
   write("a.yaml", "extends: b\n");
   write("b.yaml", "seed: x\nextends: a\n");
-  EXPECT_EQ(message("extends: a\n"),
-            "2 problems in the configuration:\n"
-            "  b.yaml:1:7: seed: expected an integer, found 'x'\n"
-            "  b.yaml:2:10: extends: goes round in a circle: my.yaml -> a.yaml -> b.yaml -> a.yaml");
+  EXPECT_EQ(
+      message("extends: a\n"),
+      "2 problems in the configuration:\n"
+      "  b.yaml:1:7: seed: expected an integer, found 'x'\n"
+      "  b.yaml:2:10: extends: files extend each other in a circle: my.yaml -> a.yaml -> b.yaml -> a.yaml");
   EXPECT_EQ(message("seed: 1\nextends: nope\n"), "my.yaml:2:10: nope: there is no such file");
   EXPECT_TRUE(contains(message("extends: {a: b}\n"), "expected a path or a list of paths, found a mapping"));
 }
@@ -172,7 +172,7 @@ TEST_F(ConfigProblems, OverridesAreQuoted) {
             "override 'training.batch_sise=8': training.batch_sise: unknown key; did you mean "
             "training.batch_size?");
   EXPECT_EQ(override_message("batch_size"), "override 'batch_size': expected key=value");
-  EXPECT_TRUE(contains(override_message("my.yaml"), "a file is given with --config my.yaml"));
+  EXPECT_TRUE(contains(override_message("my.yaml"), "to give a file, write --config my.yaml"));
   EXPECT_TRUE(contains(override_message("training={batch_size: [1"), "malformed value"));
   EXPECT_TRUE(contains(override_message("lora.target_modules=q,v"), "a list needs brackets: [q,v]"));
 }
@@ -181,7 +181,7 @@ TEST_F(ConfigProblems, AMissingFileIsNamed) {
   EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
                        "nope.yaml: there is no such file"));
   EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_.path(), {}); }),
-                       "is not a file"));
+                       "is a directory, not a file"));
 }
 
 TEST(AdviceForFlag, KnowsKeysAndNamesOfOtherTrainers) {
@@ -191,6 +191,30 @@ TEST(AdviceForFlag, KnowsKeysAndNamesOfOtherTrainers) {
   EXPECT_EQ(advice_for_flag("per_device_train_batch_size", ""), start + "training.batch_size=VALUE");
   EXPECT_TRUE(contains(advice_for_flag("fp16", ""), "model.dtype: bf16"));
   EXPECT_EQ(advice_for_flag("colour", "red"), "");
+}
+
+// Each level doubles what is read.
+TEST_F(ConfigProblems, FilesThatExtendWithoutEndAreRefused) {
+  write("f0.yaml", "seed: 1\n");
+  for (int i = 1; i < 20; i++)
+    write("f" + std::to_string(i) + ".yaml",
+          "extends: [f" + std::to_string(i - 1) + ", f" + std::to_string(i - 1) + "]\n");
+  EXPECT_TRUE(contains(message("extends: f19\n"), "extends: more than 32 levels or 256 files in all"));
+}
+
+TEST_F(ConfigProblems, NumbersThatNobodyMeansAreRefused) {
+  for (const char* text : {"batch_size=4611686018427387904", "data.max_length=9223372036854775807",
+                           "max_source_length=99999999999", "max_target_length=99999999999",
+                           "num_train_epochs=1e18", "num_workers=4096", "num_threads=5000", "lora.r=1000000",
+                           "lora.lora_alpha=1e308", "eval_batch_size=4611686018427387904", "prefetch=1000000",
+                           "effective_batch_size=4611686018427387904"}) {
+    EXPECT_TRUE(contains(override_message(text), "at most ")) << text;
+  }
+  EXPECT_TRUE(
+      contains(test::error_message<ConfigError>([] {
+                 load_config(std::nullopt, {"batch_size=1000000", "gradient_accumulation_steps=1000000"});
+               }),
+               "an update of more than 10,000,000 samples"));
 }
 
 }  // namespace

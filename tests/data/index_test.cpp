@@ -81,6 +81,13 @@ TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(second), {}), one);
 }
 
+// At the end of a file more workers may come for another batch than may be ahead of the rest.
+TEST_F(Index, EndsWithMoreWorkersThanBatchesMayBeAhead) {
+  config_.training.num_workers = 200;
+  calls();
+  EXPECT_EQ(data_->size(), 390);
+}
+
 // Holds the first row up until the others come no further.
 class HeldUpTokenizer : public CountingTokenizer {
  public:

@@ -1,9 +1,11 @@
 // Where rows come from: tables, compressed files, patterns, folders, sets with weights, what is held out.
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <set>
 
+#include "trainer/base/files.h"
 #include "trainer/data/batching.h"
 
 #include "data/fixture.h"
@@ -109,6 +111,28 @@ TEST_F(Sources, CompressedFilesAreUnpackedOnce) {
     EXPECT_EQ(inputs(open(path)), (Texts{"one", "three", "one", "three"}));
     std::filesystem::remove_all(unpacked);
   }
+}
+
+TEST_F(Sources, AnUnpackedFileThatChangedIsMadeAgain) {
+  const std::string path = write("a.jsonl.gz", kGzip);
+  EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
+  const auto unpacked = folder_ / "cache/unpacked";
+  const std::filesystem::path made = std::filesystem::directory_iterator(unpacked)->path();
+  const std::string whole = read_file(made);
+  std::string changed = whole;
+  changed.replace(whole.find("one"), 3, "six");
+  const std::string cut = whole.substr(0, whole.find('\n') + 1);
+  for (const std::string& damaged : {changed, cut, std::string()}) {
+    const auto when = std::filesystem::last_write_time(made);
+    std::ofstream(made, std::ios::binary) << damaged;
+    std::filesystem::last_write_time(made, when);
+    EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
+    EXPECT_EQ(read_file(made), whole);
+  }
+  // One of an earlier version, without a checksum.
+  std::filesystem::remove_all(folder_ / "cache/checksums");
+  EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
+  EXPECT_FALSE(std::filesystem::is_empty(folder_ / "cache/checksums"));
 }
 
 TEST_F(Sources, ZerosBehindGzipMembersAreNoData) {

@@ -8,6 +8,7 @@
 #include "trainer/data/batching.h"
 
 #include "data/fixture.h"
+#include "support/no_threads.h"
 
 namespace trainer {
 namespace {
@@ -99,6 +100,21 @@ TEST_F(StepLoaderTest, EndsWithBatchesThatNobodyTook) {
     StepLoader loader(set, batches_of(set, 7), {4, 5});
     if (round % 2 == 1) loader.next();
   }
+}
+
+TEST_F(StepLoaderTest, WhereTheSystemGivesNoThreadItSaysSoAndEnds) {
+  const Dataset set = data(rows(10));
+  EXPECT_EXIT(
+      {
+        test::give_no_threads();
+        try {
+          StepLoader loader(set, batches_of(set, 3), StepLoaderOptions{4, 1});
+        } catch (const ConfigError& error) {
+          ::_exit(std::string(error.what()).find("training.num_workers") != std::string::npos ? 0 : 2);
+        }
+        ::_exit(1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 """Bad input: one clear message with where and what, its exit code, and nothing half-written."""
 import json
+import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -154,6 +156,134 @@ class BadInput(EndToEnd):
         result = self.train("tiny_t5.yaml", blocked / "output", "max_steps=1")
         self.assertIn(result.returncode, (2, 4))
         self.assert_refused(result, result.returncode, blocked)
+
+
+    def change_config(self, **changes):
+        """A model whose config.json says this."""
+        def change(directory):
+            path = directory / "config.json"
+            path.write_text(json.dumps(dict(json.loads(path.read_text()), **changes)))
+        return self.broken_model(change)
+
+    def with_header(self, edit):
+        """A model whose safetensors header went through `edit(header)`."""
+        def change(directory):
+            path = directory / "model.safetensors"
+            content = path.read_bytes()
+            start = 8 + struct.unpack("<Q", content[:8])[0]
+            header = json.loads(content[8:start])
+            edit(header)
+            text = json.dumps(header).encode()
+            path.write_bytes(struct.pack("<Q", len(text)) + text + content[start:])
+        return self.broken_model(change)
+
+    def limited(self, limit, value, *arguments):
+        """Runs the program under a limit of the system."""
+        return subprocess.run([TRAINER, *map(str, arguments)], text=True, capture_output=True, timeout=300, cwd=ROOT,
+                              env=dict(os.environ, OMP_NUM_THREADS="1"),
+                              preexec_fn=lambda: resource.setrlimit(limit, (value, value)))
+
+    def test_sizes_that_no_model_has(self):
+        for key in ("d_ff", "num_layers", "vocab_size", "num_heads"):
+            with self.subTest(key):
+                model = self.scratch / f"model-{key}"
+                shutil.copytree(self.model, model)
+                path = model / "config.json"
+                path.write_text(json.dumps(dict(json.loads(path.read_text()), **{key: 1 << 31})))
+                begin = time.monotonic()
+                result = trainer("plan", "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={model}", timeout=60)
+                self.assert_refused(result, 4, "config.json", key, "at most")
+                self.assertLess(time.monotonic() - begin, 30)
+
+    def test_sizes_that_are_too_much_together(self):
+        model = self.change_config(d_model=1 << 20, d_ff=1 << 22, num_layers=1000)
+        result = trainer("plan", "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={model}", timeout=60)
+        self.assert_refused(result, 4, "config.json", "more than any model has")
+
+    def test_tokens_outside_the_vocabulary(self):
+        self.refused(4, ["config.json", "decoder_start_token_id", "vocabulary"],
+                     model=self.change_config(decoder_start_token_id=1 << 20))
+
+    def test_pipes_in_place_of_files(self):
+        for name in ("config.json", "spiece.model", "model.safetensors"):
+            with self.subTest(name):
+                model = self.scratch / f"piped-{name}"
+                shutil.copytree(self.model, model)
+                (model / name).unlink()
+                os.mkfifo(model / name)
+                self.refused(4, [name, "is a named pipe"], model=model)
+        pipe = self.scratch / "pipe.jsonl"
+        os.mkfifo(pipe)
+        self.refused(3, ["pipe.jsonl", "is a named pipe"], f"data.train={pipe}")
+        self.assert_refused(trainer("--config", pipe, timeout=60), 2, "pipe.jsonl", "is a named pipe")
+
+    def test_links_in_place_of_files(self):
+        for target, words in (("nowhere", "a link to nowhere"), ("model.safetensors", "back to itself")):
+            with self.subTest(target):
+                model = self.scratch / f"linked-{target}"
+                shutil.copytree(self.model, model)
+                (model / "model.safetensors").unlink()
+                (model / "model.safetensors").symlink_to(target)
+                self.refused(4, ["model.safetensors", words], model=model)
+        circle = self.scratch / "circle"
+        circle.symlink_to("circle")
+        self.refused(4, ["circle"], model=circle)
+        self.refused(3, ["circle"], f"data.train={circle}")
+
+    def test_very_many_tensors_too_much(self):
+        begin = time.monotonic()
+        empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        result = self.refused(4, ["unexpected: extra.0 ", "more"], model=self.with_header(
+            lambda header: header.update({f"extra.{i}": empty for i in range(100_000)})))
+        self.assertLess(len(result.stderr), 30_000)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_very_many_files_missing(self):
+        def change(directory):
+            (directory / "model.safetensors").unlink()
+            names = {f"tensor.{i}": f"part-{i}.safetensors" for i in range(100_000)}
+            (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+        result = self.refused(4, ["100000 files", "part-0.safetensors", "99,990 more"], model=self.broken_model(change))
+        self.assertLess(len(result.stderr), 5_000)
+
+    def test_whole_numbers_in_place_of_weights(self):
+        model = self.with_header(lambda header: header["shared.weight"].update(dtype="I32"))
+        self.refused(4, ["shared.weight", "I32"], model=model)
+        result = trainer("export", model, self.scratch / "whole")
+        self.assert_refused(result, 4, "shared.weight", "I32")
+
+    def test_more_workers_than_batches_ahead(self):
+        self.assert_done(self.train("tiny_t5.yaml", self.scratch / "workers", "max_steps=1", "num_workers=100"))
+
+    def test_numbers_that_nobody_means(self):
+        for override in ("data.max_source_length=9223372036854775807", "data.max_target_length=9223372036854775807",
+                         "batch_size=4611686018427387904", "num_train_epochs=1e18", "num_workers=4096"):
+            with self.subTest(override):
+                self.refused(2, [override.split("=")[0], "at most"], override)
+
+    def test_too_little_address_space(self):
+        for megabytes in (100, 420):
+            with self.subTest(megabytes):
+                result = self.limited(resource.RLIMIT_AS, megabytes << 20, "--config", ROOT / "configs/tiny_t5.yaml",
+                                      f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}",
+                                      f"output_dir={self.scratch / 'address'}")
+                self.assert_refused(result, 5, "ut of memory")
+
+    def test_a_limit_on_the_size_of_files(self):
+        output = self.scratch / "file-size"
+        result = self.limited(resource.RLIMIT_FSIZE, 100_000, "--config", ROOT / "configs/tiny_t5.yaml", "max_steps=4",
+                              f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}", "save.strategy=steps",
+                              "save.steps=2", f"output_dir={output}", f"data.cache={self.scratch / 'cache'}")
+        self.assert_refused(result, 4, "ulimit -f", "checkpoint-2 is not saved")
+        steps = [row["step"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
+        self.assertEqual(steps, [1, 2, 3, 4])
+
+    def test_overwriting_removes_no_model_that_no_run_made(self):
+        model = self.broken_model(lambda directory: None)
+        before = contents(model)
+        result = self.train("tiny_t5.yaml", model, "max_steps=1", "overwrite_output_dir=true")
+        self.assert_refused(result, 4, model, "model.safetensors", "choose another output_dir")
+        self.assertEqual(contents(model), before)
 
 
 if __name__ == "__main__":

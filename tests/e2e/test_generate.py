@@ -131,7 +131,7 @@ class Generate(EndToEnd):
             os.close(theirs)
             shown = os.read(ours, 65536).decode()
             os.close(ours)
-            self.assertIn(f"stdin:1: {len(chat['ids'])} tokens, {sum(chat['mask'])} of them learnt", shown)
+            self.assertIn(f"stdin:1: {len(chat['ids'])} tokens, {sum(chat['mask'])} of them supervised", shown)
             self.assertIn("    <|im_start|>user\r\n    Fry\\x1b[31m onions.<|im_end|>\r\n", shown)
             self.assertIn("    <|im_start|>assistant\r\n    " + mark.format("Now.<|im_end|>"), shown)
             for token, learnt in zip(chat["ids"], chat["mask"]):

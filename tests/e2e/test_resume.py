@@ -189,6 +189,33 @@ class GoesOn(Resume):
         self.assertEqual(state["best_metric"], max(values.values()))
         self.assertEqual(values[state["best_global_step"]], max(values.values()))
 
+    def test_an_evaluation_that_is_due_and_not_wanted_any_more(self):
+        output = self.scratch / "unwanted"
+        first = self.start(output, "training.eval_steps=1", "eval_batch_size=1", "training.max_hours=1e-9")
+        self.assertEqual(first.returncode, 75, first.stderr)
+        position = json.loads((last_checkpoint(output) / "trainer_position.json").read_text())
+        self.assertTrue(position["evaluation_due"])
+        for name, changes in (("no-data", ("data.eval=[]",)), ("no-evaluation", ())):
+            again = self.scratch / name
+            shutil.copytree(output, again)
+            self.assert_done(self.start(again, *changes, "training.eval_strategy=no", "max_steps=3"))
+            rows = read_rows(again / "metrics.jsonl")
+            self.assertEqual([row["step"] for row in rows if row["kind"] == "train"], [1, 2, 3])
+            self.assertEqual([row for row in rows if row["kind"] == "eval"], [])
+
+    def test_a_damaged_position_of_a_complete_run(self):
+        output = self.stopped("position", steps=6)
+        path = output / "trainer_position.json"
+        text = path.read_text()
+        position = json.loads(text)
+        position["dataset_size"] = 0
+        for damaged in (json.dumps(position), text[:-9], json.dumps({**position, "checksum": None}), "{}"):
+            path.write_text(damaged)
+            result = self.start(output, "max_steps=-1", "num_train_epochs=0.1")
+            self.assert_done(result)
+            self.assertIn(str(path), result.stderr)
+        path.write_text(text)
+
     def test_an_end_that_is_behind_it_is_told(self):
         first = self.stopped("longer", steps=6)
         self.assertIn("complete after 6 steps", self.start(first, "max_steps=4").stderr)

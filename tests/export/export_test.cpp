@@ -91,7 +91,7 @@ TEST_P(Export, HalfTypesAreWithinTheirBound) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Export,
                          ::testing::Values("t5_v1_0", "t5_v1_1", "umt5", "qwen2", "qwen3", "llama_31",
-                                           "mistral"),
+                                           "mistral", "gemma2", "gemma3"),
                          [](const auto& info) { return info.param; });
 
 TEST(ExportModel, ATiedHeadIsNotWrittenTwice) {
@@ -235,6 +235,51 @@ TEST(ExportGgufRefusals, WhatGgufCannotSayIsNamed) {
     EXPECT_FALSE(fs::exists(directory / "out.gguf"));
     EXPECT_FALSE(fs::exists(directory / "out.gguf.tmp"));
   }
+}
+
+TEST(NewOutput, TwoAtOneTimeDoNotMix) {
+  const TemporaryDirectory directory;
+  for (const bool file : {true, false}) {
+    const fs::path out = directory / (file ? "file" : "folder");
+    NewOutput first(out, file);
+    write_atomically(first.directory() / first.file().filename(), "first");
+    EXPECT_TRUE(contains(error_message<FormatError>([&] { NewOutput second(out, file); }),
+                         "is being written by another process"));
+    first.complete();
+    EXPECT_TRUE(
+        contains(error_message<ConfigError>([&] { NewOutput second(out, file); }), "is there already"));
+    EXPECT_EQ(read_file(file ? out : out / "folder"), "first");
+  }
+  EXPECT_EQ(directory.names(), (std::set<std::string>{"file", "folder"}));
+}
+
+TEST(NewOutput, WhatAKilledExportLeftIsCleared) {
+  const TemporaryDirectory directory;
+  fs::create_directories(directory / "out.tmp/old");
+  NewOutput output(directory / "out", /*file=*/false);
+  EXPECT_TRUE(fs::is_empty(output.directory()));
+}
+
+TEST(NewOutput, WhatAnotherMadeMeanwhileStays) {
+  const TemporaryDirectory directory;
+  {
+    NewOutput output(directory / "out", /*file=*/false);
+    fs::create_directory(directory / "out");
+    write_atomically(directory / "out/theirs", "x");
+    EXPECT_THROW(output.complete(), FormatError);
+  }
+  EXPECT_EQ(read_file(directory / "out/theirs"), "x");
+  EXPECT_EQ(directory.names(), std::set<std::string>{"out"});
+}
+
+TEST(NewOutput, ALinkThatLeadsNowhereIsRefusedAndStays) {
+  const TemporaryDirectory directory;
+  fs::create_symlink("nowhere", directory / "out");
+  for (const bool file : {true, false}) {
+    EXPECT_TRUE(contains(error_message<ConfigError>([&] { NewOutput(directory / "out", file); }),
+                         "a link that leads nowhere"));
+  }
+  EXPECT_TRUE(fs::is_symlink(directory / "out"));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ inline void fill_checkpoint(const std::filesystem::path& directory, int64_t step
   write_trainer_state(directory, state);
   RunPosition position;
   position.step = step;
+  position.dataset_size = 8;
   write_position(directory, position);
   write_atomically(directory / "empty", "");
   make_directories(directory / "additional_chat_templates");

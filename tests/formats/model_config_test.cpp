@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/model_limits.h"
 
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -68,10 +70,14 @@ TEST(ReadModelConfig, WhereBothAreThereTheNewDtypeCounts) {
             "float16");
 }
 
+TEST(ReadModelConfig, RotaryEmbeddingsByLayerTypeStayForTheFamilyToRead) {
+  const auto config = read_config(R"({"model_type": "gemma3_text",
+      "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})");
+  EXPECT_EQ(config["rope_parameters"]["full_attention"]["rope_theta"], 1e6);
+  EXPECT_FALSE(config.contains("rope_theta"));
+}
+
 TEST(ReadModelConfig, RefusesWhatItWouldGetWrong) {
-  EXPECT_TRUE(contains(config_error(R"({"model_type": "gemma3",
-      "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})"),
-                       "rope_parameters.full_attention"));
   EXPECT_TRUE(
       contains(config_error(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
       "rope_parameters": {"rope_theta": 1e6}})"),
@@ -136,6 +142,31 @@ TEST(WriteModelConfig, KeepsTheFileAndSetsTheTypeInItsSpelling) {
   json expected = json::parse(read_file(kGoldens / "llama_sharded/config.json"));
   expected["dtype"] = "float32";
   EXPECT_EQ(json::parse(read_file(to / "config.json")), expected);
+}
+
+TEST(ConfigSize, WhatNoModelHasIsRefused) {
+  const auto size_error = [](const char* key, int64_t value) {
+    return error_message<FormatError>([&] { config_size(json{{key, value}}, key); });
+  };
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "d_ff",
+                          "num_layers", "head_dim", "num_heads"}) {
+    EXPECT_TRUE(
+        contains(size_error(key, int64_t{1} << 31), concat(key, ": must be at least 1 and at most ")));
+    EXPECT_TRUE(contains(size_error(key, 0), key));
+  }
+  EXPECT_EQ(config_size(json{{"vocab_size", 262'144}}, "vocab_size"), 262'144);
+  EXPECT_NO_THROW(check_total_size(2e12));
+  EXPECT_THROW(check_total_size(2e13), FormatError);
+}
+
+TEST(CheckTokenIds, NamesWhatIsOutsideTheVocabulary) {
+  EXPECT_NO_THROW(check_token_ids(json{{"pad_token_id", -1}, {"eos_token_id", {1, 2}}}, 3));
+  EXPECT_NO_THROW(check_token_ids(json{{"eos_token_id", nullptr}}, 3));
+  for (const char* key : {"pad_token_id", "decoder_start_token_id", "eos_token_id"}) {
+    const std::string message = error_message<FormatError>([&] { check_token_ids(json{{key, 3}}, 3); });
+    EXPECT_TRUE(contains(message, concat(key, ": 3 is outside the vocabulary (vocab_size 3)"))) << message;
+  }
+  EXPECT_THROW(check_token_ids(json{{"eos_token_id", {1, 5}}}, 3), FormatError);
 }
 
 }  // namespace

@@ -136,6 +136,28 @@ TEST(RunPosition, WhatIsMissingOrWrongIsNamed) {
   EXPECT_TRUE(contains(message_of(std::string(1000, '{')), "trainer_position.json"));
 }
 
+TEST(RunPosition, ThatWasChangedAfterItWasWrittenIsRefused) {
+  TemporaryDirectory directory;
+  write_position(directory.path(), some_position());
+  std::string text = read_file(directory / kPositionFile);
+  const size_t at = text.find("\"dataset_size\": 400");
+  ASSERT_NE(at, std::string::npos);
+  overwrite(directory / kPositionFile, text.replace(at, 19, "\"dataset_size\": 0"));
+  const auto message = error_message<FormatError>([&] { read_position(directory.path()); });
+  EXPECT_TRUE(contains(message, "trainer_position.json: is damaged: ")) << message;
+}
+
+TEST(RunPosition, OfAnEarlierVersionHasNoChecksumAndSensibleNumbers) {
+  TemporaryDirectory directory;
+  const std::string rest =
+      R"("step": 3, "samples_seen": 24, "total_steps": 9, "metrics_bytes": 0, "dataset_size": )";
+  overwrite(directory / kPositionFile, "{" + rest + "8}");
+  EXPECT_EQ(read_position(directory.path()).dataset_size, 8);
+  overwrite(directory / kPositionFile, "{" + rest + "0}");
+  const auto message = error_message<FormatError>([&] { read_position(directory.path()); });
+  EXPECT_TRUE(contains(message, "dataset_size: is 0 after step 3")) << message;
+}
+
 TEST(Differences, NameKeyAndBothValues) {
   const auto found = differences({{"seed", "1"}, {"lora.r", "8"}, {"gone", "x"}},
                                  {{"seed", "2"}, {"lora.r", "8"}, {"new", "y"}});

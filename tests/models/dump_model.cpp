@@ -46,15 +46,15 @@ void dump(const fs::path& folder, bool packed, json& result) {
   std::map<std::string, at::Tensor> tensors;
   {
     at::NoGradGuard no_grad;
-    tensors["logits"] = model->supervised_states(micro_batch, context).matmul(model->output_weight().t());
+    tensors["logits"] = model->head().logits(model->supervised_states(micro_batch, context));
   }
   const at::Tensor loss = model->loss(micro_batch, context).loss;
   const double n = static_cast<double>(batch.supervised_tokens);
   loss.backward(at::full({}, 1.0 / n));
   tensors["loss"] = loss.detach() / n;
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    const at::Tensor& gradient = parameter.value.grad();
-    tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value);
+    const at::Tensor& gradient = parameter.value.tensor().grad();
+    tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value.tensor());
   });
   std::map<std::string, TensorView> views;
   for (auto& [name, tensor] : tensors) {

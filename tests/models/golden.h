@@ -61,7 +61,9 @@ struct Golden {
   // Gradients of sum(loss) / supervised tokens by name, over the given cut.
   std::map<std::string, at::Tensor> gradients(const std::vector<std::vector<int64_t>>& cuts,
                                               const ForwardContext& context, double* loss = nullptr) const {
-    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.mutable_grad().reset(); });
+    model->for_each_parameter([](const std::string&, Parameter& p) {
+      if (p.trained()) p.value.tensor().mutable_grad().reset();
+    });
     double sum = 0;
     const double n = static_cast<double>(batch.supervised_tokens);
     for (const auto& slots : cuts) {
@@ -72,8 +74,9 @@ struct Golden {
     if (loss != nullptr) *loss = sum / n;
     std::map<std::string, at::Tensor> gradients;
     model->for_each_parameter([&](const std::string& name, Parameter& p) {
-      if (p.trained())
-        gradients[name] = p.value.grad().defined() ? p.value.grad().clone() : at::zeros_like(p.value);
+      if (!p.trained()) return;
+      const at::Tensor& leaf = p.value.tensor();
+      gradients[name] = leaf.grad().defined() ? leaf.grad().clone() : at::zeros_like(leaf);
     });
     return gradients;
   }
@@ -119,7 +122,11 @@ inline const std::vector<std::string>& golden_names() {
                                               "qwen2_dora",
                                               "llama_dora_vocabulary",
                                               "t5_v1_1_vocabulary",
-                                              "qwen3_saved"};
+                                              "qwen3_saved",
+                                              "gemma2",
+                                              "gemma2_lora",
+                                              "gemma3",
+                                              "gemma3_lora"};
   return names;
 }
 

@@ -24,7 +24,7 @@ TEST_P(GoldenTest, LogitsLossAndEveryGradientAgreeInFp32) {
   {
     at::NoGradGuard no_grad;
     const at::Tensor logits =
-        golden.model->supervised_states(golden.whole(), context).matmul(golden.model->output_weight().t());
+        golden.model->head().logits(golden.model->supervised_states(golden.whole(), context));
     EXPECT_LE(relative_error(logits, golden.expected("logits")), kFp32Tolerance);
   }
   double loss = 0;
@@ -95,7 +95,7 @@ TEST_P(GoldenTest, Bf16IsAsCloseToFp32AsTransformersIs) {
   at::NoGradGuard no_grad;
   const ForwardContext context;
   const at::Tensor logits =
-      golden.model->supervised_states(golden.whole(), context).matmul(golden.model->output_weight().t());
+      golden.model->head().logits(golden.model->supervised_states(golden.whole(), context));
   EXPECT_LE(relative_error(logits, golden.expected("logits")), 1.5 * theirs.at("logits").get<double>());
 }
 

@@ -98,6 +98,11 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}}, "without a window"},
       {"llama", {{"sliding_window", 16}}, "sliding_window"},
       {"mistral", {{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types"},
+      {"llama", {{"model_type", "gemma3"}}, "'gemma3' is a model of images and text"},
+      {"llama", {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "for each type of layer"},
+      {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
+      {"gemma3", {{"sliding_window", nullptr}}, "without a window"},
+      {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar: must be a number above 0"},
       {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
       {"qwen3", {{"is_causal", false}}, "is_causal"},
       {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
@@ -118,8 +123,7 @@ at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
   copy.change_config([&](nlohmann::json& config) { config.update(changes); });
   const auto model = load_model(copy.directory.path(), {});
   at::NoGradGuard no_grad;
-  return model->supervised_states(Golden(golden).whole(), ForwardContext{})
-      .matmul(model->output_weight().t());
+  return model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
 }
 
 TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
@@ -141,7 +145,7 @@ TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
   const auto model = load_model(copy.directory.path(), {});  // 4096: more than the texts are long
   at::NoGradGuard no_grad;
   const at::Tensor states = model->supervised_states(Golden("mistral").whole(), ForwardContext{});
-  EXPECT_TRUE(states.matmul(model->output_weight().t()).equal(none));
+  EXPECT_TRUE(model->head().logits(states).equal(none));
 }
 
 // The embedding's row of pad_token_id gets no gradient where it is looked up, as in torch.nn.Embedding.
@@ -153,7 +157,7 @@ TEST(LoadModel, AnEndTokenThatPadsTooIsNotLearntByTheEmbedding) {
   model->loss(Golden("llama").whole(), ForwardContext{}).loss.backward();
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     if (name != "model.embed_tokens.weight") return;
-    EXPECT_EQ(parameter.value.grad()[id].abs().max().item<double>(), 0);
+    EXPECT_EQ(parameter.value.tensor().grad()[id].abs().max().item<double>(), 0);
   });
 }
 
@@ -170,7 +174,7 @@ TEST(LoadModel, TrainedWeightsAreCopiesThatDoNotTouchTheFile) {
   {
     const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
     at::NoGradGuard no_grad;
-    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.zero_(); });
+    model->for_each_parameter([](const std::string&, Parameter& p) { p.value.tensor().zero_(); });
   }
   const SafetensorsFile after = read_safetensors(copy.path("model.safetensors"));
   EXPECT_GT(mapped_tensor(after.tensors.at("lm_head.weight"), after.mapping).norm().item<double>(), 0);
@@ -215,6 +219,37 @@ TEST(LoadModel, Mt5NeverScalesItsOutput) {
   };
   const double scale = std::pow(golden.model->config().at("d_model").get<double>(), -0.5);
   EXPECT_LE(relative_error(states(mt5) * scale, states(t5)), 1e-6);
+}
+
+TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
+  const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases{
+      {"llama", {{"num_attention_heads", 1LL << 31}}, "num_attention_heads"},
+      {"llama", {{"num_hidden_layers", 1LL << 31}}, "num_hidden_layers"},
+      {"llama", {{"vocab_size", 1LL << 31}}, "vocab_size"},
+      {"llama",
+       {{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1000}},
+       "more than any model has"},
+      {"llama", {{"pad_token_id", 1 << 20}}, "pad_token_id: 1048576 is outside the vocabulary"},
+      {"llama", {{"eos_token_id", 1 << 20}}, "eos_token_id: 1048576 is outside the vocabulary"},
+      {"t5_v1_1", {{"d_ff", 1LL << 31}}, "d_ff"},
+      {"t5_v1_1", {{"num_layers", 1LL << 31}}, "num_layers"},
+      {"t5_v1_1", {{"decoder_start_token_id", 1 << 20}}, "decoder_start_token_id: 1048576 is outside"},
+      {"t5_v1_1", {{"pad_token_id", -1}}, "pad_token_id: must be a token"},
+      {"t5_v1_1",
+       {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 1000}},
+       "more than any model has"}};
+  for (const auto& [golden, changes, expected] : cases) {
+    const std::string message = refusal(golden, changes);
+    EXPECT_TRUE(contains(message, expected)) << changes << ": " << message;
+  }
+}
+
+TEST(LoadModel, WeightsOfWholeNumbersAreRefusedByName) {
+  Copy copy("llama");
+  TensorView& norm = copy.weights.tensors.at("model.norm.weight");
+  norm.dtype = norm.dtype == Dtype::f32 ? Dtype::i32 : Dtype::i16;
+  copy.write_weights();
+  EXPECT_TRUE(contains(copy.error(), "no floating point: model.norm.weight: is of type I")) << copy.error();
 }
 
 class Lora : public ::testing::Test {

@@ -99,7 +99,7 @@ TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
   apply_lora(*golden.model, lora, 1, at::kCPU);
   golden.model->for_each_parameter([](const std::string& name, Parameter& p) {
     at::NoGradGuard no_grad;
-    if (name.find("lora_B") != std::string::npos) p.value.fill_(0.01);  // else A has no gradient
+    if (name.find("lora_B") != std::string::npos) p.value.tensor().fill_(0.01);  // else A has no gradient
   });
   golden.batch = long_and_short(golden.model->vocab_size());
   const ForwardContext context = training_context();
@@ -116,7 +116,7 @@ TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackingWithDropout,
                          testing::Values("qwen2", "qwen2_yarn", "qwen3", "qwen3_dynamic", "llama", "llama_31",
-                                         "mistral"),
+                                         "mistral", "gemma2", "gemma3"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -71,19 +71,21 @@ class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
 TEST_P(OnAnEmulatedGpu, RmsNormIsTheCpus) {
   for (const std::vector<int64_t>& shape :
        {std::vector<int64_t>{3, 7}, {1, 33}, {2, 5, 64}, {40, 3, 129}, {1100, 16}, {5, 4104}}) {
-    const at::Tensor x = normal(shape), weight = normal({shape.back()}), g = normal(shape);
-    const auto [y, rstd] = rms_norm(x, weight, 1e-5);
-    const auto [y2, rstd2] = rms_norm_gpu(x, weight, 1e-5);
-    EXPECT_EQ(gpu_.was_wide(), shape.back() % 8 == 0);
-    EXPECT_LE(relative_difference(y2, y), bound()) << shape;
-    EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
-    const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true);
-    const auto [gx2, gw2] = rms_norm_backward_gpu(g, x, weight, rstd, true, true);
-    EXPECT_LE(relative_difference(gx2, gx), bound()) << shape;
-    EXPECT_LE(relative_difference(gw2, gw), bound()) << shape;
-    EXPECT_EQ(gw2.scalar_type(), type());
-    EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
-    EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+    for (const bool plus_one : {false, true}) {
+      const at::Tensor x = normal(shape), weight = normal({shape.back()}), g = normal(shape);
+      const auto [y, rstd] = rms_norm(x, weight, 1e-5, plus_one);
+      const auto [y2, rstd2] = rms_norm_gpu(x, weight, 1e-5, plus_one);
+      EXPECT_EQ(gpu_.was_wide(), shape.back() % 8 == 0);
+      EXPECT_LE(relative_difference(y2, y), bound()) << shape;
+      EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
+      const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true, plus_one);
+      const auto [gx2, gw2] = rms_norm_backward_gpu(g, x, weight, rstd, true, true, plus_one);
+      EXPECT_LE(relative_difference(gx2, gx), bound()) << shape;
+      EXPECT_LE(relative_difference(gw2, gw), bound()) << shape;
+      EXPECT_EQ(gw2.scalar_type(), type());
+      EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
+      EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+    }
   }
 }
 

@@ -51,9 +51,10 @@ TEST(Linear, AFewRowsInGenerationAreAsCloseToTheDefinitionAsMany) {
   linear.lora->b.weight.value = random.normal({96, 8});
   const at::Tensor x = random.normal({64, 256}, at::kBFloat16);
   const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
-  const at::Tensor low_rank = wide(x).mm(wide(linear.lora->a.weight.value).t());
-  const at::Tensor exact = wide(x).mm(wide(linear.weight.value).t()) + wide(linear.bias->value) +
-                           low_rank.mm(wide(linear.lora->b.weight.value).t()) * 2.0;
+  const at::Tensor low_rank = wide(x).mm(wide(linear.lora->a.weight.value.tensor()).t());
+  const at::Tensor exact = wide(x).mm(wide(linear.weight.value.tensor()).t()) +
+                           wide(linear.bias->value.tensor()) +
+                           low_rank.mm(wide(linear.lora->b.weight.value.tensor()).t()) * 2.0;
   const ForwardContext context;
   const at::Tensor keys = at::zeros({64}, at::kLong);
   for (const int64_t rows : {1, 4, 64}) {

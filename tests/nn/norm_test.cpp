@@ -57,6 +57,44 @@ TEST(RmsNorm, InBf16ValuesAreTransformersAndGradientsNoFurtherFromTheDefinition)
   }
 }
 
+at::Tensor module_norm_one_plus(const Tensors& in) {
+  RmsNorm norm(in[1].size(0), NormFacts{kEpsilon, NormScale::one_plus_weight});
+  norm.weight.value = in[1];
+  return norm.forward(in[0]);
+}
+
+// Gemma3RMSNorm.forward; in fp64 all of it.
+at::Tensor composed_norm_one_plus(const Tensors& in) {
+  const bool exact = in[0].scalar_type() == at::kDouble;
+  const auto wide = [&](const at::Tensor& x) { return exact ? x : x.to(at::kFloat); };
+  const at::Tensor x = wide(in[0]);
+  const at::Tensor normalised = x * at::rsqrt(x.pow(2).mean(-1, true) + kEpsilon);
+  return (normalised * (1.0 + wide(in[1]))).to(in[0].scalar_type());
+}
+
+TEST(RmsNorm, TimesOnePlusTheWeightIsRoundedOnceAsGemmasIs) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Random random(5);
+    const Tensors in{random.normal({64, 512}, type), random.normal({512}, type)};
+    const at::Tensor weight = random.normal({64, 512}, type);
+    const Tensors ours = value_and_gradients(module_norm_one_plus, in, weight, type);
+    const Tensors theirs = value_and_gradients(composed_norm_one_plus, in, weight, type);
+    const Tensors exact = value_and_gradients(composed_norm_one_plus, in, weight, at::kDouble);
+    if (type == at::kBFloat16) EXPECT_LE(ours[0].ne(theirs[0]).sum().item<int64_t>(), 32768 / 1000);
+    for (size_t i = 0; i < ours.size(); i++) {
+      const double own = relative_difference(theirs[i], exact[i]);
+      EXPECT_LE(relative_difference(ours[i], exact[i]), std::max(1.5 * own, 2e-7)) << i;
+    }
+    const auto [y, rstd] = rms_norm(in[0], in[1], kEpsilon, true);
+    const auto [y2, rstd2] = rms_norm_composite(in[0], in[1], kEpsilon, true);
+    const auto [gx, gw] = rms_norm_backward_composite(weight, in[0], in[1], rstd2, true, true, true);
+    const double bound = type == at::kFloat ? 1e-6 : 1e-3;
+    EXPECT_LE(relative_difference(y2, y), bound);
+    EXPECT_LE(relative_difference(gx, ours[1]), bound);
+    EXPECT_LE(relative_difference(gw, ours[2]), bound);
+  }
+}
+
 TEST(RmsNorm, ARowsBitsDoNotDependOnItsCompany) {
   Random random(7);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {

@@ -303,5 +303,35 @@ TEST(OutputDirectory, WhereNothingCanBeWrittenItSaysSo) {
   EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"file"});
 }
 
+TEST(Run, TheLockHoldsWhenItsFileIsRemoved) {
+  TemporaryDirectory directory;
+  const Config config = config_for(directory.path());
+  auto run = open_run(config);
+  fs::remove(directory / ".lock");
+  EXPECT_TRUE(contains(open_error(config), "is in use by"));
+  EXPECT_FALSE(fs::exists(directory / ".lock"));
+}
+
+TEST(Run, ALinkInPlaceOfTheLockIsNotWrittenThrough) {
+  TemporaryDirectory directory;
+  touch(directory / "precious", "precious");
+  fs::create_symlink("precious", directory / ".lock");
+  EXPECT_TRUE(contains(open_error(config_for(directory.path())), ".lock is a link"));
+  EXPECT_EQ(read_file(directory / "precious"), "precious");
+}
+
+TEST(Run, OverwritingRemovesNoModelThatNoRunMade) {
+  TemporaryDirectory directory;
+  for (const char* name :
+       {"model.safetensors", "config.json", "tokenizer.json", "checkpoint-5/model.safetensors"})
+    touch(directory / name);
+  const auto before = snapshot(directory.path());
+  Config config = config_for(directory.path());
+  config.overwrite_output_dir = true;
+  const std::string message = open_error(config);
+  EXPECT_TRUE(contains(message, "nothing shows that a run made it")) << message;
+  EXPECT_EQ(snapshot(directory.path()), before);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -5,6 +5,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/momentum_sgd.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 
@@ -20,6 +21,7 @@ struct Setting {
   at::ScalarType dtype = at::kFloat;
   bool master = false;
   StateDtype state = StateDtype::automatic;
+  OptimizerFactory optimizer = make_optimizer;
 };
 
 Config config_of(const Setting& setting) {
@@ -45,7 +47,7 @@ std::map<std::string, at::Tensor> all_of(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
   for (const TrainedParameter& parameter : trainer.parameters())
     all[parameter.name] = parameter.value.detach().clone();
-  for (const auto& [parameter, kept] : trainer.optimizer().tensors()) {
+  for (const auto& [parameter, kept] : trainer.optimizer_state().tensors) {
     for (const auto& [what, tensor] : kept) all[parameter + "." + what] = tensor.clone();
   }
   return all;
@@ -54,8 +56,7 @@ std::map<std::string, at::Tensor> all_of(Trainer& trainer) {
 RunState state_of(const Golden& golden, Trainer& trainer) {
   RunState state;
   state.weights = artefacts_of(golden).weights(*golden.model);
-  state.optimizer = trainer.optimizer().tensors();
-  state.updates = trainer.optimizer().steps_taken();
+  state.optimizer = trainer.optimizer_state();
   state.position.emplace();
   return state;
 }
@@ -68,7 +69,9 @@ TEST_P(GoesOn, WithTheSameBits) {
       goes_on(GetParam().golden, GetParam().dtype);
   for (const Golden* golden : {&stays, &begins, &goes_on})
     if (golden->model->has_dropout()) golden->model->set_dropout(0.1);
-  Trainer whole(config, *stays.model, at::kCPU, 10), first(config, *begins.model, at::kCPU, 10);
+  const OptimizerFactory& optimizer = GetParam().optimizer;
+  Trainer whole(config, *stays.model, at::kCPU, 10, optimizer),
+      first(config, *begins.model, at::kCPU, 10, optimizer);
   for (int step = 0; step < 5; step++) whole.step(stays.batch);
   for (int step = 0; step < 3; step++) first.step(begins.batch);
 
@@ -78,15 +81,19 @@ TEST_P(GoesOn, WithTheSameBits) {
   first.step(begins.batch);
   copy.write(artefacts_of(begins), checkpoint.path());
 
-  Trainer second(config, *goes_on.model, at::kCPU, 10);
+  Trainer second(config, *goes_on.model, at::kCPU, 10, optimizer);
   artefacts_of(goes_on).load(*goes_on.model, checkpoint.path());
-  load_optimizer(second.optimizer(), checkpoint.path());
+  load_optimizer(second, checkpoint.path());
   second.set_steps_taken(3);
-  EXPECT_EQ(second.optimizer().steps_taken(), 3);
+  EXPECT_EQ(second.optimizer_state().steps_taken, 3);
   for (int step = 0; step < 2; step++) second.step(goes_on.batch);
   const auto expected = all_of(whole), found = all_of(second);
   EXPECT_EQ(expected.size(), found.size());
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(tensor.equal(found.at(name))) << name;
+}
+
+Setting with_momentum_sgd(const std::string& golden, at::ScalarType dtype) {
+  return {golden, dtype, false, StateDtype::automatic, test::make_momentum_sgd};
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GoesOn,
@@ -95,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(Types, GoesOn,
                                            Setting{"qwen2", at::kFloat, false, StateDtype::bf16},
                                            Setting{"qwen2_lora"}, Setting{"qwen2_lora", at::kBFloat16},
                                            Setting{"qwen2_dora"}, Setting{"qwen3_saved"},
-                                           Setting{"t5_v1_1_vocabulary"}, Setting{"llama_dora_vocabulary"}),
+                                           Setting{"t5_v1_1_vocabulary"}, Setting{"llama_dora_vocabulary"},
+                                           with_momentum_sgd("qwen2_lora", at::kFloat),
+                                           with_momentum_sgd("t5_v1_1", at::kBFloat16)),
                          [](const auto& param) {
                            return param.param.golden + "_" + std::to_string(param.index);
                          });
@@ -111,11 +120,23 @@ TEST(RunState, AStateThatDoesNotFitIsRefusedWithEachTensorAndChangesNothing) {
       error_message<FormatError>([&] { artefacts_of(qwen).load(*qwen.model, checkpoint.path()); });
   EXPECT_TRUE(contains(weights, "missing: ")) << weights;
   EXPECT_TRUE(contains(weights, "unexpected: shared.weight")) << weights;
-  const std::string state =
-      error_message<FormatError>([&] { load_optimizer(other.optimizer(), checkpoint.path()); });
+  const std::string state = error_message<FormatError>([&] { load_optimizer(other, checkpoint.path()); });
   EXPECT_TRUE(contains(state, "optimizer.safetensors")) << state;
   EXPECT_TRUE(contains(state, "unexpected: shared.weight.exp_avg")) << state;
   for (const auto& [name, tensor] : all_of(other)) EXPECT_TRUE(tensor.equal(before.at(name))) << name;
+}
+
+TEST(RunState, ACheckpointOfAnotherOptimizerIsRefusedWithBothNames) {
+  const Golden golden("qwen2_lora");
+  const Config config = config_of({"qwen2_lora"});
+  Trainer sgd(config, *golden.model, at::kCPU, 10, test::make_momentum_sgd),
+      adamw(config, *golden.model, at::kCPU, 10);
+  TemporaryDirectory checkpoint;
+  state_of(golden, sgd).write(artefacts_of(golden), checkpoint.path());
+  const std::string message = error_message<FormatError>([&] { load_optimizer(adamw, checkpoint.path()); });
+  EXPECT_TRUE(contains(message, (checkpoint.path() / "optimizer.safetensors").string())) << message;
+  EXPECT_TRUE(contains(message, "holds the state of the optimizer 'momentum_sgd'")) << message;
+  EXPECT_TRUE(contains(message, "this run uses 'adamw'")) << message;
 }
 
 }  // namespace

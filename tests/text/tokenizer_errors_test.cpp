@@ -47,6 +47,21 @@ class TokenizerErrors : public ::testing::Test {
   const std::filesystem::path& directory_ = temporary_.path();
 };
 
+TEST_F(TokenizerErrors, StepsThatHoldEachOtherWithoutEndAreRefusedShortly) {
+  for (const auto& [step, list] :
+       {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers"),
+        std::pair("decoder", "decoders"), std::pair("post_processor", "processors")}) {
+    const std::string message = error_after([&](json& file) {
+      json nested = json::object({{"type", "NFC"}});
+      for (int i = 0; i < 1000; i++)
+        nested = json::object({{"type", "Sequence"}, {list, json::array({std::move(nested)})}});
+      file[step] = std::move(nested);
+    });
+    expect_in(message, {"tokenizer.json", "nested deeper than 64 levels"});
+    EXPECT_LT(message.size(), size_t{400});
+  }
+}
+
 TEST_F(TokenizerErrors, AnUnchangedFileLoads) {
   EXPECT_EQ(error_after([](json&) {}), "no FormatError");
 }

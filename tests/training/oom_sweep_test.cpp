@@ -166,8 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryAllocation,
                                          Case{"t5_v1_1", true, false}, Case{"t5_v1_1", true, true},
                                          Case{"qwen2", false, false}, Case{"qwen2", false, true},
                                          Case{"qwen2", true, false}, Case{"qwen2", true, true},
-                                         Case{"qwen2", false, true, true},
-                                         Case{"mistral", true, false, true}),
+                                         Case{"qwen2", false, true, true}, Case{"mistral", true, false, true},
+                                         Case{"gemma2", true, false, true}),
                          [](const auto& param) { return name_of(param.param); });
 
 class Limits : public testing::Test {

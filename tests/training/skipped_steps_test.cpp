@@ -26,7 +26,7 @@ struct SkipBench {
   at::Tensor weight(const std::string& wanted) const {
     at::Tensor found;
     golden.model->for_each_parameter([&](const std::string& name, Parameter& p) {
-      if (name == wanted) found = p.value.detach();
+      if (name == wanted) found = p.value.tensor().detach();
     });
     return found;
   }
@@ -38,7 +38,7 @@ struct SkipBench {
   std::map<std::string, at::Tensor> weights() const {
     std::map<std::string, at::Tensor> out;
     golden.model->for_each_parameter(
-        [&](const std::string& name, Parameter& p) { out[name] = p.value.detach().clone(); });
+        [&](const std::string& name, Parameter& p) { out[name] = p.value.tensor().detach().clone(); });
     return out;
   }
 

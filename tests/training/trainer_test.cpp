@@ -24,7 +24,7 @@ Config trainer_config_of(const Golden& golden) {
 std::map<std::string, at::Tensor> trained(Model& model) {
   std::map<std::string, at::Tensor> out;
   model.for_each_parameter([&](const std::string& name, Parameter& p) {
-    if (p.trained()) out[name] = p.value.detach().clone();
+    if (p.trained()) out[name] = p.value.tensor().detach().clone();
   });
   return out;
 }
@@ -145,10 +145,11 @@ TEST(Trainer, GoesOnOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
     }
     std::map<std::string, const void*> before;
     moves.model->for_each_parameter(
-        [&](const std::string& n, Parameter& p) { before[n] = p.value.const_data_ptr(); });
+        [&](const std::string& n, Parameter& p) { before[n] = p.value.tensor().const_data_ptr(); });
     moved.move_to(at::kCPU);
-    moves.model->for_each_parameter(
-        [&](const std::string& n, Parameter& p) { EXPECT_NE(before.at(n), p.value.const_data_ptr()) << n; });
+    moves.model->for_each_parameter([&](const std::string& n, Parameter& p) {
+      EXPECT_NE(before.at(n), p.value.tensor().const_data_ptr()) << n;
+    });
     for (int step = 0; step < 2; step++) {
       EXPECT_EQ(expected.step(stays.batch).loss, moved.step(moves.batch).loss);
     }

@@ -17,9 +17,9 @@ void require_model_directory(const std::filesystem::path& directory);
 
 // config.json with the spellings of Transformers v5 turned into those of v4: `dtype` -> `torch_dtype`,
 // `rope_parameters: {rope_theta, rope_type, ...}` -> `rope_theta`, `partial_rotary_factor` and `rope_scaling`
-// (none for rope_type default); `rope_scaling.type` is also there as `rope_type`. Everything else stays as it
-// is. Also of a file that is such a config.json under another name (NAME.json). Throws FormatError when it is
-// missing or no JSON object, has no model_type, or one rope per layer type.
+// (none for rope_type default), unless it has one for each type of layer; `rope_scaling.type` is also there
+// as `rope_type`. Everything else stays as it is. Also of a file that is such a config.json under another
+// name (NAME.json). Throws FormatError when it is missing or no JSON object, or has no model_type.
 nlohmann::json read_model_config(const std::filesystem::path& directory);
 
 // Writes FROM's config.json, as it was read, to TO; only the type of the weights is set anew, in the file's

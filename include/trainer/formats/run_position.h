@@ -33,14 +33,16 @@ struct RunPosition {
   std::string best_by;  // what these are by: a value of another metric or of other data is no better or worse
   // What recovery from a lack of memory has learned, by the name of the budget.
   std::map<std::string, int64_t> budgets;
-  // What must not change, as a text to compare and to show, by its configuration key: "seed" -> "42",
-  // "data.train" -> "data/train.jsonl, 1,200 rows, xxh3 0123456789abcdef".
+  // What makes the run what it is, as a text to compare and to show, by its configuration key: "seed" ->
+  // "42", "data.train" -> "1,200 bytes in 1 file, xxh3 0123456789abcdef". A key may have further entries:
+  // "model.path tokenizer.json".
   std::map<std::string, std::string> fixed;
   std::string began_from;  // the checkpoint elsewhere that the run began from; "": it began at its beginning
 };
 
 void write_position(const std::filesystem::path& directory, const RunPosition& position);
-// Throws FormatError: missing, no JSON, a field that is absent, of another type or negative.
+// Throws FormatError: missing, no JSON, a field that is absent, of another type or out of its range, or
+// another checksum than it names.
 RunPosition read_position(const std::filesystem::path& directory);
 
 // A key of RunPosition::fixed that was saved with another value. "-" stands for a key that one of them lacks.

@@ -5,6 +5,8 @@
 
 namespace trainer {
 
+DecoderConfig gemma2_config(const nlohmann::json& config);
+DecoderConfig gemma3_config(const nlohmann::json& config);
 DecoderConfig llama_config(const nlohmann::json& config);
 DecoderConfig mistral_config(const nlohmann::json& config);
 DecoderConfig qwen2_config(const nlohmann::json& config);

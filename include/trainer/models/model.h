@@ -10,8 +10,8 @@
 
 #include "trainer/data/batching.h"
 #include "trainer/nn/context.h"
-#include "trainer/nn/linear_cross_entropy.h"
 #include "trainer/nn/module.h"
+#include "trainer/nn/output_head.h"
 
 namespace trainer {
 
@@ -32,16 +32,15 @@ class Model : public Module {
  public:
   explicit Model(nlohmann::json config) : config_(std::move(config)) {}
 
-  // Final hidden states of the positions that predict a token to learn: [n, hidden], ready for the output
-  // projection.
+  // Final hidden states of the positions that predict a token to learn: [n, hidden], as head() takes
+  // them (OutputHead::states).
   virtual at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const = 0;
-  // [vocab, hidden] in the type of the computation
-  virtual at::Tensor output_weight() const = 0;
+  virtual const OutputHead& head() const = 0;
 
   // Sum of the token losses of the micro-batch (all of its supervised tokens).
   LossSum loss(const MicroBatch& batch, const ForwardContext& context) const {
-    return linear_cross_entropy(supervised_states(batch, context), output_weight(), batch.supervised_labels,
-                                context.label_smoothing, context.count_correct);
+    return head().loss(supervised_states(batch, context), batch.supervised_labels, context.label_smoothing,
+                       context.count_correct);
   }
 
   // Of prompts, or of an encoder-decoder's sources: input_ids [batch, seq] int64, padded on the right,

@@ -12,8 +12,10 @@ struct LossSum {
 
 // hidden [n, hidden] and weight [vocab, hidden] in one type, labels [n] int64. Logits are made in chunks of
 // rows, in fp32 from there on; gradients are made in the same pass, so backward only scales them.
-// label_smoothing e: (1 - e) * nll + e * mean over the vocabulary of -log p (transformers, LabelSmoother).
+// soft_cap c: logits become c tanh(logits / c) first (Gemma 2; transformers, final_logit_softcapping); 0: no
+// cap. label_smoothing e: (1 - e) * nll + e * mean over the vocabulary of -log p (transformers,
+// LabelSmoother).
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             double label_smoothing, bool count_correct);
+                             double label_smoothing, bool count_correct, double soft_cap = 0.0);
 
 }  // namespace trainer

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/nn/weight.h"
+
 namespace trainer {
 
 // The type in which products with x are made: fp32 where bf16 ones go through it, else x's.
@@ -21,5 +23,11 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w);
 at::Tensor times(const at::Tensor& x, const at::Tensor& w);
 // sum += x w; an undefined sum becomes x w.
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
+
+// The same with a weight as it is in `type`, the type of the computation. One that is kept otherwise is in it
+// during the product only; one from a source is made panel by panel.
+at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type);
+at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type);
+void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);
 
 }  // namespace trainer

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/nn/weight.h"
+
 namespace trainer {
 
 // A weight and what the model expects of it. Frozen ones may lie in a mapped file; trained ones may be kept
@@ -18,11 +20,12 @@ struct Parameter {
   explicit Parameter(std::vector<int64_t> expected) : shape(std::move(expected)) {}
 
   // The weight in the type of the computation; differentiable when it is trained.
-  at::Tensor as(at::ScalarType type) const { return value.scalar_type() == type ? value : value.to(type); }
-  bool trained() const { return value.defined() && value.requires_grad(); }
+  at::Tensor as(at::ScalarType type) const { return value.materialize(type); }
+  bool trained() const { return value.requires_grad(); }
+  int64_t numel() const { return c10::multiply_integers(shape); }
 
   std::vector<int64_t> shape;
-  at::Tensor value;         // undefined until loaded
+  Weight value;             // undefined until loaded
   bool in_adapter = false;  // saved with the adapter though it is not trained
 };
 

@@ -1,5 +1,8 @@
-// Root mean square normalisation (Zhang and Sennrich 2019), as T5LayerNorm and LlamaRMSNorm compute it.
+// Root mean square normalisation (Zhang and Sennrich 2019), as T5LayerNorm, LlamaRMSNorm and Gemma3RMSNorm
+// compute it.
 #pragma once
+
+#include <cstdint>
 
 #include <ATen/core/Tensor.h>
 
@@ -7,17 +10,28 @@
 
 namespace trainer {
 
+// What the normalised value is multiplied by. Rounding differs too, as in transformers.
+enum class NormScale {
+  weight,           // rounded to x's type, then times the weight
+  one_plus_weight,  // times 1 + weight in fp32, then rounded (Gemma)
+};
+
+struct NormFacts {
+  double epsilon = 1e-6;
+  NormScale scale = NormScale::weight;
+};
+
 class RmsNorm : public Module {
  public:
-  RmsNorm(int64_t size, double epsilon);
-  // x [..., size] -> the same: variance in fp32, the normalised value cast to x's type, then times the
-  // weight.
+  RmsNorm(int64_t size, const NormFacts& facts);
+  RmsNorm(int64_t size, double epsilon) : RmsNorm(size, NormFacts{epsilon, NormScale::weight}) {}
+  // x [..., size] -> the same, with the variance in fp32.
   at::Tensor forward(const at::Tensor& x) const;
 
   Parameter weight;  // [size]
 
  private:
-  double epsilon_;
+  NormFacts facts_;
 };
 
 }  // namespace trainer

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
-#include "trainer/optim/gradients.h"
+#include "trainer/optim/optimizer.h"
 
 namespace trainer {
 
@@ -47,29 +46,19 @@ void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_sc
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                             const AdamwUpdate& update, AdamwProgress& progress);
 
-class AdamW {
+// Keeps "exp_avg", "exp_avg_sq" and, where there is one, "master" of each parameter.
+class AdamW final : public Optimizer {
  public:
-  // All state is allocated here, before the first step.
   AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed);
 
-  // Applies the gradients, clipped to max_grad_norm (0: not). `norm` is Gradients::norm(). When it throws for
-  // lack of memory, a call with the same arguments goes on where it stopped, in smaller pieces.
-  void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm, double learning_rate);
-
-  // Allocates what step() allocates, and changes nothing.
-  void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm);
-
-  // The state goes to another device; the parameters are moved by their owner, in place.
-  void move_to(at::Device device);
-
-  int64_t steps_taken() const { return steps_; }
-  // What is kept of each parameter, by its name: "exp_avg", "exp_avg_sq" and, where there is one, "master".
-  // The tensors themselves: writing to them, with set_steps_taken(), puts the optimizer where another was.
-  std::map<std::string, std::map<std::string, at::Tensor>> tensors() const;
-  void set_steps_taken(int64_t steps) { steps_ = steps; }
-  // Whether step() was left with a part of the weights written.
-  bool half_written() const { return next_ > 0 || progress_.done > 0; }
-  int64_t state_bytes() const;
+  std::string name() const override { return "adamw"; }
+  // After an out-of-memory exception it continues in smaller pieces.
+  void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
+            double learning_rate) override;
+  bool half_written() const override { return next_ > 0 || progress_.done > 0; }
+  void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) override;
+  void move_to(at::Device device) override;
+  OptimizerTensors tensors() const override;
 
  private:
   struct State {
@@ -82,9 +71,10 @@ class AdamW {
   std::vector<State> states_;
   OptimizerConfig config_;
   uint64_t seed_;
-  int64_t steps_ = 0;
   size_t next_ = 0;  // the tensor whose update is under way
   AdamwProgress progress_;
+  // Of its own, so that a rehearsal that is given up leaves no trace in the step after it.
+  AdamwProgress rehearsal_{.rehearsal = true};
 };
 
 }  // namespace trainer

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 
@@ -11,15 +10,16 @@
 
 #include "trainer/formats/run_position.h"
 #include "trainer/formats/trainer_state.h"
-#include "trainer/optim/adamw.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/run/artefacts.h"
 
 namespace trainer {
 
+class Trainer;
+
 struct RunState {
   SavedWeights weights;
-  std::map<std::string, std::map<std::string, at::Tensor>> optimizer;  // AdamW::tensors()
-  int64_t updates = 0;                                                 // AdamW::steps_taken()
+  OptimizerSnapshot optimizer;
   TrainerState trainer_state;
   std::optional<RunPosition> position;  // absent, and no optimizer: weights that no run goes on from
 
@@ -33,8 +33,8 @@ struct RunState {
   void write(const Artefacts& artefacts, const std::filesystem::path& directory) const;
 };
 
-// Puts an optimizer where another was when its checkpoint was written. Throws FormatError: another optimizer,
-// other parameters, other shapes.
-void load_optimizer(AdamW& optimizer, const std::filesystem::path& checkpoint);
+// Restores the optimizer's state from a checkpoint. Throws FormatError: another optimizer, other parameters,
+// other shapes, other types.
+void load_optimizer(Trainer& trainer, const std::filesystem::path& checkpoint);
 
 }  // namespace trainer

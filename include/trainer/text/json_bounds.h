@@ -10,8 +10,8 @@ namespace trainer {
 // rounded double.
 std::optional<std::string_view> integer_beyond_64_bits(std::string_view json);
 
-// Whether lists and objects are in each other deeper than 1,000 times: copying and writing them would exhaust
-// the stack.
-bool nested_too_deep(std::string_view json);
+// Whether lists and objects are in each other deeper than that: copying and writing them would exhaust the
+// stack.
+bool nested_too_deep(std::string_view json, int deepest = 1000);
 
 }  // namespace trainer

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/training/worst_batch.h"
 
 namespace trainer {
@@ -54,8 +55,10 @@ struct MemoryPlan {
 
 // The plan of a run: of the largest micro-batches that the configuration allows (training/worst_batch.h).
 // `model`: a model directory, of which only config.json is needed, or a file like it (configs/models). Reads
-// no weights and needs no device. Throws FormatError and ConfigError as the run itself would.
-MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target);
+// no weights and needs no device. `optimizer`: as Trainer has it. Throws FormatError and ConfigError as the
+// run itself would.
+MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                       const OptimizerFactory& optimizer = make_optimizer);
 
 // The parts that are not 0, the total, and what remains of the limit (0: none) or is missing: a line each.
 std::string plan_table(const MemoryPlan& plan, int64_t limit);

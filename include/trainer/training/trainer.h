@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +13,8 @@
 #include "trainer/data/sample.h"
 #include "trainer/memory/thrash_watch.h"
 #include "trainer/models/model.h"
-#include "trainer/optim/adamw.h"
 #include "trainer/optim/gradients.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/recovery.h"
@@ -39,8 +41,9 @@ struct Division;
 class Trainer {
  public:
   // The model's trained parameters are those that require grad. Allocates gradients' bookkeeping and
-  // optimizer state.
-  Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps);
+  // optimizer state. `optimizer` makes another one than the configuration names.
+  Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
+          const OptimizerFactory& optimizer = make_optimizer);
 
   // Sum of token losses / supervised tokens over the whole effective batch, however it is cut; then one
   // update. Where memory does not suffice, the step is done again in smaller micro-batches (`recovery` in the
@@ -67,15 +70,18 @@ class Trainer {
   BatchBudgets& budgets() { return budgets_; }
   // Another watch than that of the device's allocator.
   void set_thrash_watch(ThrashWatch watch) { thrash_watch_ = std::move(watch); }
-  bool has_whole_weights() const { return !optimizer_.half_written(); }
+  bool has_whole_weights() const { return !optimizer_->half_written(); }
 
   // Those that were not applied, too.
   int64_t steps_taken() const { return steps_; }
   // So many were made before, by an earlier start of the run.
   void set_steps_taken(int64_t steps) { steps_ = steps; }
-  AdamW& optimizer() { return optimizer_; }  // to save it, and to put it where another was
+  OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
+  // See Optimizer::restore().
+  void restore_optimizer(OptimizerSnapshot saved, const std::string& where) {
+    optimizer_->restore(std::move(saved), where);
+  }
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
-  int64_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
  private:
   AttemptOptions attempt_options(const std::string& stage);
@@ -84,8 +90,8 @@ class Trainer {
                 StepResult& result);
   void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
   ForwardContext step_context() const;
-  at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
   at::Tensor gradient_norm(Attempts& attempts) const;
+  at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
   std::vector<double> losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const;
 
   const Config& config_;
@@ -93,7 +99,7 @@ class Trainer {
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;

@@ -77,6 +77,10 @@ FP32_CASES = [
     Case("qwen3_packed_lora", "qwen3", LORA_ALL, changes=PACKED | {"training.batch_size": 1}),
     Case("llama_packed_lora", "llama", LORA_ALL, changes=PACKED | {"memory.gradient_checkpointing": True}),
     Case("mistral_packed", "mistral", kind="text", changes=PACKED),
+    Case("gemma3", "gemma3", kind="chat", changes=OTHER_CUT),
+    Case("gemma3_packed_lora", "gemma3", LORA_ALL | {"modules_to_save": ["norm"]}, changes=PACKED),
+    Case("gemma2_lora", "gemma2", LORA_ALL, changes=OTHER_CUT),
+    Case("gemma2_packed", "gemma2", kind="text", changes=PACKED),
 ]
 
 # A sample a step, and next to no learning (none at all is an error to the program): as many independent losses as there

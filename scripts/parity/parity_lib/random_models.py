@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from . import tiny_models
 
-DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3"]
+DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5"]
 FAMILIES = DECODERS + ENCODER_DECODERS
 VOCABULARY = 61
@@ -63,6 +63,40 @@ def spell_rope(draw, config, rope, theta):
         config["original_max_position_embeddings"] = draw.choice([original, 10])
 
 
+def spell_rope_by_layer_type(draw, config, thetas):
+    """Gemma 3: one for the layers with a window and one for the others."""
+    full = rope_of(draw, config["max_position_embeddings"])
+    full_theta, sliding_theta = draw.choice(thetas), draw.choice(thetas)
+    if draw.random() < 0.5:
+        sliding = draw.choice([{"rope_type": "default"}, {"rope_type": "linear", "factor": 2.0}])
+        ropes = {"full_attention": {"rope_type": "default"} | full, "sliding_attention": sliding}
+        for rope, theta in zip(ropes.values(), (full_theta, sliding_theta)):
+            if theta is not None:
+                rope["rope_theta"] = theta
+        config["rope_parameters"] = ropes
+        return
+    if full_theta is not None:
+        config["rope_theta"] = full_theta
+    if sliding_theta is not None:
+        config["rope_local_base_freq"] = sliding_theta
+    config["rope_scaling"] = full or None
+
+
+def add_gemma(draw, config, family):
+    """What only Gemma's config.json has."""
+    config["hidden_activation"] = config.pop("hidden_act", "gelu_pytorch_tanh")
+    config["sliding_window"] = draw.choice([3, 8, 20])
+    config["query_pre_attn_scalar"] = draw.choice([8, 20, 256])
+    sometimes(draw, config, "attention_bias", [True, False])
+    sometimes(draw, config, "attn_logit_softcapping", [None, 1.0, 5.0], 0.9)
+    sometimes(draw, config, "final_logit_softcapping", [None, 2.0, 30.0], 0.9)
+    if draw.random() < 0.4:
+        kinds = ["full_attention", "sliding_attention"]
+        config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+    elif family == "gemma3_text":
+        sometimes(draw, config, "sliding_window_pattern", [1, 2, 3])
+
+
 def decoder_config(draw, family):
     heads = draw.choice([2, 4])
     config = {
@@ -78,7 +112,9 @@ def decoder_config(draw, family):
         "eos_token_id": 2,
         "tie_word_embeddings": draw.random() < 0.5,
     }
-    head_dims = {"qwen2": [8, 10, 16], "smollm3": [8, 10, 16], "qwen3": [6, 8, 10, 16]}.get(family, [None, 8, 10, 16])
+    head_dims = [6, 8, 10, 16] if family == "qwen3" else [8, 10, 16]
+    if family in ("llama", "mistral"):
+        head_dims = [None, *head_dims]
     sometimes(draw, config, "head_dim", head_dims, 1.0 if family == "qwen3" else 0.6)
     if config["hidden_size"] // heads % 2 and not config.get("head_dim"):
         config["head_dim"] = 6
@@ -106,8 +142,14 @@ def decoder_config(draw, family):
         if config.get("use_sliding_window") and config.get("sliding_window") and draw.random() < 0.4:
             kinds = ["full_attention", "sliding_attention"]
             config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+    thetas = [None, 100.0, 10000, 1e6]
+    if family.startswith("gemma"):
+        add_gemma(draw, config, family)
+    if family == "gemma3_text":
+        spell_rope_by_layer_type(draw, config, thetas)
+        return config
     rope = rope_of(draw, config["max_position_embeddings"])
-    spell_rope(draw, config, rope, draw.choice([None, 100.0, 10000, 1e6]))
+    spell_rope(draw, config, rope, draw.choice(thetas))
     return config
 
 
@@ -149,8 +191,11 @@ def make(draw, family, folder):
     model = kind.from_config(AutoConfig.from_pretrained(folder))
     tensors = {}
     scale = 0.5 if family in ENCODER_DECODERS else 0.3 if config["tie_word_embeddings"] else 1.0
+    gemma = family.startswith("gemma")
+    if gemma:
+        scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():
-        tensors[name] = tiny_models.spread(name, parameter, scale).detach().contiguous()
+        tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(gemma)).detach().contiguous()
     if family in ENCODER_DECODERS and draw.random() < 0.5:
         tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})

@@ -80,7 +80,11 @@ def pad(rows, value):
 def forget_lengths(model):
     """True where the rotary embedding is of type dynamic, which remembers the longest sequence that it has seen: that
     is forgotten."""
-    if model.config.is_encoder_decoder or model.config.rope_parameters["rope_type"] != "dynamic":
+    if model.config.is_encoder_decoder:
+        return False
+    rope = model.config.rope_parameters
+    kinds = [rope] if "rope_type" in rope else rope.values()  # Gemma 3: one for each type of layer
+    if all(kind["rope_type"] != "dynamic" for kind in kinds):
         return False
     body = next(module for module in model.modules() if hasattr(module, "rotary_emb"))
     body.rotary_emb = type(body.rotary_emb)(config=model.config)

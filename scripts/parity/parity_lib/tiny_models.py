@@ -4,6 +4,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -78,6 +82,17 @@ def model_config(family, vocab_size, **changes):
         stretched = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
         sizes |= {"rope_parameters": stretched, "max_position_embeddings": 16, "head_dim": 12, "attention_bias": True}
         return Qwen3Config(**sizes | {"tie_word_embeddings": True} | changes)
+    if family in ("gemma2", "gemma3"):  # texts are longer than the window; all kinds of norms; scaled embedding
+        sizes |= {"num_hidden_layers": 3, "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20}
+    if family == "gemma2":  # caps that logits and attention scores come near to
+        sizes |= rope(100.0) | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+        return Gemma2Config(**sizes | changes)
+    if family == "gemma3":  # another rotary embedding in the layers with a window
+        full = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+        sliding = {"rope_type": "default", "rope_theta": 100.0}
+        sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+        sizes |= {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+        return Gemma3TextConfig(**sizes | changes)
     raise ValueError(f"unknown family {family}")
 
 
@@ -93,16 +108,18 @@ MODEL_CLASSES = {
     "qwen2_yarn": Qwen2ForCausalLM,
     "qwen3_dynamic": Qwen3ForCausalLM,
     "umt5": UMT5ForConditionalGeneration,
+    "gemma2": Gemma2ForCausalLM,
+    "gemma3": Gemma3ForCausalLM,
 }
 
 
-def spread(name, parameter, embedding_scale):
-    """Random values that keep activations near 1: norms around 1, biases not 0."""
+def spread(name, parameter, embedding_scale, norm_offset=0.0):
+    """Random values that keep activations near 1: norms around 1, less what the model adds to them; biases not 0."""
     shape = parameter.shape
     if "relative_attention_bias" in name:
         return 0.7 * torch.randn(shape)
     if "norm" in name:
-        return 1 + 0.3 * torch.randn(shape)
+        return 1 - norm_offset + 0.3 * torch.randn(shape)
     if name.endswith("bias"):
         return 0.3 * torch.randn(shape)
     if "embed_tokens" in name or "shared" in name:
@@ -119,13 +136,14 @@ def random_model(family, vocab_size, **changes):
     """A float32 model of `family`; the caller seeds torch."""
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
+    gemma = family.startswith("gemma")
     small = ("qwen2", "qwen3", "llama_31", "qwen3_dynamic")
-    embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 1.0
+    embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if gemma else 1.0
     if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(spread(name, parameter, embedding_scale))
+            parameter.copy_(spread(name, parameter, embedding_scale, norm_offset=float(gemma)))
     return model.eval()
 
 

@@ -1,9 +1,15 @@
 // RMSNorm (src/nn/rms_norm.h). Open: Element, kWidth.
 #include "device/kernels/prelude.cuh"
 
+// What the normalised value is multiplied by. Gemma's norm adds 1 to the weight and rounds only the product.
+DEVICE float factor(Element weight, int plus_one) { return plus_one ? 1.0f + wide(weight) : wide(weight); }
+DEVICE float normalised(Element x, float rstd, int plus_one) {
+  return plus_one ? wide(x) * rstd : rounded<Element>(wide(x) * rstd);
+}
+
 // A block a row, here and in norm_backward.
-KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols,
-                    float epsilon) {
+KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols, float epsilon,
+                    int plus_one) {
   const long long row = static_cast<long long>(blockIdx.x) * cols;
   const int first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
   float sum = 0.0f;
@@ -17,7 +23,7 @@ KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* 
     const auto from = load<kWidth>(x + row + c), by = load<kWidth>(weight + c);
     Pack<Element, kWidth> to;
     for (int k = 0; k < kWidth; k++) {
-      to.at[k] = narrow<Element>(rounded<Element>(wide(from.at[k]) * r) * wide(by.at[k]));
+      to.at[k] = narrow<Element>(normalised(from.at[k], r, plus_one) * factor(by.at[k], plus_one));
     }
     store<kWidth>(y + row + c, to);
   }
@@ -25,14 +31,16 @@ KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* 
 
 // n = x rstd: gx = rstd (g w - n mean(g w n)).
 KERNEL norm_backward(const Element* g, const Element* x, const Element* weight, const float* rstd,
-                     Element* gx, int cols) {
+                     Element* gx, int cols, int plus_one) {
   const long long row = static_cast<long long>(blockIdx.x) * cols;
   const int first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
   float sum = 0.0f;
   for (int c = first; c < cols; c += step) {
     const auto gradient = load<kWidth>(g + row + c), from = load<kWidth>(x + row + c),
                by = load<kWidth>(weight + c);
-    for (int k = 0; k < kWidth; k++) sum += wide(gradient.at[k]) * wide(by.at[k]) * wide(from.at[k]);
+    for (int k = 0; k < kWidth; k++) {
+      sum += wide(gradient.at[k]) * factor(by.at[k], plus_one) * wide(from.at[k]);
+    }
   }
   const float r = rstd[blockIdx.x], along = over_block<Sum>(sum) * r * r / static_cast<float>(cols);
   for (int c = first; c < cols; c += step) {
@@ -40,16 +48,17 @@ KERNEL norm_backward(const Element* g, const Element* x, const Element* weight, 
                by = load<kWidth>(weight + c);
     Pack<Element, kWidth> to;
     for (int k = 0; k < kWidth; k++) {
-      to.at[k] = narrow<Element>((wide(gradient.at[k]) * wide(by.at[k]) - wide(from.at[k]) * along) * r);
+      const float g_normalised = wide(gradient.at[k]) * factor(by.at[k], plus_one);
+      to.at[k] = narrow<Element>((g_normalised - wide(from.at[k]) * along) * r);
     }
     store<kWidth>(gx + row + c, to);
   }
 }
 
-// sums [blocks of rows, cols]: g n over the rows of block blockIdx.y; n rounded, as the weight met it. A
+// sums [blocks of rows, cols]: g n over the rows of block blockIdx.y; n as the weight met it. A
 // thread has its columns for itself, so that every sum is made in one order.
 KERNEL norm_backward_weight(const Element* g, const Element* x, const float* rstd, float* sums,
-                            long long rows, int cols, long long rows_per_block) {
+                            long long rows, int cols, long long rows_per_block, int plus_one) {
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * kWidth;
   if (c >= cols) return;
   const long long first = blockIdx.y * rows_per_block;
@@ -59,7 +68,7 @@ KERNEL norm_backward_weight(const Element* g, const Element* x, const float* rst
     const auto gradient = load<kWidth>(g + row * cols + c), from = load<kWidth>(x + row * cols + c);
     const float r = rstd[row];
     for (int k = 0; k < kWidth; k++) {
-      sum.at[k] += wide(gradient.at[k]) * rounded<Element>(wide(from.at[k]) * r);
+      sum.at[k] += wide(gradient.at[k]) * normalised(from.at[k], r, plus_one);
     }
   }
   store<kWidth>(sums + static_cast<long long>(blockIdx.y) * cols + c, sum);

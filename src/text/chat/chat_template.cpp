@@ -29,6 +29,8 @@ Value to_value(const Json& json, Origin origin = {}) {
     return jinja::from_json(json, origin);
   } catch (const jinja::Unsupported& error) {
     throw DataError(concat("the conversation has ", error.what(), " which is not supported"));
+  } catch (const jinja::RenderError& error) {
+    throw DataError(concat("the conversation cannot be given to a chat template: ", error.what()));
   }
 }
 

@@ -38,15 +38,14 @@ std::optional<std::string_view> integer_beyond_64_bits(std::string_view json) {
   return std::nullopt;
 }
 
-bool nested_too_deep(std::string_view json) {
-  constexpr int kDeepest = 1000;
+bool nested_too_deep(std::string_view json, int deepest) {
   int depth = 0;
-  for (size_t at = 0; at < json.size() && depth <= kDeepest;) {
+  for (size_t at = 0; at < json.size() && depth <= deepest;) {
     if (json[at] == '[' || json[at] == '{') depth++;
     if (json[at] == ']' || json[at] == '}') depth--;
     at = json[at] == '"' ? string_end(json, at) : at + 1;
   }
-  return depth > kDeepest;
+  return depth > deepest;
 }
 
 }  // namespace trainer

@@ -89,30 +89,29 @@ ExpressionPtr ExpressionParser::expression(bool with_condition) {
 ExpressionPtr ExpressionParser::condition() {
   int line = current().line;
   ExpressionPtr value = or_();
+  if (!is_name("if")) return value;
+  auto node = std::make_unique<Conditional>(line, std::move(value));
   while (skip_name("if")) {
-    auto node = std::make_unique<Conditional>(line);
-    node->yes = std::move(value);
-    node->condition = or_();
-    if (skip_name("else")) node->no = expression();
-    value = std::move(node);
+    Conditional::Choice choice{line, or_(), nullptr};
+    if (skip_name("else")) choice.no = expression();
+    node->choices.push_back(std::move(choice));
     line = current().line;
   }
-  return value;
+  return node;
 }
 
-ExpressionPtr ExpressionParser::or_() {
+ExpressionPtr ExpressionParser::logical(Operand operand, const char* word) {
   const int line = current().line;
-  ExpressionPtr value = and_();
-  while (skip_name("or")) value = std::make_unique<Logical>(line, false, std::move(value), and_());
-  return value;
+  Expressions operands;
+  do operands.push_back((this->*operand)());
+  while (skip_name(word));
+  if (operands.size() == 1) return std::move(operands[0]);
+  return std::make_unique<Logical>(line, word == std::string_view("and"), std::move(operands));
 }
 
-ExpressionPtr ExpressionParser::and_() {
-  const int line = current().line;
-  ExpressionPtr value = not_();
-  while (skip_name("and")) value = std::make_unique<Logical>(line, true, std::move(value), not_());
-  return value;
-}
+ExpressionPtr ExpressionParser::or_() { return logical(&ExpressionParser::and_, "or"); }
+
+ExpressionPtr ExpressionParser::and_() { return logical(&ExpressionParser::not_, "and"); }
 
 ExpressionPtr ExpressionParser::not_() {
   const NestingDepth depth(depth_, current().line);
@@ -142,14 +141,22 @@ ExpressionPtr ExpressionParser::comparison() {
   return node->rest.empty() ? std::move(node->first) : ExpressionPtr(std::move(node));
 }
 
-ExpressionPtr ExpressionParser::sum() {
-  ExpressionPtr value = concatenation();
-  while (is_sign("+") || is_sign("-")) {
-    const Token sign = take();
-    value = std::make_unique<Binary>(sign.line, sign.value == "+" ? add : subtract, std::move(value),
-                                     concatenation());
+ExpressionPtr ExpressionParser::binary(
+    Operand operand, std::initializer_list<std::pair<const char*, Binary::Operator>> signs) {
+  const int line = current().line;
+  ExpressionPtr value = (this->*operand)();
+  std::unique_ptr<Binary> node;
+  while (true) {
+    const auto sign = std::ranges::find_if(signs, [&](const auto& known) { return is_sign(known.first); });
+    if (sign == signs.end()) return node ? ExpressionPtr(std::move(node)) : std::move(value);
+    if (!node) node = std::make_unique<Binary>(line, std::move(value));
+    const int at = take().line;
+    node->rest.push_back({at, sign->second, (this->*operand)()});
   }
-  return value;
+}
+
+ExpressionPtr ExpressionParser::sum() {
+  return binary(&ExpressionParser::concatenation, {{"+", add}, {"-", subtract}});
 }
 
 ExpressionPtr ExpressionParser::concatenation() {
@@ -162,38 +169,27 @@ ExpressionPtr ExpressionParser::concatenation() {
 }
 
 ExpressionPtr ExpressionParser::product() {
-  ExpressionPtr value = power_();
-  while (is_sign("*") || is_sign("/") || is_sign("//") || is_sign("%")) {
-    const Token sign = take();
-    const auto apply = sign.value == "*"    ? multiply
-                       : sign.value == "/"  ? divide
-                       : sign.value == "//" ? floor_divide
-                                            : modulo;
-    value = std::make_unique<Binary>(sign.line, apply, std::move(value), power_());
-  }
-  return value;
+  return binary(&ExpressionParser::power_,
+                {{"*", multiply}, {"/", divide}, {"//", floor_divide}, {"%", modulo}});
 }
 
-ExpressionPtr ExpressionParser::power_() {
-  ExpressionPtr value = unary();
-  while (is_sign("**")) {  // from left to right, unlike Python
-    const Token sign = take();
-    value = std::make_unique<Binary>(sign.line, power, std::move(value), unary());
-  }
-  return value;
-}
+// From left to right, unlike Python.
+ExpressionPtr ExpressionParser::power_() { return binary(&ExpressionParser::unary, {{"**", power}}); }
 
-ExpressionPtr ExpressionParser::unary(bool with_filters) {
+ExpressionPtr ExpressionParser::signed_value(bool with_filters) {
   const NestingDepth depth(depth_, current().line);
+  const int line = current().line;
   ExpressionPtr value;
   if (is_sign("-") || is_sign("+")) {
     const Token sign = take();
-    value = std::make_unique<Unary>(sign.line, sign.value == "-" ? negate : plus, unary(false));
+    value = std::make_unique<Unary>(line, sign.value == "-" ? negate : plus, signed_value(false));
   } else {
     value = primary();
   }
-  value = postfix(std::move(value));
-  return with_filters ? filtered(std::move(value)) : std::move(value);
+  auto chain = std::make_unique<Chain>(line, std::move(value));
+  postfix(*chain);
+  if (with_filters) filtered(*chain);
+  return without_chain(std::move(chain));
 }
 
 ExpressionPtr ExpressionParser::name() {

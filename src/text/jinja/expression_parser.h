@@ -46,6 +46,11 @@ class ExpressionParser {
   std::vector<bool> name_read_;  // by id: whether it was read since this was last cleared
 
  private:
+  using Operand = ExpressionPtr (ExpressionParser::*)();
+  // Operands with one of the `signs` between them.
+  ExpressionPtr binary(Operand operand,
+                       std::initializer_list<std::pair<const char*, Binary::Operator>> signs);
+  ExpressionPtr logical(Operand operand, const char* word);
   ExpressionPtr condition();
   ExpressionPtr or_();
   ExpressionPtr and_();
@@ -55,16 +60,18 @@ class ExpressionParser {
   ExpressionPtr concatenation();
   ExpressionPtr product();
   ExpressionPtr power_();
-  ExpressionPtr unary(bool with_filters = true);
+  ExpressionPtr unary() { return signed_value(true); }
+  ExpressionPtr signed_value(bool with_filters);
   ExpressionPtr primary();
-  ExpressionPtr postfix(ExpressionPtr value);
-  ExpressionPtr filtered(ExpressionPtr value);
+  void postfix(Chain& chain);
+  void filtered(Chain& chain);
+  static ExpressionPtr without_chain(std::unique_ptr<Chain> chain);
   ExpressionPtr name();
   ExpressionPtr list();
   ExpressionPtr dict();
-  ExpressionPtr subscript(ExpressionPtr value);
-  ExpressionPtr call(ExpressionPtr function);
-  ExpressionPtr test(ExpressionPtr value);
+  std::unique_ptr<Link> subscript();
+  std::unique_ptr<Link> call();
+  std::unique_ptr<Link> test();
   std::unique_ptr<FilterCall> filter();
   ArgumentList arguments();
   bool at_end_of_tuple(std::initializer_list<std::string_view> stops) const;

@@ -41,20 +41,29 @@ Value DictDisplay::evaluate(const Frame& frame) const {
   return Value(std::move(dict));
 }
 
-Value AttributeLoad::evaluate(const Frame& frame) const {
-  const Value object = value->evaluate(frame);
+Value Chain::evaluate(const Frame& frame) const {
+  const Value value = evaluate_called(frame);
+  return links.back()->apply(frame, value);
+}
+
+Value Chain::evaluate_called(const Frame& frame) const {
+  Value value = first->evaluate(frame);
+  for (size_t i = 0; i + 1 < links.size(); i++) value = links[i]->apply(frame, value);
+  return value;
+}
+
+Value AttributeLoad::apply(const Frame& frame, const Value& object) const {
   frame.at(line);
   return get_attribute(object, name);
 }
 
-Value ItemLoad::evaluate(const Frame& frame) const {
-  const Value object = value->evaluate(frame), key = index->evaluate(frame);
+Value ItemLoad::apply(const Frame& frame, const Value& object) const {
+  const Value key = index->evaluate(frame);
   frame.at(line);
   return get_item(object, key);
 }
 
-Value SliceLoad::evaluate(const Frame& frame) const {
-  const Value object = value->evaluate(frame);
+Value SliceLoad::apply(const Frame& frame, const Value& object) const {
   Value bounds[3];
   for (size_t i = 0; i < 3; i++) {
     if (parts[i]) bounds[i] = parts[i]->evaluate(frame);
@@ -81,17 +90,13 @@ Arguments ArgumentList::evaluate(const Frame& frame) const {
   return out;
 }
 
-Value Call::evaluate(const Frame& frame) const { return evaluate_with(frame, {}); }
-
-Value Call::evaluate_with(const Frame& frame, const std::vector<std::pair<std::string, Value>>& more) const {
-  const Value called = function->evaluate(frame);
+Value Call::apply_with(const Frame& frame, const Value& function,
+                       const std::vector<std::pair<std::string, Value>>& more) const {
   Arguments given = arguments.evaluate(frame);
   given.named.insert(given.named.end(), more.begin(), more.end());
   frame.at(line);
-  return call_value(called, std::move(given));
+  return call_value(function, std::move(given));
 }
-
-Value FilterCall::evaluate(const Frame& frame) const { return apply(frame, value->evaluate(frame)); }
 
 Value FilterCall::apply(const Frame& frame, const Value& input) const {
   const Arguments given = arguments.evaluate(frame);
@@ -99,11 +104,10 @@ Value FilterCall::apply(const Frame& frame, const Value& input) const {
   return filter(input, given);
 }
 
-Value TestCall::evaluate(const Frame& frame) const {
-  const Value tested = value->evaluate(frame);
+Value TestCall::apply(const Frame& frame, const Value& tested) const {
   const Arguments given = arguments.evaluate(frame);
   frame.at(line);
-  return Value(test(tested, given));
+  return Value(test(tested, given) != negated);
 }
 
 Value Unary::evaluate(const Frame& frame) const {
@@ -113,9 +117,13 @@ Value Unary::evaluate(const Frame& frame) const {
 }
 
 Value Binary::evaluate(const Frame& frame) const {
-  const Value a = left->evaluate(frame), b = right->evaluate(frame);
-  frame.at(line);
-  return apply(a, b);
+  Value result = first->evaluate(frame);
+  for (const Operand& operand : rest) {
+    const Value right = operand.value->evaluate(frame);
+    frame.at(operand.line);
+    result = operand.apply(result, right);
+  }
+  return result;
 }
 
 Value Concatenation::evaluate(const Frame& frame) const {
@@ -140,15 +148,21 @@ Value Comparison::evaluate(const Frame& frame) const {
 }
 
 Value Logical::evaluate(const Frame& frame) const {
-  Value value = left->evaluate(frame);
-  return value.truth() == is_and ? right->evaluate(frame) : value;
+  Value value = operands.front()->evaluate(frame);
+  for (size_t i = 1; i < operands.size() && value.truth() == is_and; i++)
+    value = operands[i]->evaluate(frame);
+  return value;
 }
 
 Value Conditional::evaluate(const Frame& frame) const {
-  if (condition->evaluate(frame).truth()) return yes->evaluate(frame);
-  if (no) return no->evaluate(frame);
-  return Value::undefined(concat("the inline if-expression on line ", line,
-                                 " evaluated to false and no else section was defined."));
+  for (size_t i = choices.size(); i-- > 0;) {
+    const auto& [from, condition, no] = choices[i];
+    if (condition->evaluate(frame).truth()) continue;
+    if (no) return no->evaluate(frame);
+    return Value::undefined(concat("the inline if-expression on line ", from,
+                                   " evaluated to false and no else section was defined."));
+  }
+  return yes->evaluate(frame);
 }
 
 }  // namespace trainer::jinja

@@ -98,6 +98,7 @@ class Namespace : public Object {
     }
     values_[name] = std::move(value);
   }
+  void clear() override { values_.clear(); }
   std::string type_name() const override { return "TemplateNamespace"; }
   std::optional<Value> attribute(const std::string& name) override {
     const auto found = values_.find(name);
@@ -148,7 +149,9 @@ std::optional<Value> find_global(const std::string& name) {
       {"range", range},
       {"namespace",
        [](const Arguments& a) {
-         return Value(std::shared_ptr<Object>(std::make_shared<Namespace>(dict_of(a))));
+         const std::shared_ptr<Object> made = std::make_shared<Namespace>(dict_of(a));
+         Budget::keep(made);
+         return Value(made);
        }},
       {"dict", [](const Arguments& a) { return Value(dict_of(a)); }},
       {"raise_exception", raise_exception},

@@ -12,6 +12,7 @@ namespace trainer::jinja {
 
 Value from_json(const nlohmann::ordered_json& json, Origin origin) {
   using Type = nlohmann::ordered_json::value_t;
+  const ValueDepth depth;
   switch (json.type()) {
     case Type::null:
       return Value();
@@ -96,12 +97,15 @@ class Writer {
         return string(value.text());
       case Kind::list:
       case Kind::tuple: {
+        const ValueDepth nested;
         std::vector<Text> parts;
         for (const Value& item : value.items()) parts.push_back(write(item, depth + 1));
         return enclosed("[", parts, "]", depth);
       }
-      case Kind::dict:
+      case Kind::dict: {
+        const ValueDepth nested;
         return enclosed("{", members(value.dict(), depth), "}", depth);
+      }
       default:
         throw RenderError(concat("Object of type ", value.type_name(), " is not JSON serializable"));
     }

@@ -58,6 +58,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   }
 
   const List items_;
+  const Charge charge_{items_.size() * sizeof(Value)};
   size_t index_ = 0;
   std::optional<Value> last_;
 };
@@ -91,20 +92,22 @@ Flow For::execute(const Frame& frame, Text& out) const {
   if (condition) {
     List kept;
     for (const Value& item : items) {
-      const Frame inner = frame.inner();
+      frame.at(line);
+      const InnerFrame inner(frame);
       target.assign(inner, item);
       if (condition->evaluate(inner).truth()) kept.push_back(item);
     }
     items = std::move(kept);
   }
-  if (items.empty()) return otherwise.execute(frame.inner(), out);
+  if (items.empty()) return otherwise.execute(InnerFrame(frame), out);
   const auto loop = std::make_shared<Loop>(items);
   const Turns turns(frame.rendering);
   for (size_t i = 0; i < items.size(); i++) {
+    frame.at(line);
     loop->go_to(i);
     turns.begin(items[i]);
-    const Frame inner = frame.inner();
-    inner.scope.set(loop_name, Value(std::shared_ptr<Object>(loop)));
+    const InnerFrame inner(frame);
+    inner->scope.set(loop_name, Value(std::shared_ptr<Object>(loop)));
     target.assign(inner, items[i]);
     if (body.execute(inner, out) == Flow::broken) break;
   }

@@ -12,7 +12,7 @@ constexpr int kDeepestCall = 150;
 
 struct CallDepth {
   explicit CallDepth(int& depth) : depth(depth) {
-    if (++depth > kDeepestCall) {
+    if (++depth > kDeepestCall || stack_is_short()) {
       depth--;
       throw RenderError("macros call one another too deeply");
     }
@@ -37,13 +37,13 @@ class Macro : public Object {
 
   Value call(Arguments arguments) override {
     const CallDepth depth(frame_.rendering.depth);
-    const Frame inner = frame_.inner();
+    const InnerFrame inner(frame_);
     const Names& names = frame_.rendering.names;
     // Moves the argument of that name to the scope, if there is one.
     const auto take_named = [&](const std::string& argument, int variable) {
       const auto found = std::ranges::find(arguments.named, argument, &std::pair<std::string, Value>::first);
       if (found == arguments.named.end()) return false;
-      inner.scope.set(variable, found->second);
+      inner->scope.set(variable, found->second);
       arguments.named.erase(found);
       return true;
     };
@@ -51,20 +51,20 @@ class Macro : public Object {
     for (size_t i = 0; i < body_.parameters.size(); i++) {
       const auto& [name, fallback] = body_.parameters[i];
       if (i < arguments.positional.size()) {
-        inner.scope.set(name, arguments.positional[i]);
+        inner->scope.set(name, arguments.positional[i]);
       } else if (take_named(names[name], name)) {
         continue;
       } else if (fallback) {
         defaults[i] = fallback.get();
       } else {
-        inner.scope.set(name, Value::undefined(concat("parameter '", names[name], "' was not provided")));
+        inner->scope.set(name, Value::undefined(concat("parameter '", names[name], "' was not provided")));
       }
     }
     if (body_.caller >= 0 && !take_named("caller", body_.caller))
-      inner.scope.set(body_.caller, Value::undefined("No caller defined"));
-    take_rest(arguments, inner.scope);
+      inner->scope.set(body_.caller, Value::undefined("No caller defined"));
+    take_rest(arguments, inner->scope);
     for (size_t i = 0; i < defaults.size(); i++) {
-      if (defaults[i]) inner.scope.set(body_.parameters[i].first, defaults[i]->evaluate(inner));
+      if (defaults[i]) inner->scope.set(body_.parameters[i].first, defaults[i]->evaluate(inner));
     }
     Text out;
     body_.body.execute(inner, out);
@@ -98,13 +98,17 @@ class Macro : public Object {
 }  // namespace
 
 Flow MacroDefinition::execute(const Frame& frame, Text&) const {
+  frame.rendering.macros++;
   frame.scope.set(name, Value(std::shared_ptr<Object>(std::make_shared<Macro>(macro, frame))));
   return Flow::next;
 }
 
 Flow CallBlock::execute(const Frame& frame, Text& out) const {
+  frame.rendering.macros++;
   const Value body(std::shared_ptr<Object>(std::make_shared<Macro>(caller, frame)));
-  const Value written = call->evaluate_with(frame, {{"caller", body}});
+  const Value called = call->evaluate_called(frame);
+  const auto& last = static_cast<const Call&>(*call->links.back());
+  const Value written = last.apply_with(frame, called, {{"caller", body}});
   out.append(to_text(written), frame.rendering.turn);
   return Flow::next;
 }

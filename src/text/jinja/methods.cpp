@@ -52,6 +52,7 @@ class Generator : public Object {
 
  private:
   List items_;
+  const Charge charge_{items_.size() * sizeof(Value)};
   const std::string type_name_;
 };
 

@@ -49,25 +49,40 @@ struct DictDisplay : Expression {
   std::vector<std::pair<ExpressionPtr, ExpressionPtr>> items;
 };
 
-struct AttributeLoad : Expression {
-  AttributeLoad(int line, ExpressionPtr value, std::string name)
-      : Expression(line), value(std::move(value)), name(std::move(name)) {}
+// What stands behind a value: a subscript, a call, a filter, a test.
+struct Link {
+  explicit Link(int line) : line(line) {}
+  virtual ~Link() = default;
+  virtual Value apply(const Frame& frame, const Value& value) const = 0;
+  const int line;
+};
+
+// A value and what stands behind it, one after the other: as a list, because a template may write thousands.
+struct Chain : Expression {
+  Chain(int line, ExpressionPtr first) : Expression(line), first(std::move(first)) {}
   Value evaluate(const Frame& frame) const override;
-  ExpressionPtr value;
+  // Up to the link before the last.
+  Value evaluate_called(const Frame& frame) const;
+  ExpressionPtr first;
+  std::vector<std::unique_ptr<Link>> links;
+};
+
+struct AttributeLoad : Link {
+  AttributeLoad(int line, std::string name) : Link(line), name(std::move(name)) {}
+  Value apply(const Frame& frame, const Value& value) const override;
   const std::string name;
 };
 
-struct ItemLoad : Expression {
-  ItemLoad(int line, ExpressionPtr value, ExpressionPtr index)
-      : Expression(line), value(std::move(value)), index(std::move(index)) {}
-  Value evaluate(const Frame& frame) const override;
-  ExpressionPtr value, index;
+struct ItemLoad : Link {
+  ItemLoad(int line, ExpressionPtr index) : Link(line), index(std::move(index)) {}
+  Value apply(const Frame& frame, const Value& value) const override;
+  ExpressionPtr index;
 };
 
-struct SliceLoad : Expression {
-  using Expression::Expression;
-  Value evaluate(const Frame& frame) const override;
-  ExpressionPtr value, parts[3];  // start, stop, step; a part may be missing
+struct SliceLoad : Link {
+  using Link::Link;
+  Value apply(const Frame& frame, const Value& value) const override;
+  ExpressionPtr parts[3];  // start, stop, step; a part may be missing
 };
 
 struct ArgumentList {
@@ -77,29 +92,29 @@ struct ArgumentList {
   Arguments evaluate(const Frame& frame) const;
 };
 
-struct Call : Expression {
-  using Expression::Expression;
-  Value evaluate(const Frame& frame) const override;
+struct Call : Link {
+  using Link::Link;
+  Value apply(const Frame& frame, const Value& function) const override {
+    return apply_with(frame, function, {});
+  }
   // With further named arguments.
-  Value evaluate_with(const Frame& frame, const std::vector<std::pair<std::string, Value>>& more) const;
-  ExpressionPtr function;
+  Value apply_with(const Frame& frame, const Value& function,
+                   const std::vector<std::pair<std::string, Value>>& more) const;
   ArgumentList arguments;
 };
 
-struct FilterCall : Expression {
-  using Expression::Expression;
-  Value evaluate(const Frame& frame) const override;
-  Value apply(const Frame& frame, const Value& input) const;
-  ExpressionPtr value;  // none: what a block gives
+struct FilterCall : Link {
+  using Link::Link;
+  Value apply(const Frame& frame, const Value& input) const override;
   Filter filter = nullptr;
   ArgumentList arguments;
 };
 
-struct TestCall : Expression {
-  using Expression::Expression;
-  Value evaluate(const Frame& frame) const override;
-  ExpressionPtr value;
+struct TestCall : Link {
+  using Link::Link;
+  Value apply(const Frame& frame, const Value& tested) const override;
   Test test = nullptr;
+  bool negated = false;
   ArgumentList arguments;
 };
 
@@ -112,13 +127,18 @@ struct Unary : Expression {
   ExpressionPtr value;
 };
 
+// a + b - c: operators of one rank, from left to right.
 struct Binary : Expression {
   using Operator = Value (*)(const Value&, const Value&);
-  Binary(int line, Operator apply, ExpressionPtr left, ExpressionPtr right)
-      : Expression(line), apply(apply), left(std::move(left)), right(std::move(right)) {}
+  struct Operand {
+    int line;
+    Operator apply;
+    ExpressionPtr value;
+  };
+  Binary(int line, ExpressionPtr first) : Expression(line), first(std::move(first)) {}
   Value evaluate(const Frame& frame) const override;
-  const Operator apply;
-  ExpressionPtr left, right;
+  ExpressionPtr first;
+  std::vector<Operand> rest;
 };
 
 struct Concatenation : Expression {
@@ -134,18 +154,25 @@ struct Comparison : Expression {
   std::vector<std::pair<bool (*)(const Value&, const Value&), ExpressionPtr>> rest;
 };
 
+// Operands with `and`, or with `or`, between them.
 struct Logical : Expression {
-  Logical(int line, bool is_and, ExpressionPtr left, ExpressionPtr right)
-      : Expression(line), is_and(is_and), left(std::move(left)), right(std::move(right)) {}
+  Logical(int line, bool is_and, Expressions operands)
+      : Expression(line), is_and(is_and), operands(std::move(operands)) {}
   Value evaluate(const Frame& frame) const override;
   const bool is_and;
-  ExpressionPtr left, right;
+  Expressions operands;
 };
 
+// a if b else c, where a may be such an expression again: a if b if c.
 struct Conditional : Expression {
-  using Expression::Expression;
+  struct Choice {
+    int line;
+    ExpressionPtr condition, no;  // `no` may be missing
+  };
+  Conditional(int line, ExpressionPtr yes) : Expression(line), yes(std::move(yes)) {}
   Value evaluate(const Frame& frame) const override;
-  ExpressionPtr condition, yes, no;  // `no` may be missing
+  ExpressionPtr yes;
+  std::vector<Choice> choices;  // the last one decides first
 };
 
 // What is assigned to: a name, NAME.ATTRIBUTE of a namespace, or a tuple of these.
@@ -257,7 +284,7 @@ struct MacroDefinition : Statement {
 struct CallBlock : Statement {
   using Statement::Statement;
   Flow execute(const Frame& frame, Text& out) const override;
-  std::unique_ptr<Call> call;
+  std::unique_ptr<Chain> call;  // its last link is a Call
   MacroBody caller;
 };
 

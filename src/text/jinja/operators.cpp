@@ -8,6 +8,7 @@
 
 #include "text/jinja/format.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/split.h"
 
 namespace trainer::jinja {
 namespace {
@@ -36,20 +37,22 @@ bool integers(const Value& a, const Value& b) { return a.is_integral() && b.is_i
 [[noreturn]] void too_large() { throw Unsupported("an integer beyond 64 bits"); }
 
 Value concatenated(const Value& a, const Value& b) {
+  Budget::require_room((a.items().size() + b.items().size()) * sizeof(Value));
   List items = a.items();
   items.insert(items.end(), b.items().begin(), b.items().end());
   return a.is(Kind::list) ? Value(std::move(items)) : Value::tuple(std::move(items));
 }
 
 Value repeated(const Value& value, int64_t count) {
-  const size_t times = count > 0 ? static_cast<size_t>(count) : 0;
   const size_t size = value.is(Kind::text) ? value.text().bytes().size() : value.items().size();
+  const size_t times = count > 0 && size > 0 ? static_cast<size_t>(count) : 0;
   if (size && times > kLongestRepetition / size) throw RenderError("the repetition is too long");
   if (value.is(Kind::text)) {
     Text out("", value.text().safe());
     for (size_t i = 0; i < times; i++) out.append(value.text());
     return Value(std::move(out));
   }
+  Budget::require_room(times * size * sizeof(Value));
   List items;
   for (size_t i = 0; i < times; i++) items.insert(items.end(), value.items().begin(), value.items().end());
   return value.is(Kind::list) ? Value(std::move(items)) : Value::tuple(std::move(items));
@@ -180,7 +183,7 @@ bool contains(const Value& container, const Value& item) {
     if (!item.is(Kind::text)) {
       throw RenderError(concat("'in <string>' requires string as left operand, not ", item.type_name()));
     }
-    return container.text().bytes().find(item.text().bytes()) != std::string::npos;
+    return find_bytes(container.text().bytes(), item.text().bytes(), 0) != std::string::npos;
   }
   if (container.is(Kind::dict) || (container.is_object() && container.type_name() == "dict_keys"))
     require_hashable(item);
@@ -196,6 +199,7 @@ List iterate(const Value& value) {
       return {};
     case Kind::list:
     case Kind::tuple:
+      Budget::spend(value.items().size());
       return value.items();
     case Kind::text: {
       List out;

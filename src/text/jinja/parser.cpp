@@ -160,8 +160,10 @@ class Parser : ExpressionParser {
 
   Target single_target(bool may_be_attribute) {
     if (skip_sign("(")) {
+      if (++depth_ > kDeepestBlocks) fail("the brackets are nested too deeply");
       Target inner = target({}, may_be_attribute);
       expect_sign(")");
+      depth_--;
       return inner;
     }
     Target out;
@@ -259,9 +261,10 @@ class Parser : ExpressionParser {
     node->caller.name = "caller";
     if (is_sign("(")) parameters(node->caller);
     ExpressionPtr called = expression();
-    node->call.reset(dynamic_cast<Call*>(called.get()));
-    if (!node->call) throw SyntaxError("expected call", line);
+    auto* chain = dynamic_cast<Chain*>(called.get());
+    if (!chain || !dynamic_cast<Call*>(chain->links.back().get())) throw SyntaxError("expected call", line);
     static_cast<void>(called.release());
+    node->call.reset(chain);
     macro_body(node->caller, "endcall", line);
     return node;
   }

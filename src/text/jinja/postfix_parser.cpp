@@ -7,51 +7,44 @@ namespace trainer::jinja {
 
 using Type = Token::Type;
 
-ExpressionPtr ExpressionParser::postfix(ExpressionPtr value) {
-  while (true) {
-    if (is_sign(".") || is_sign("[")) {
-      value = subscript(std::move(value));
-    } else if (is_sign("(")) {
-      value = call(std::move(value));
-    } else {
-      return value;
-    }
-  }
+ExpressionPtr ExpressionParser::without_chain(std::unique_ptr<Chain> chain) {
+  return chain->links.empty() ? std::move(chain->first) : ExpressionPtr(std::move(chain));
 }
 
-ExpressionPtr ExpressionParser::filtered(ExpressionPtr value) {
+void ExpressionParser::postfix(Chain& chain) {
+  while (is_sign(".") || is_sign("[") || is_sign("("))
+    chain.links.push_back(is_sign("(") ? call() : subscript());
+}
+
+void ExpressionParser::filtered(Chain& chain) {
   while (true) {
     if (skip_sign("|")) {
-      auto node = filter();
-      node->value = std::move(value);
-      value = std::move(node);
+      chain.links.push_back(filter());
     } else if (is_name("is")) {
-      value = test(std::move(value));
+      chain.links.push_back(test());
     } else if (is_sign("(")) {
-      value = call(std::move(value));
+      chain.links.push_back(call());
     } else {
-      return value;
+      return;
     }
   }
 }
 
-ExpressionPtr ExpressionParser::subscript(ExpressionPtr value) {
+std::unique_ptr<Link> ExpressionParser::subscript() {
   const int line = current().line;
   if (skip_sign(".")) {
-    if (current().type == Type::name)
-      return std::make_unique<AttributeLoad>(line, std::move(value), take().value);
+    if (current().type == Type::name) return std::make_unique<AttributeLoad>(line, take().value);
     if (current().type != Type::integer) fail("expected name or number");
-    return std::make_unique<ItemLoad>(line, std::move(value), primary());
+    return std::make_unique<ItemLoad>(line, primary());
   }
   expect_sign("[");
   ExpressionPtr first = is_sign(":") ? nullptr : expression();
   if (is_sign(",")) fail("a subscript of several parts is not supported");
   if (!is_sign(":")) {
     expect_sign("]");
-    return std::make_unique<ItemLoad>(line, std::move(value), std::move(first));
+    return std::make_unique<ItemLoad>(line, std::move(first));
   }
   auto node = std::make_unique<SliceLoad>(line);
-  node->value = std::move(value);
   node->parts[0] = std::move(first);
   for (size_t i = 1; i < 3 && skip_sign(":"); i++) {
     if (!is_sign(":") && !is_sign("]")) node->parts[i] = expression();
@@ -60,9 +53,8 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr value) {
   return node;
 }
 
-ExpressionPtr ExpressionParser::call(ExpressionPtr function) {
+std::unique_ptr<Link> ExpressionParser::call() {
   auto node = std::make_unique<Call>(current().line);
-  node->function = std::move(function);
   node->arguments = arguments();
   return node;
 }
@@ -113,14 +105,13 @@ std::vector<std::unique_ptr<FilterCall>> ExpressionParser::filters(bool inline_f
   return out;
 }
 
-ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
+std::unique_ptr<Link> ExpressionParser::test() {
   const int line = take().line;
-  const bool negated = skip_name("not");
   auto node = std::make_unique<TestCall>(line);
+  node->negated = skip_name("not");
   const std::string name = any_name();
   node->test = find_test(name);
   if (!node->test) throw SyntaxError(concat("no test named '", name, "'"), line);
-  node->value = std::move(value);
   const auto begins_argument = [&] {
     const Type type = current().type;
     if (type == Type::string || type == Type::integer || type == Type::real || is_sign("[") || is_sign("{"))
@@ -131,11 +122,12 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
     node->arguments = arguments();
   } else if (begins_argument()) {
     if (is_name("is")) fail("You cannot chain multiple tests with is");
-    node->arguments.positional.push_back(postfix(primary()));
+    auto argument = std::make_unique<Chain>(current().line, nullptr);
+    argument->first = primary();
+    postfix(*argument);
+    node->arguments.positional.push_back(without_chain(std::move(argument)));
   }
-  if (!negated) return node;
-  return std::make_unique<Unary>(
-      line, [](const Value& v) { return Value(!v.truth()); }, std::move(node));
+  return node;
 }
 
 }  // namespace trainer::jinja

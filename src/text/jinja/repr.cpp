@@ -37,6 +37,7 @@ Text repr_of_text(const Text& text) {
 }
 
 Text repr_of_items(const Value& value) {
+  const ValueDepth depth;
   const List& items = value.items();
   Text out(value.is(Kind::list) ? "[" : "(");
   for (size_t i = 0; i < items.size(); i++) {
@@ -48,6 +49,7 @@ Text repr_of_items(const Value& value) {
 }
 
 Text repr_of_dict(const Dict& dict) {
+  const ValueDepth depth;
   Text out("{");
   for (const auto& [key, value] : dict.items()) {
     if (out.bytes().size() > 1) out.append(", ");

@@ -39,6 +39,7 @@ class Scope {
 
   const Value* find(int name) const {
     for (const Scope* scope = this; scope; scope = scope->outer_) {
+      Budget::spend(scope->variables_.size() / 4);
       for (const auto& [id, value] : scope->variables_) {
         if (id == name) return &value;
       }
@@ -46,6 +47,7 @@ class Scope {
     return nullptr;
   }
   void set(int name, Value value) {
+    Budget::spend(variables_.size() / 4);
     for (auto& [id, old] : variables_) {
       if (id == name) {
         old = std::move(value);
@@ -56,6 +58,7 @@ class Scope {
   }
 
  private:
+  const Charge charge_{160};
   const Scope* outer_;
   std::vector<std::pair<int, Value>> variables_;
 };
@@ -70,7 +73,8 @@ struct Rendering {
   Origin turn;    // of what the template itself writes now
   // In a loop, and its item is no message: {% set message = messages[i] %} begins the turn of one.
   bool turn_by_set = false;
-  std::vector<std::unique_ptr<Scope>> scopes;  // macros may outlive the block that they stand in
+  std::vector<std::unique_ptr<Scope>> scopes;
+  size_t macros = 0;  // that were made; each may outlive the block that it stands in, and reads its scopes
 
   // What is written from here on belongs to the turn of this message. Returns whether it is one.
   bool enter(const Value& value) {
@@ -87,8 +91,33 @@ struct Frame {
   Rendering& rendering;
   Scope& scope;
 
-  Frame inner() const { return {rendering, rendering.new_scope(&scope)}; }
-  void at(int line) const { rendering.line = line; }
+  // Goes on to what stands in that line.
+  void at(int line) const {
+    rendering.line = line;
+    Budget::spend(8);
+  }
+};
+
+// A frame with a scope of its own, which ends with it unless a macro was made meanwhile.
+class InnerFrame {
+ public:
+  explicit InnerFrame(const Frame& outer)
+      : rendering_(outer.rendering),
+        scopes_(rendering_.scopes.size()),
+        macros_(rendering_.macros),
+        frame_{rendering_, rendering_.new_scope(&outer.scope)} {}
+  ~InnerFrame() {
+    if (rendering_.macros == macros_) rendering_.scopes.resize(scopes_);
+  }
+  InnerFrame(const InnerFrame&) = delete;
+  InnerFrame& operator=(const InnerFrame&) = delete;
+  operator const Frame&() const { return frame_; }
+  const Frame* operator->() const { return &frame_; }
+
+ private:
+  Rendering& rendering_;
+  const size_t scopes_, macros_;
+  const Frame frame_;
 };
 
 }  // namespace trainer::jinja

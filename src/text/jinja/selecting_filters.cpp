@@ -22,6 +22,7 @@ AttributeGetter::AttributeGetter(const Value& attribute, std::optional<Value> fa
   }
   std::string rest = attribute.text().bytes() + ".";
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest.erase(0, dot + 1)) {
+    Budget::spend_bytes(rest.size());
     const std::string part = rest.substr(0, dot);
     const bool number =
         !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
@@ -56,6 +57,7 @@ std::string name_at(const Arguments& arguments, size_t i, const char* of_what) {
 }
 
 Value map(const Value& value, const Arguments& arguments) {
+  const ValueDepth depth;  // map('map', ...)
   if (!value.truth()) return generator({});
   List out;
   if (arguments.positional.empty()) {

@@ -87,8 +87,10 @@ Value sort(const Value& value, const Arguments& arguments) {
   std::vector<AttributeGetter> getters;
   if (given[2] && given[2]->is(Kind::text)) {
     std::string rest = given[2]->text().bytes() + ",";
-    for (size_t comma; (comma = rest.find(',')) != std::string::npos; rest.erase(0, comma + 1))
+    for (size_t comma; (comma = rest.find(',')) != std::string::npos; rest.erase(0, comma + 1)) {
+      Budget::spend_bytes(rest.size());
       getters.emplace_back(text_value(rest.substr(0, comma)));
+    }
   } else {
     getters.emplace_back(given[2] ? *given[2] : Value());
   }
@@ -171,7 +173,10 @@ Value batch(const Value& value, const Arguments& arguments) {
   for (size_t i = 0; i < all.size(); i += size) {
     List part(all.begin() + static_cast<std::ptrdiff_t>(i),
               all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), i + size)));
-    if (given[1] && !given[1]->is(Kind::none)) part.resize(size, *given[1]);
+    if (given[1] && !given[1]->is(Kind::none)) {
+      Budget::require_room(std::min(size, size_t{1} << 40) * sizeof(Value));
+      part.resize(size, *given[1]);
+    }
     out.push_back(Value(std::move(part)));
   }
   return generator(std::move(out));

@@ -1,6 +1,7 @@
 #include "text/jinja/split.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "text/unicode/unicode.h"
@@ -43,6 +44,23 @@ bool is_line_end(char32_t c) {
 
 }  // namespace
 
+size_t find_bytes(std::string_view bytes, std::string_view sought, size_t at) {
+  if (at > bytes.size()) return std::string::npos;
+  const char* begin = bytes.data() + at;
+  const auto* found =
+      static_cast<const char*>(memmem(begin, bytes.size() - at, sought.data(), sought.size()));
+  const size_t place = found ? static_cast<size_t>(found - bytes.data()) : std::string::npos;
+  Budget::spend_bytes((found ? place : bytes.size()) - at);
+  return place;
+}
+
+size_t find_last_bytes(std::string_view bytes, std::string_view sought, size_t at) {
+  // At worst each byte is compared with the whole of what is sought.
+  if (sought.size() > 1024) Budget::spend(std::min(at, bytes.size()) / 1024 * sought.size());
+  Budget::spend_bytes(0);
+  return bytes.rfind(sought, at);
+}
+
 List split_left(const Text& text, const Text* separator, int64_t limit) {
   const std::string& bytes = text.bytes();
   const size_t cuts = static_cast<size_t>(unlimited(limit));
@@ -59,7 +77,7 @@ List split_left(const Text& text, const Text* separator, int64_t limit) {
   }
   size_t begin = 0;
   while (pieces.size() < cuts) {
-    const size_t found = bytes.find(separator->bytes(), begin);
+    const size_t found = find_bytes(bytes, separator->bytes(), begin);
     if (found == std::string::npos) break;
     pieces.push_back({begin, found});
     begin = found + separator->bytes().size();
@@ -85,7 +103,7 @@ List split_right(const Text& text, const Text* separator, int64_t limit) {
   while (pieces.size() < cuts) {
     const size_t size = separator->bytes().size();
     if (end < size) break;
-    const size_t found = bytes.rfind(separator->bytes(), end - size);
+    const size_t found = find_last_bytes(bytes, separator->bytes(), end - size);
     if (found == std::string::npos) break;
     pieces.push_back({found + size, end});
     end = found;
@@ -123,7 +141,7 @@ Text replace(const Text& text, const Text& old, const Text& by, int64_t limit) {
     return out.append(text.slice(begin, text.bytes().size()));
   }
   for (int64_t count = 0; count < most; count++) {
-    const size_t found = text.bytes().find(old.bytes(), begin);
+    const size_t found = find_bytes(text.bytes(), old.bytes(), begin);
     if (found == std::string::npos) break;
     out.append(text.slice(begin, found)).append(by);
     begin = found + old.bytes().size();

@@ -1,9 +1,15 @@
-// Cutting texts up, and filling them.
+// Looking for texts, cutting them up, and filling them.
 #pragma once
 
 #include "text/jinja/value.h"
 
 namespace trainer::jinja {
+
+// Where `sought` stands at `at` or behind it, or std::string::npos. In linear time whatever is sought, unlike
+// std::string::find.
+size_t find_bytes(std::string_view bytes, std::string_view sought, size_t at);
+// The last such place, at `at` or before it.
+size_t find_last_bytes(std::string_view bytes, std::string_view sought, size_t at = std::string_view::npos);
 
 // At `separator`, or at runs of white space when it is nullptr; at most `limit` cuts unless that is negative,
 // from the left or from the right.

@@ -37,6 +37,7 @@ void Target::assign(const Frame& frame, Value value) const {
 
 Flow Block::execute(const Frame& frame, Text& out) const {
   for (const auto& statement : statements) {
+    Budget::spend(8);
     const Flow flow = statement->execute(frame, out);
     if (flow != Flow::next) return flow;
   }
@@ -45,7 +46,7 @@ Flow Block::execute(const Frame& frame, Text& out) const {
 
 Text Block::write(const Frame& frame) const {
   Text out;
-  execute(frame.inner(), out);
+  execute(InnerFrame(frame), out);
   return out;
 }
 
@@ -83,7 +84,7 @@ Flow Set::execute(const Frame& frame, Text&) const {
 }
 
 Flow With::execute(const Frame& frame, Text& out) const {
-  const Frame inner = frame.inner();
+  const InnerFrame inner(frame);
   for (const auto& [target, value] : variables) target.assign(inner, value->evaluate(frame));
   return body.execute(inner, out);
 }

@@ -9,6 +9,12 @@
 #include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
+namespace {
+
+constexpr const char* kWhatToDo =
+    ". It grows without bounds here: mend this line, or use another template (data.chat_template)";
+
+}  // namespace
 
 Template::Template(const std::string& source, std::string where) : source_(source), where_(std::move(where)) {
   if (valid_utf8_prefix(source) != source.size())
@@ -23,6 +29,7 @@ Template::Template(const std::string& source, std::string where) : source_(sourc
 }
 
 Text Template::render(const std::vector<std::pair<std::string, Value>>& variables) const {
+  const Budget budget;
   Rendering rendering(names_);
   Scope& scope = rendering.new_scope(nullptr);
   for (const auto& [name, value] : variables) {
@@ -38,6 +45,10 @@ Text Template::render(const std::vector<std::pair<std::string, Value>>& variable
     throw DataError(concat(at(), "the chat template cannot handle the conversation: ", error.what()));
   } catch (const Unsupported& error) {
     throw FormatError(concat(at(), "the chat template needs what is not supported: ", error.what()));
+  } catch (const OutOfBudget& error) {
+    throw FormatError(concat(at(), "the chat template takes ", error.what(), kWhatToDo));
+  } catch (const std::bad_alloc&) {
+    throw FormatError(concat(at(), "the chat template takes more memory than there is", kWhatToDo));
   }
   return out;
 }

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "trainer/base/strings.h"
+
 #include "text/unicode/unicode.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
+
+void Text::too_long() {
+  throw OutOfBudget(concat("a text of more than ", Budget::kLongestText >> 20, " MB"));
+}
 
 void Text::add_run(size_t size, Origin origin) {
   if (size == 0) return;
@@ -26,6 +32,7 @@ Text& Text::append(const Text& other, Origin origin) {
   if (&other == this) return append(Text(other), origin);
   const auto known = [&](Origin own) { return own.is_known() ? own : origin; };
   if (other.ends_.empty()) {
+    require_room(other.bytes_.size());
     add_run(other.bytes_.size(), known(other.origin_));
     bytes_ += other.bytes_;
     return *this;
@@ -36,6 +43,7 @@ Text& Text::append(const Text& other, Origin origin) {
 }
 
 Text Text::slice(size_t begin, size_t end) const {
+  Budget::spend_bytes(end > begin ? end - begin : 0);
   Text out(bytes_.substr(begin, end - begin), safe_);
   out.origin_ = origin_;
   if (ends_.empty() || begin >= end) return out;
@@ -72,6 +80,7 @@ size_t Text::length() const {
 }
 
 std::vector<size_t> Text::borders() const {
+  Budget::spend_bytes(bytes_.size());
   std::vector<size_t> at;
   for (size_t i = 0; i < bytes_.size(); i++) {
     if ((static_cast<unsigned char>(bytes_[i]) & 0xc0) != 0x80) at.push_back(i);
@@ -84,6 +93,7 @@ Text Text::strip(const Text* set, bool left, bool right) const {
   const std::vector<char32_t> characters = set ? code_points(set->bytes()) : std::vector<char32_t>();
   const auto goes = [&](size_t at) {
     const char32_t c = next_code_point(bytes_, at);
+    Budget::spend(characters.size() / 4);
     return set ? std::ranges::find(characters, c) != characters.end() : is_python_space(c);
   };
   const auto step_back = [&](size_t at) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/jinja/budget.h"
 #include "text/jinja/origin.h"
 
 namespace trainer::jinja {
@@ -18,6 +19,8 @@ class Text {
   Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)), origin_(origin) {}
 
   const std::string& bytes() const { return bytes_; }
+  // On the heap.
+  size_t bytes_held() const { return bytes_.capacity() + ends_.capacity() * sizeof(End); }
   bool empty() const { return bytes_.empty(); }
   // Marked by `safe` (Markup in Python).
   bool safe() const { return safe_; }
@@ -29,6 +32,7 @@ class Text {
   // `origin` is that of what has none.
   Text& append(const Text& other, Origin origin);
   Text& append(std::string_view literal, Origin origin) {
+    require_room(literal.size());
     add_run(literal.size(), origin);
     bytes_ += literal;
     return *this;
@@ -62,6 +66,12 @@ class Text {
   Text mapped(const Map& map) const;
 
  private:
+  // For some bytes more. Throws OutOfBudget.
+  void require_room(size_t size) const {
+    Budget::spend_bytes(size);
+    if (size > Budget::kLongestText || bytes_.size() + size > Budget::kLongestText) too_long();
+  }
+  [[noreturn]] static void too_long();
   // Some bytes more, of one origin, which the caller appends.
   void add_run(size_t size, Origin origin);
 

@@ -100,7 +100,7 @@ int64_t place_of(const Text& self, const Bound& given) {
   const Part part = part_of(self, given, 1);
   if (!part.valid) return -1;
   const std::string_view text = std::string_view(self.bytes()).substr(part.begin, part.end - part.begin);
-  const size_t found = last ? text.rfind(sought.bytes()) : text.find(sought.bytes());
+  const size_t found = last ? find_last_bytes(text, sought.bytes()) : find_bytes(text, sought.bytes(), 0);
   if (found == std::string_view::npos) return -1;
   return static_cast<int64_t>(self.slice(0, part.begin + found).length());
 }
@@ -121,7 +121,7 @@ Value count(const Text& self, const Arguments& arguments) {
   const Text within = self.slice(part.begin, part.end);
   if (sought.empty()) return Value(static_cast<int64_t>(within.length()) + 1);
   int64_t number = 0;
-  for (size_t at = 0; (at = within.bytes().find(sought.bytes(), at)) != std::string::npos;
+  for (size_t at = 0; (at = find_bytes(within.bytes(), sought.bytes(), at)) != std::string::npos;
        at += sought.bytes().size())
     number++;
   return Value(number);
@@ -161,7 +161,8 @@ Value partition(const Text& self, const Arguments& arguments) {
   const Text separator = given.text(0);
   if (separator.empty()) throw RenderError("empty separator");
   const size_t size = self.bytes().size();
-  const size_t at = last ? self.bytes().rfind(separator.bytes()) : self.bytes().find(separator.bytes());
+  const size_t at = last ? find_last_bytes(self.bytes(), separator.bytes())
+                         : find_bytes(self.bytes(), separator.bytes(), 0);
   if (at == std::string::npos)
     return last ? Value::tuple({"", "", Value(self)}) : Value::tuple({Value(self), "", ""});
   return Value::tuple({Value(self.slice(0, at)), Value(self.slice(at, at + separator.bytes().size())),

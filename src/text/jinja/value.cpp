@@ -7,7 +7,49 @@
 
 namespace trainer::jinja {
 
-Value::Value(Dict value) : data_(std::make_shared<const Dict>(std::move(value))) {}
+namespace {
+
+size_t bytes_of(const Text& text) { return 128 + text.bytes_held(); }
+size_t bytes_of(const List& list) { return 64 + list.capacity() * sizeof(Value); }
+size_t bytes_of(const Dict& dict) { return 96 + dict.items().capacity() * sizeof(Dict::Item); }
+
+// With what it costs.
+template <class T>
+struct Held : T {
+  explicit Held(T value) : T(std::move(value)), charge(bytes_of(*this)) {}
+  const Charge charge;
+};
+
+template <class T>
+std::shared_ptr<const T> held(T value) {
+  return std::make_shared<const Held<T>>(std::move(value));
+}
+
+}  // namespace
+
+Value::Value(Text value) : data_(held(std::move(value))) {}
+Value::Value(List value) : data_(held(std::move(value))) {}
+Value::Value(Dict value) : data_(held(std::move(value))) {}
+
+void Value::bury() noexcept {
+  constexpr int kDeepest = 50;
+  static thread_local int depth = 0;
+  static thread_local std::vector<Data> later;
+  if (depth >= kDeepest) {
+    later.push_back(std::move(data_));
+    return;
+  }
+  depth++;
+  data_ = std::monostate();
+  depth--;
+  while (depth == 0 && !later.empty()) {
+    depth++;
+    Data next = std::move(later.back());
+    later.pop_back();
+    next = std::monostate();
+    depth--;
+  }
+}
 
 Value Value::undefined(std::string why) {
   Value out;
@@ -17,7 +59,7 @@ Value Value::undefined(std::string why) {
 
 Value Value::tuple(List items) {
   Value out;
-  out.data_ = Tuple{std::make_shared<const List>(std::move(items))};
+  out.data_ = Tuple{held(std::move(items))};
   return out;
 }
 
@@ -113,11 +155,13 @@ bool Value::same_as(const Value& other) const {
 }
 
 const Value* Dict::find(const Value& key) const {
+  Budget::spend(items_.size());
   const auto found = std::ranges::find_if(items_, [&](const Item& item) { return equal(item.first, key); });
   return found == items_.end() ? nullptr : &found->second;
 }
 
 const Value* Dict::find(std::string_view key) const {
+  Budget::spend(items_.size());
   const auto found = std::ranges::find_if(items_, [&](const Item& item) {
     return item.first.is(Kind::text) && item.first.text().bytes() == key;
   });
@@ -129,7 +173,10 @@ void require_hashable(const Value& value) {
       value.is_object() && (value.type_name() == "dict_keys" || value.type_name() == "dict_items");
   if (value.is(Kind::list) || value.is(Kind::dict) || view)
     throw RenderError(concat("unhashable type: '", value.type_name(), "'"));
-  if (value.is(Kind::tuple)) std::ranges::for_each(value.items(), require_hashable);
+  if (!value.is(Kind::tuple)) return;
+  const ValueDepth depth;
+  Budget::spend(value.items().size());
+  std::ranges::for_each(value.items(), require_hashable);
 }
 
 void Dict::set(Value key, Value value) {
@@ -150,10 +197,13 @@ std::string Object::repr() const {
 namespace {
 
 bool equal_items(const List& a, const List& b) {
+  const ValueDepth depth;
+  Budget::spend(std::min(a.size(), b.size()));
   return std::ranges::equal(a, b, [](const Value& x, const Value& y) { return equal(x, y); });
 }
 
 bool equal_dicts(const Dict& a, const Dict& b) {
+  const ValueDepth depth;
   return a.items().size() == b.items().size() && std::ranges::all_of(a.items(), [&](const Dict::Item& item) {
            const Value* other = b.find(item.first);
            return other && equal(item.second, *other);
@@ -184,6 +234,7 @@ bool equal(const Value& a, const Value& b) {
     case Kind::none:
       return true;
     case Kind::text:
+      Budget::spend_bytes(std::min(a.text().bytes().size(), b.text().bytes().size()));
       return a.text().bytes() == b.text().bytes();
     case Kind::list:
     case Kind::tuple:
@@ -202,9 +253,14 @@ bool less(const Value& a, const Value& b, const char* sign) {
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == -1;
   if (a.kind() == b.kind()) {
     // The order of UTF-8 is that of code points.
-    if (a.is(Kind::text)) return a.text().bytes() < b.text().bytes();
+    if (a.is(Kind::text)) {
+      Budget::spend_bytes(std::min(a.text().bytes().size(), b.text().bytes().size()));
+      return a.text().bytes() < b.text().bytes();
+    }
     if (a.is(Kind::list) || a.is(Kind::tuple)) {
+      const ValueDepth depth;
       const List &x = a.items(), &y = b.items();
+      Budget::spend(std::min(x.size(), y.size()));
       for (size_t i = 0; i < std::min(x.size(), y.size()); i++) {
         if (!equal(x[i], y[i])) return less(x[i], y[i], sign);
       }

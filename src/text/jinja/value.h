@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "text/jinja/budget.h"
 #include "text/jinja/text.h"
 
 namespace trainer::jinja {
@@ -41,11 +42,21 @@ class Value {
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
-  Value(Text value) : data_(std::make_shared<const Text>(std::move(value))) {}
+  Value(Text value);
   Value(const char* value) : Value(Text(value)) {}
-  Value(List value) : data_(std::make_shared<const List>(std::move(value))) {}
+  Value(List value);
   Value(Dict value);
   Value(std::shared_ptr<Object> value) : data_(std::move(value)) {}
+  Value(const Value&) = default;
+  Value(Value&&) noexcept = default;
+  Value& operator=(const Value& other) { return *this = Value(other); }
+  Value& operator=(Value&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~Value() {
+    if (data_.index() >= kFirstWithValues) bury();
+  }
   static Value undefined(std::string why);
   static Value tuple(List items);
 
@@ -79,10 +90,14 @@ class Value {
   struct Tuple {
     std::shared_ptr<const List> items;
   };
-  std::variant<std::monostate, std::shared_ptr<const Undefined>, bool, int64_t, double,
-               std::shared_ptr<const Text>, std::shared_ptr<const List>, Tuple, std::shared_ptr<const Dict>,
-               std::shared_ptr<Object>>
-      data_;
+  using Data = std::variant<std::monostate, std::shared_ptr<const Undefined>, bool, int64_t, double,
+                            std::shared_ptr<const Text>, std::shared_ptr<const List>, Tuple,
+                            std::shared_ptr<const Dict>, std::shared_ptr<Object>>;
+  static constexpr size_t kFirstWithValues = 6;
+  // Lets go of what may hold other values. Values may be in each other a million times, so what is deep goes
+  // after what holds it, not within.
+  void bury() noexcept;
+  Data data_;
 };
 
 // Keeps the order of insertion.
@@ -121,6 +136,11 @@ class Object {
   // What len() says; none when it has no length.
   virtual std::optional<int64_t> length() const { return std::nullopt; }
   virtual std::string repr() const;
+  // Lets go of all values in it.
+  virtual void clear() {}
+
+ private:
+  const Charge charge_{160};
 };
 
 bool equal(const Value& a, const Value& b);

@@ -6,6 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
+#include "trainer/text/json_bounds.h"
 
 namespace trainer {
 namespace {
@@ -67,7 +68,12 @@ void JsonAt::fail(const std::string& what) const {
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
+  constexpr int kDeepest = 64;  // steps of a pipeline may hold each other, and are read by recursion
   const auto file = MappedFile::open(path);
+  if (nested_too_deep(file->text(), kDeepest)) {
+    throw FormatError(concat(path.string(), ": lists and objects are nested deeper than ", kDeepest,
+                             " levels, which no tokenizer needs; copy or download it again"));
+  }
   try {
     return nlohmann::json::parse(file->text());
   } catch (const nlohmann::json::exception& error) {

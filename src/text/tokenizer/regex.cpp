@@ -1,5 +1,7 @@
 #include "text/tokenizer/regex.h"
 
+#include <algorithm>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -7,8 +9,32 @@
 #include "trainer/base/strings.h"
 
 #include "text/tokenizer/known_splits.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
+
+namespace {
+
+// Far above what a pattern needs that goes through a text once, and a second of work where it tries all ways
+// to match the same piece.
+void set_limits(pcre2_match_context* context, size_t text_bytes) {
+  constexpr uint64_t kLeast = 10'000'000, kPerByte = 100;
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>(kLeast + kPerByte * text_bytes, UINT32_MAX));
+  pcre2_set_match_limit(context, most);
+  pcre2_set_depth_limit(context, most);
+  pcre2_set_heap_limit(context, 2 << 20);  // in KiB
+}
+
+[[noreturn]] void too_much(const std::string& pattern, std::string_view text, int error) {
+  constexpr size_t kShown = 40;
+  const size_t shown = text.size() <= kShown ? text.size() : valid_utf8_prefix(text.substr(0, kShown));
+  throw DataError(concat("the tokenizer's regular expression '", pattern,
+                         "' takes too many steps on a text of ", text.size(), " bytes that begins with '",
+                         text.substr(0, shown), text.size() > shown ? "...'" : "'", " (PCRE2 error ", error,
+                         "); split the text into shorter ones, or use another tokenizer"));
+}
+
+}  // namespace
 
 Regex::Regex(std::string_view pattern, const std::string& where) : known_split_(known_split(pattern)) {
   if (known_split_ == nullptr) *this = by_pcre2(pattern, where);
@@ -27,6 +53,7 @@ Regex Regex::by_pcre2(std::string_view pattern, const std::string& where) {
                              reinterpret_cast<const char*>(message), " at offset ", offset));
   }
   Regex regex;
+  regex.pattern_ = pattern;
   regex.code_.reset(code, pcre2_code_free);
   // Where this machine has no JIT, pcre2_match interprets: slower, the same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -64,7 +91,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
       pcre2_match_context_create(nullptr), pcre2_match_context_free);
-  pcre2_set_match_limit(context.get(), UINT32_MAX);
+  set_limits(context.get(), text.size());
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   for (size_t at = 0; at <= text.size();) {
@@ -76,11 +103,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
     // The interpreter keeps its backtracking points on the heap.
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
     if (result == PCRE2_ERROR_NOMATCH) return;
-    if (result < 0) {
-      throw DataError(concat("a text of ", text.size(),
-                             " bytes is too much for the tokenizer's regular expression", " (PCRE2 error ",
-                             result, "); split it into shorter ones"));
-    }
+    if (result < 0) too_much(pattern_, text.substr(at), result);
     matches.push_back({bounds[0], bounds[1]});
     at = bounds[1];
     if (bounds[1] == bounds[0]) {  // an empty match: go on behind the next character

@@ -30,7 +30,7 @@ class Regex {
   static Regex literal(std::string_view text);
 
   // Appends all matches in `text` (valid UTF-8), left to right, none overlapping. `text` is all that
-  // look-arounds see.
+  // look-arounds see. Throws DataError where the pattern tries too many ways to match it.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
   // `text` with `content` for each match.
   std::string replace_all(std::string_view text, std::string_view content) const;
@@ -39,6 +39,7 @@ class Regex {
   Regex() = default;
   void (*known_split_)(std::string_view text, std::vector<Span>& matches) = nullptr;
   std::shared_ptr<pcre2_real_code_8> code_;  // where there is no known_split_
+  std::string pattern_;                      // of code_, as the file writes it
   std::string literal_;                      // what is looked for where there is no code_ either
 };
 

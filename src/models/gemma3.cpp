@@ -1,0 +1,55 @@
+// Gemma 3 (2025), its text model: norms on queries and keys, a window in five of six layers, and for these a
+// rotary embedding of their own. Held against transformers, models/gemma3.
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/models/decoder_config.h"
+
+namespace trainer {
+
+// `ropes`, rope_parameters in Transformers 5, has one for each type of layer; `flat` is what older files say.
+static RopeParameters rope_of(const nlohmann::json& ropes, const char* layer_type, int64_t head_dim,
+                              nlohmann::json flat) {
+  if (ropes.contains(layer_type) && ropes[layer_type].is_object()) {
+    const nlohmann::json& own = ropes[layer_type];
+    if (config_double(own, "partial_rotary_factor", 1.0) != 1.0) {
+      throw FormatError(concat("config.json: rope_parameters.", layer_type,
+                               ": partial_rotary_factor other than 1 is not supported"));
+    }
+    flat["rope_scaling"] = own;
+  }
+  return rope_parameters(flat, head_dim);
+}
+
+DecoderConfig gemma3_config(const nlohmann::json& config) {
+  nlohmann::json c = with_defaults(config, {{"num_key_value_heads", 4},
+                                            {"head_dim", 256},
+                                            {"max_position_embeddings", 131072},
+                                            {"pad_token_id", 0},
+                                            {"tie_word_embeddings", true},
+                                            {"rope_theta", 1e6},
+                                            {"rope_local_base_freq", 1e4},
+                                            {"rope_scaling", nullptr},
+                                            {"query_pre_attn_scalar", 256},
+                                            {"sliding_window", 4096},
+                                            {"sliding_window_pattern", 6}});
+  const nlohmann::json ropes = c.value("rope_parameters", nlohmann::json::object());
+  c.erase("rope_parameters");
+  DecoderConfig facts = read_gemma_config(c, config_size(c, "sliding_window_pattern"));
+  facts.qk_norm = true;
+  nlohmann::json sliding = c;
+  sliding["rope_theta"] = c["rope_local_base_freq"];
+  sliding["rope_scaling"] = nullptr;
+  facts.rope = rope_of(ropes, "full_attention", facts.head_dim, c);
+  facts.sliding_rope = rope_of(ropes, "sliding_attention", facts.head_dim, sliding);
+  if (c.contains("attn_logit_softcapping") && !c["attn_logit_softcapping"].is_null()) {
+    log::warning(
+        "config.json: attn_logit_softcapping is of no effect, as in Transformers: model_type gemma3_text "
+        "does "
+        "not cap attention scores");
+  }
+  return facts;
+}
+
+}  // namespace trainer

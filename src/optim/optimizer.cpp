@@ -1,0 +1,80 @@
+#include "trainer/optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+// By the names that the tensors have in the file.
+NamedTensors flat(OptimizerTensors tensors) {
+  NamedTensors named;
+  for (auto& [parameter, kept] : tensors) {
+    for (auto& [what, tensor] : kept) named[concat(parameter, ".", what)] = std::move(tensor);
+  }
+  return named;
+}
+
+std::string shape_of(const at::Tensor& tensor) { return shape_string(tensor.sizes().vec()); }
+
+std::vector<std::string> misfits(const NamedTensors& places, const NamedTensors& saved) {
+  std::vector<std::string> problems;
+  for (const auto& [name, place] : places) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      problems.push_back(concat("missing: ", name, " ", shape_of(place)));
+    } else if (found->second.sizes() != place.sizes()) {
+      problems.push_back(
+          concat("misshapen: ", name, ": expected ", shape_of(place), ", found ", shape_of(found->second)));
+    } else if (found->second.scalar_type() != place.scalar_type()) {
+      problems.push_back(concat("of another type: ", name, ": expected ", c10::toString(place.scalar_type()),
+                                ", found ", c10::toString(found->second.scalar_type())));
+    }
+  }
+  for (const auto& [name, tensor] : saved) {
+    if (!places.contains(name)) problems.push_back(concat("unexpected: ", name, " ", shape_of(tensor)));
+  }
+  return problems;
+}
+
+}  // namespace
+
+int64_t Optimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [parameter, kept] : tensors()) {
+    for (const auto& [what, tensor] : kept) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+void Optimizer::restore(OptimizerSnapshot saved, const std::string& where) {
+  if (saved.name != name()) {
+    throw FormatError(concat(where, ": holds the state of the optimizer '", saved.name,
+                             "', and this run uses '", name(), "'; resume with optimizer.name=", saved.name,
+                             ", or start a new run in another output_dir"));
+  }
+  const NamedTensors places = flat(tensors());
+  NamedTensors values = flat(std::move(saved.tensors));
+  const std::vector<std::string> problems = misfits(places, values);
+  if (!problems.empty())
+    throw FormatError(concat(where, ": does not fit what is trained here:\n  ", join(problems, "\n  ")));
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, place] : places) {
+    at::Tensor& value = values.at(name);
+    place.copy_(value);
+    value.reset();
+  }
+  steps_ = saved.steps_taken;
+}
+
+at::Tensor clip_scale(const at::Tensor& norm, double max_grad_norm) {
+  if (max_grad_norm <= 0) return at::ones_like(norm);
+  return at::reciprocal(norm.add(1e-6).div_(max_grad_norm)).clamp_max_(1.0);
+}
+
+}  // namespace trainer

@@ -1,0 +1,162 @@
+"""What may change between two starts of a run, and what is refused: the table of docs/reliability.md."""
+import gzip
+import json
+import shutil
+import unittest
+
+from support import ROOT, EndToEnd, read_rows, trainer, write_rows
+
+TEMPLATE = ("{% for message in messages %}<|{{ message['role'] }}|>{% generation %}{{ message['content'] }}"
+            "{% endgeneration %}\n{% endfor %}")
+STEPS = 2
+
+
+class Changes(EndToEnd):
+    """Each row has a copy of everything: model, data and the run that was stopped."""
+    family = "qwen2"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.begun = cls.scratch / "begun"
+        cls.begun.mkdir()
+        shutil.copytree(cls.model, cls.begun / "model")
+        (cls.begun / "template.jinja").write_text(TEMPLATE)
+        rows = [{"messages": [{"role": "user", "content": f"{n} and"}, {"role": "assistant", "content": f"{n + 1}"},
+                              {"role": "user", "content": "and"}, {"role": "assistant", "content": f"{n + 2} " * (n % 5)}]}
+                for n in range(1, 25)]
+        write_rows(cls.begun / "chat.jsonl", rows)
+        texts = [{"input": f"{n} and", "target": f"{n + 1} " * (1 + n % 5)} for n in range(24)]
+        write_rows(cls.begun / "rows.jsonl", texts)
+        (cls.begun / "rows.jsonl.gz").write_bytes(gzip.compress((cls.begun / "rows.jsonl").read_bytes()))
+        for kind in ("chat", "rows"):
+            result = cls.start(cls.begun, kind, f"max_steps={STEPS}")
+            assert result.returncode == 0, result.stderr
+
+    @staticmethod
+    def start(place, kind, *overrides):
+        data = "chat.jsonl" if kind == "chat" else "rows.jsonl.gz"
+        of_kind = (f"data.chat_template={place / 'template.jinja'}", "data.kind=chat") if kind == "chat" else ()
+        return trainer("--config", ROOT / "configs" / "tiny_qwen.yaml", f"model.path={place / 'model'}",
+                       f"data.train={place / data}", f"data.cache={place / 'cache'}", f"output_dir={place / kind}",
+                       "device=cpu", "training.num_threads=1", "save.strategy=steps", "save.steps=2",
+                       "effective_batch_size=4", "lr_scheduler_type=constant", *of_kind, *overrides)
+
+    def copy(self):
+        place = self.scratch / "changed"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.begun, place)
+        return place
+
+    def losses(self, place, kind):
+        return [row["loss"] for row in read_rows(place / kind / "metrics.jsonl") if row["kind"] == "train"]
+
+    def undisturbed(self, kind, *overrides):
+        place = self.copy()
+        self.assert_done(self.start(place, kind, f"max_steps={STEPS + 1}", *overrides))
+        return self.losses(place, kind)
+
+    def assert_named(self, kind, key, words, *overrides, change=lambda place: None):
+        """Exit code 4 that names key and file, and the same start with resume_changed goes on."""
+        place = self.copy()
+        change(place)
+        said = self.start(place, kind, f"max_steps={STEPS + 1}", *overrides)
+        self.assert_refused(said, 4, f"  {words}: ", " there, ", " here", f"resume_changed=[{key}]")
+        again = self.start(place, kind, f"max_steps={STEPS + 1}", *overrides, f"resume_changed=[{key}]")
+        self.assert_done(again)
+        self.assertIn("accepted by resume_changed", again.stderr)
+        self.assertEqual(len(self.losses(place, kind)), STEPS + 1)
+
+    def test_keys_that_are_fixed(self):
+        for kind, key, value in (("chat", "data.loss_on", "last_turn"), ("chat", "data.truncation_side", "left"),
+                                 ("rows", "data.max_samples", "20"),
+                                 ("rows", "data.long_samples", "drop"), ("rows", "data.input", "so {input}")):
+            with self.subTest(key):
+                extra = ("data.target=target",) if key == "data.input" else ()
+                accepts = key if not extra else "data.input, data.target"
+                self.assert_named(kind, accepts, key, f"{key}={value}", *extra)
+
+    def test_more_tokens(self):
+        """Even where it is accepted, weights of another shape do not fit."""
+        self.assert_refused(self.start(self.copy(), "rows", f"max_steps={STEPS + 1}", "model.add_tokens=[and]"), 4,
+                            "  model.add_tokens: [] there, ", "resume_changed=[model.add_tokens]")
+
+    def test_another_chat_template(self):
+        self.assert_named("chat", "data.chat_template", "data.chat_template",
+                          change=lambda place: (place / "template.jinja").write_text(TEMPLATE.replace("<|", "<")))
+
+    def test_files_of_the_model(self):
+        def edit(place, **changes):
+            path = place / "model" / "tokenizer_config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+        def flip(place):
+            path = place / "model" / "model.safetensors"
+            content = bytearray(path.read_bytes())
+            content[-301] ^= 1
+            path.write_bytes(content)
+
+        changes = (
+            ("chat", "tokenizer_config.json", lambda place: edit(place, chat_template=TEMPLATE)),
+            ("rows", "tokenizer_config.json", lambda place: edit(place, add_bos_token=True)),
+            ("rows", "chat_template.jinja", lambda place: (place / "model" / "chat_template.jinja").write_text(TEMPLATE)),
+            ("rows", "tokenizer.json", lambda place: (place / "model" / "tokenizer.json").write_text(
+                (place / "model" / "tokenizer.json").read_text() + "\n")),
+            ("rows", "weights", flip))
+        for kind, name, change in changes:
+            with self.subTest(name):
+                self.assert_named(kind, "model.path", f"model.path {name}", change=change)
+
+    def test_a_tokenizer_config_that_is_gone(self):
+        place = self.copy()
+        (place / "model" / "tokenizer_config.json").unlink()
+        self.assert_refused(self.start(place, "rows", f"max_steps={STEPS + 1}"), 4,
+                            "model.path tokenizer_config.json: ", "there, none here", "resume_changed=[model.path]")
+
+    def test_an_unpacked_file_that_changed_is_made_again(self):
+        expected = self.undisturbed("rows")
+        for change in (lambda text: text.replace("and", "dna"), lambda text: text[:text.index("\n", 200) + 1]):
+            place = self.copy()
+            unpacked = next((place / "cache" / "unpacked").glob("*.jsonl"))
+            unpacked.write_text(change(unpacked.read_text()))
+            result = self.start(place, "rows", f"max_steps={STEPS + 1}")
+            self.assert_done(result)
+            self.assertEqual(self.losses(place, "rows"), expected)
+
+    def test_what_changes_the_result_on_purpose_is_logged(self):
+        place = self.copy()
+        result = self.start(place, "rows", f"max_steps={STEPS + 1}", "learning_rate=1e-4", "training.label_smoothing=0.1")
+        self.assert_done(result)
+        for line in (f"training.max_steps: {STEPS} there, {STEPS + 1} here", "optimizer.learning_rate: ",
+                     "training.label_smoothing: 0 there, 0.1 here; the run resumes with the new value"):
+            self.assertIn(line, result.stderr)
+
+    def test_the_layout_of_micro_batches_may_change(self):
+        """To rounding the result is the same, with dropout, too: its masks do not depend on the layout."""
+        dropout = "lora.lora_dropout=0.1"
+        expected = self.undisturbed("rows", dropout)
+        for overrides in (("data.packing=true",), ("micro_batching=samples",), ("training.batch_size=1",),
+                          ("training.num_workers=1", "data.prefetch=7", "save.async=false")):
+            with self.subTest(overrides):
+                place = self.copy()
+                self.assert_done(self.start(place, "rows", f"max_steps={STEPS + 1}", dropout, *overrides))
+                for one, other in zip(expected, self.losses(place, "rows")):
+                    self.assertAlmostEqual(one, other, delta=1e-4 * one)
+
+    def test_a_run_of_an_earlier_version_is_resumed(self):
+        """The position in its output_dir has fewer settings and no checksum."""
+        place = self.copy()
+        path = place / "rows" / "trainer_position.json"
+        position = json.loads(path.read_text())
+        position.pop("checksum")
+        position["fixed"] = {key: value for key, value in position["fixed"].items()
+                             if key in ("model.path", "data.train", "training.effective_batch_size", "model.add_tokens",
+                                        "data.kind", "data.input", "data.max_length", "seed", "model.dtype", "lora.r")}
+        path.write_text(json.dumps(position))
+        self.assert_refused(self.start(place, "rows", "seed=7"), 4, "seed: 42 there, 7 here")
+        self.assert_done(self.start(place, "rows", f"max_steps={STEPS + 1}"))
+        self.assertEqual(self.losses(place, "rows"), self.undisturbed("rows"))
+
+
+if __name__ == "__main__":
+    unittest.main()
