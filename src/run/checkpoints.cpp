@@ -46,8 +46,7 @@ RunState Checkpoints::state(bool complete) {
   state.weights = parts_.prepared.artefacts.weights(parts_.model());
   state.trainer_state = progress_.to_trainer_state(output_.directory());
   if (!complete) return state;
-  state.optimizer = parts_.trainer.optimizer().tensors();
-  state.updates = parts_.trainer.optimizer().steps_taken();
+  state.optimizer = parts_.trainer.optimizer_state();
   state.position = progress_.to_position(output_.metrics_bytes(), parts_.learned_budgets());
   return state;
 }

@@ -48,7 +48,7 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
       [this](const Recovery& recovery) { output_.write(recovery_row(progress_.position, recovery)); });
   // The start that owed it still evaluated.
   if (parts.eval_data() == nullptr || config_.training.eval_strategy == IntervalStrategy::no)
-    progress_.evaluation_due = false;
+    progress_.position.evaluation_due = false;
   if (start.checkpoint) {
     budgets_are_known_ = parts_.restore_budgets(start.position);
   } else {
