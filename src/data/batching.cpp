@@ -73,6 +73,12 @@ int64_t steps_per_epoch(int64_t dataset_size, int64_t effective_batch_size) {
   return (dataset_size + effective_batch_size - 1) / effective_batch_size;
 }
 
+std::vector<int64_t> EffectiveBatch::own_slots() const {
+  std::vector<int64_t> slots;
+  for (int64_t slot = share.rank; slot < std::ssize(samples); slot += share.of) slots.push_back(slot);
+  return slots;
+}
+
 EffectiveBatch load_effective_batch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   EffectiveBatch batch;
   batch.samples.reserve(indices.size());
@@ -96,10 +102,10 @@ int64_t token_count(const Sample& sample, bool encoder_decoder) {
 
 namespace {
 
-// Slots by length of source, then of target, the longest first; equal ones in order of their slot.
+// The slots of this process's share by length of source, then of target, the longest first; equal ones in
+// order of their slot.
 std::vector<int64_t> slots_by_length(const EffectiveBatch& batch) {
-  std::vector<int64_t> slots(batch.samples.size());
-  std::iota(slots.begin(), slots.end(), 0);
+  std::vector<int64_t> slots = batch.own_slots();
   const auto lengths = [&](int64_t slot) {
     const Sample& sample = batch.samples[static_cast<size_t>(slot)];
     return std::tuple(sample.input_ids.size(), sample.labels.size());
@@ -110,12 +116,11 @@ std::vector<int64_t> slots_by_length(const EffectiveBatch& batch) {
 
 int64_t halved(int64_t size, int64_t times) { return times < 63 ? size >> times : 0; }
 
-std::vector<std::vector<int64_t>> cut_by_samples(int64_t samples, int64_t batch_size) {
+std::vector<std::vector<int64_t>> cut_by_samples(const std::vector<int64_t>& slots, int64_t batch_size) {
   std::vector<std::vector<int64_t>> groups;
-  for (int64_t begin = 0; begin < samples; begin += batch_size) {
-    std::vector<int64_t>& group =
-        groups.emplace_back(static_cast<size_t>(std::min(batch_size, samples - begin)));
-    std::iota(group.begin(), group.end(), begin);
+  for (size_t i = 0; i < slots.size(); i++) {
+    if (static_cast<int64_t>(i) % batch_size == 0) groups.emplace_back();
+    groups.back().push_back(slots[i]);
   }
   return groups;
 }
@@ -197,7 +202,7 @@ int64_t packed_budget(const CutLimits& limits) {
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder) {
   if (limits.by == MicroBatching::samples) {
-    return cut_by_samples(static_cast<int64_t>(batch.samples.size()),
+    return cut_by_samples(batch.own_slots(),
                           std::max<int64_t>(1, halved(limits.batch_size, limits.halvings)));
   }
   if (limits.packing) return pack(batch, packed_budget(limits));
@@ -206,11 +211,11 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
 
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
                                          const std::vector<int64_t>& samples, int64_t budget) {
+  std::vector<int64_t> slots = batch.own_slots();
   const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0});
-  if (total != static_cast<int64_t>(batch.samples.size()) ||
-      std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
+  if (total != std::ssize(slots) || std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
     throw DataError(
-        concat("a step of ", batch.samples.size(), " samples cannot be cut into ", shape_string(samples)));
+        concat("a step of ", slots.size(), " samples cannot be cut into ", shape_string(samples)));
   }
   if (budget > 0) {
     std::vector<std::vector<int64_t>> groups = pack(batch, budget);
@@ -220,8 +225,6 @@ std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatch
     }
     return groups;
   }
-  std::vector<int64_t> slots(batch.samples.size());
-  std::iota(slots.begin(), slots.end(), 0);
   if (by == MicroBatching::tokens) slots = slots_by_length(batch);
   std::vector<std::vector<int64_t>> groups;
   auto next = slots.begin();

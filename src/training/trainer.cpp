@@ -165,13 +165,13 @@ std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Atte
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
   std::vector<double> losses(batch.samples.size());
-  for (size_t i = 0; i < losses.size(); i++) {
+  for (const int64_t slot : batch.own_slots()) {
     attempts.repeat("forward", [&] {
-      const MicroBatch micro =
-          collate(batch, {static_cast<int64_t>(i)}, collate_options(config_, model_), device_);
+      const MicroBatch micro = collate(batch, {slot}, collate_options(config_, model_), device_);
       const int64_t supervised = micro.supervised_labels.numel();
       if (supervised > 0)
-        losses[i] = model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
+        losses[static_cast<size_t>(slot)] =
+            model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
     });
   }
   return losses;

@@ -121,6 +121,22 @@ TEST(CutTest, ByTokensGoesFromLongToShort) {
   EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {3, 2}, {4}, {0, 5}}));
 }
 
+TEST(CutTest, EachShareOfABatchHasSlotsOfItsOwnAndTogetherTheyAreAll) {
+  EffectiveBatch batch = of_lengths({{2, 1}, {10, 1}, {5, 1}, {5, 2}, {4, 1}});
+  for (const MicroBatching by : {MicroBatching::samples, MicroBatching::tokens}) {
+    const CutLimits limits{by, 2, 10, 10};
+    std::vector<int64_t> slots;
+    for (int64_t rank = 0; rank < 2; rank++) {
+      batch.share = {rank, 2};
+      for (const auto& micro_batch : cut(batch, limits, true))
+        slots.insert(slots.end(), micro_batch.begin(), micro_batch.end());
+      EXPECT_EQ(slots.size(), rank == 0 ? 3 : 5);
+    }
+    std::ranges::sort(slots);
+    EXPECT_EQ(slots, (std::vector<int64_t>{0, 1, 2, 3, 4}));
+  }
+}
+
 TEST(CutTest, TargetsHaveTheirOwnBudget) {
   const EffectiveBatch batch = of_lengths({{4, 3}, {3, 9}, {2, 3}, {1, 3}});
   CutLimits limits{MicroBatching::tokens, 1, 100, 10};

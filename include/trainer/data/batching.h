@@ -70,7 +70,7 @@ struct CutLimits {
 // Of a packed micro-batch that is cut by tokens: batch_size x max_length, halved. 0: no other one is.
 int64_t packed_budget(const CutLimits& limits);
 
-// Slots of the effective batch, one vector a micro-batch; every slot once.
+// Slots of the effective batch's share, one vector a micro-batch; every slot of the share once.
 // samples: plain consecutive groups of batch_size. tokens: ordered by length (source, then target; longest
 // first) and cut so that padded tokens and overhead are least, with rows x longest source <= batch_size x
 // max_source_length in each and the same for targets; one sample is always allowed. With packing, in as few
@@ -80,7 +80,7 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
 
 // The cut into micro-batches of these numbers of samples, in the order of cut(): what metrics.jsonl records.
 // `budget`: the packed_budget() that it was made with. Throws DataError when the numbers are not as many as
-// the batch has, or not what the budget gives.
+// its share has, or not what the budget gives.
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
                                          const std::vector<int64_t>& samples, int64_t budget = 0);
 

@@ -19,11 +19,20 @@ struct Sample {
   std::vector<int32_t> labels;
 };
 
+// Which samples of each step this process computes: every `of`-th one, from `rank` on.
+struct Share {
+  int64_t rank = 0, of = 1;
+};
+
 // All samples of one optimizer step. A sample's slot is its place in here.
 struct EffectiveBatch {
   std::vector<Sample> samples;
   int64_t supervised_tokens = 0;  // in all samples
   int64_t tokens = 0;             // not padding, source and target
+  Share share;
+
+  // Of this process's share, in order.
+  std::vector<int64_t> own_slots() const;
 };
 
 // Where samples lie that share a row of tokens, one behind the other and nothing between them.
