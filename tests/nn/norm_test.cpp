@@ -80,7 +80,9 @@ TEST(RmsNorm, TimesOnePlusTheWeightIsRoundedOnceAsGemmasIs) {
     const Tensors ours = value_and_gradients(module_norm_one_plus, in, weight, type);
     const Tensors theirs = value_and_gradients(composed_norm_one_plus, in, weight, type);
     const Tensors exact = value_and_gradients(composed_norm_one_plus, in, weight, at::kDouble);
-    if (type == at::kBFloat16) EXPECT_LE(ours[0].ne(theirs[0]).sum().item<int64_t>(), 32768 / 1000);
+    if (type == at::kBFloat16) {
+      EXPECT_LE(ours[0].ne(theirs[0]).sum().item<int64_t>(), 32768 / 1000);
+    }
     for (size_t i = 0; i < ours.size(); i++) {
       const double own = relative_difference(theirs[i], exact[i]);
       EXPECT_LE(relative_difference(ours[i], exact[i]), std::max(1.5 * own, 2e-7)) << i;

@@ -119,15 +119,18 @@ TEST(WeightFromASource, GivesTheSameWhenABlockRecomputes) {
 
 TEST(WeightFromASource, GivesTheOutputHeadTheNumbersOfADenseOne) {
   const auto gradients = [](const LoraOptions* options, bool dense) {
-    const auto head = coded_linear(32, 50, at::kFloat, options, dense, 5);
+    const auto made = coded_linear(32, 50, at::kFloat, options, dense, 5);
+    Parameter embedding({50, 32});
+    OutputHead head(embedding, {});
+    Linear& own = head.own_weight();
+    own.weight.value = made->weight.value;
+    own.lora = std::move(made->lora);
     const at::Tensor hidden = Random(6).normal({20, 32}).set_requires_grad(true);
-    const ForwardContext context;
-    const at::Tensor states = head_states(*head, hidden, at::arange(20), context);
-    const at::Tensor loss =
-        linear_cross_entropy(states, head_weight(*head, at::kFloat), at::arange(20), 0.1, false).loss;
+    const at::Tensor states = head.states(hidden, at::arange(20), ForwardContext{});
+    const at::Tensor loss = head.loss(states, at::arange(20), 0.1, false).loss;
     Tensors inputs{hidden};
-    if (head->lora) inputs.push_back(head->lora->a.weight.value.tensor());
-    if (head->lora) inputs.push_back(head->lora->b.weight.value.tensor());
+    if (own.lora) inputs.push_back(own.lora->a.weight.value.tensor());
+    if (own.lora) inputs.push_back(own.lora->b.weight.value.tensor());
     Tensors out = torch::autograd::grad({loss}, inputs);
     out.push_back(loss.detach());
     return out;

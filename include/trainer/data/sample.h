@@ -29,7 +29,7 @@ struct EffectiveBatch {
   std::vector<Sample> samples;
   int64_t supervised_tokens = 0;  // in all samples
   int64_t tokens = 0;             // not padding, source and target
-  Share share;
+  Share share = {};
 
   // Of this process's share, in order.
   std::vector<int64_t> own_slots() const;
