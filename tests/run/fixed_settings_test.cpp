@@ -10,6 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 #include "trainer/config/on_resume.h"
+#include "trainer/run/output_directory.h"
 
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -26,7 +27,7 @@ template <class Check>
 std::string refusal_of(const Check& check) {
   try {
     check();
-  } catch (const FormatError& error) {
+  } catch (const OutputDirectoryError& error) {
     return error.what();
   }
   return "";
