@@ -114,7 +114,7 @@ class Export(EndToEnd):
             ("--dtype", "int4"): "--dtype",
         }.items():
             self.assert_refused(trainer("export", self.model, out, *arguments), 2, words)
-        self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--max-shard-size", "5GB"), 2, "one file")
+        self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--max-shard-size", "5GB"), 2, "single file")
         self.assert_refused(trainer("export", self.data, out), 4, "neither a model")
         self.assert_refused(trainer("export", self.scratch / "nothing", out), 4, "nothing")
         self.assertFalse(out.exists())
