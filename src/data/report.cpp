@@ -1,4 +1,4 @@
-// The data report in brief, as lines for people.
+// The data report in brief: lines for the log.
 #include "trainer/data/report.h"
 
 #include <cstdio>

@@ -14,9 +14,8 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
       input_(TextTemplate::parse(fields.input, "data.input")) {
   if (config.long_samples == LongSamples::split && fields.kind != DataKind::text)
     throw ConfigError(
-        "data.long_samples: split is for running text (data.kind: text): an answer in pieces would be learnt "
-        "as "
-        "several answers; choose truncate or drop");
+        "data.long_samples: split is for running text (data.kind: text): an answer in pieces "
+        "would be learned as several answers; choose truncate or drop");
   if (!fields.target.empty()) target_ = TextTemplate::parse(fields.target, "data.target");
   field_names_ = input_.fields();
   if (target_) field_names_.insert(field_names_.end(), target_->fields().begin(), target_->fields().end());

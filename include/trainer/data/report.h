@@ -63,7 +63,7 @@ struct DataReport {
   // Adds the counts of other rows.
   void merge(const DataReport& more);
   std::vector<NamedRow*> named_rows();
-  // Returns true when the rows have targets, or when there are no samples at all.
+  // Returns true when the kind has targets, or when targets were counted.
   bool has_target() const;
   // Lists malformed.first with the problem of each: one line per row. A single row gives just its line.
   std::string malformed_text() const;
