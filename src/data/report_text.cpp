@@ -98,7 +98,7 @@ std::string both_sides(const DataReport& report, const Describe& describe) {
 }
 
 void add_tokens(Page& page, const DataReport& report) {
-  page.row("cut", both_sides(report, cut_text));
+  page.row("truncated", both_sides(report, cut_text));
   page.row("<unk>", both_sides(report, unknown_text));
   page.row("supervised",
            concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",

@@ -121,7 +121,7 @@ bool is_whole(const fs::path& made) {
     }
     log::warning(concat(made.string(), ": was changed after it was unpacked; it is unpacked again"));
   } catch (const FormatError& e) {
-    log::warning(concat(e.what(), "; it is made again"));
+    log::warning(concat(e.what(), "; the data file is unpacked again"));
   }
   return false;
 }

@@ -1,5 +1,5 @@
 // Counter-based randomness: every random number of a run is a function of (seed, purpose), never of the
-// numbers drawn before. The 64-bit mixing is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+// numbers drawn before. The 64-bit mixing is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ class Dataset {
   const DataReport& report() const;
   // "file:line" of a sample, for messages.
   std::string origin(int64_t index) const;
-  // The untokenised input and target of a sample (target empty for kind text).
+  // The untokenized input and target of a sample (target empty for kind text).
   struct Texts {
     std::string input, target;
   };
