@@ -26,7 +26,7 @@ constexpr std::array kErrors{std::pair{"ENOSPC", ENOSPC}, std::pair{"EIO", EIO},
 constexpr std::array kKinds{std::pair{"brief", FaultKind::brief}, std::pair{"cut", FaultKind::cut},
                             std::pair{"crash", FaultKind::crash}, std::pair{"power", FaultKind::power}};
 
-// What becomes of one operation.
+// The outcome of one operation.
 enum class Fate { usual, fails, half, half_then_fails, half_then_ends };
 
 class Plan {
@@ -47,7 +47,8 @@ class Plan {
 
   int64_t operations() const { return operations_; }
 
-  // Counts an operation and decides; ends the process where that is the fault of one that does not write.
+  // Counts an operation and decides its outcome; ends the process if the fault says so and the operation is
+  // not a write.
   Fate next(bool needs_space, bool is_write) {
     const int64_t number = ++operations_;
     if (!is_set_) return Fate::usual;
@@ -70,8 +71,8 @@ class Plan {
     return fault_ ? fault_->error : EIO;
   }
 
-  // What would be lost with the power: bytes that were written and not synced. Kept by a descriptor of its
-  // own, so that a file is found whatever its name has become.
+  // Records what a power failure would lose: bytes that were written but not synced. Keeps a separate
+  // descriptor, so that the file is found even after a rename.
   void note_written(int fd) {
     if (!is_set_) return;
     const std::lock_guard lock(mutex_);
@@ -114,7 +115,7 @@ class Plan {
   std::map<ino_t, int> unsynced_;
 };
 
-// A call that does nothing where it is to fail.
+// Makes the call, or skips it when it is to fail.
 template <class Call>
 int run(bool needs_space, const Call& call) {
   if (Plan::instance().next(needs_space, /*is_write=*/false) == Fate::fails) return -1;
@@ -150,7 +151,7 @@ FileFault parse_file_fault(std::string_view text) {
     }
   }
   throw ConfigError(concat(kVariable, "=", text,
-                           ": is no file fault; give one like 17:ENOSPC, 17+:EIO, 17:cut or ",
+                           ": is not a file fault; give one like 17:ENOSPC, 17+:EIO, 17:cut or ",
                            "17:crash (this is a testing aid: unset it for a real run)"));
 }
 
@@ -161,7 +162,7 @@ int64_t count_file_operations() { return Plan::instance().operations(); }
 namespace calls {
 
 int open(const std::filesystem::path& path, int flags) {
-  // O_NONBLOCK: a named pipe in the place of a file would be waited for.
+  // O_NONBLOCK: opening a named pipe instead of a file would wait.
   return run((flags & O_CREAT) != 0,
              [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); });
 }

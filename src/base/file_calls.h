@@ -1,5 +1,5 @@
-// The system calls that change files, as the system has them (-1 and errno), but for a fault that is set
-// (trainer/base/file_faults.h). An interrupted call is made again.
+// The system calls that change files, with the results of the system (-1 and errno), unless a fault is set
+// (trainer/base/file_faults.h). An interrupted call is repeated.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace trainer::calls {
 int open(const std::filesystem::path& path, int flags);  // new files get mode 0666 less umask
 ssize_t write(int fd, const char* data, size_t size);
 int sync(int fd);
-int close(int fd);  // never made again: the descriptor is gone
+int close(int fd);  // never repeated: the descriptor is gone
 int truncate(int fd, off_t size);
 int rename(const std::filesystem::path& from, const std::filesystem::path& to);
 int unlink(const std::filesystem::path& path);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Closes itself.
+// Closes the descriptor in its destructor.
 struct Descriptor {
   explicit Descriptor(int number) : fd(number) {}
   ~Descriptor() { ::close(fd); }
@@ -50,7 +50,7 @@ bool has_entry(const fs::path& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
-// O_NONBLOCK: to open a named pipe would wait for its writer.
+// O_NONBLOCK: opening a named pipe would wait for its writer.
 int open_regular_file(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) throw FormatError(concat(path.string(), ": ", why_not_opened(path, errno)));
@@ -73,9 +73,9 @@ std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
   }
   const int error = errno;
   if (data == MAP_FAILED) {
-    throw FormatError(
-        concat(path.string(), ": cannot be mapped: ", std::strerror(error),
-               error == ENOMEM ? " (vm.max_map_count bounds how many files, ulimit -v their size)" : ""));
+    throw FormatError(concat(
+        path.string(), ": cannot be mapped: ", std::strerror(error),
+        error == ENOMEM ? " (vm.max_map_count limits the number of files, ulimit -v their size)" : ""));
   }
   if (size > 0) note_mapping(data, size, path.c_str());
   return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));

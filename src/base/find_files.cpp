@@ -17,11 +17,11 @@ namespace {
 [[noreturn]] void cannot_be_read(const fs::path& path, const std::error_code& error) {
   const bool dangling = error == std::errc::no_such_file_or_directory && fs::is_symlink(path);
   throw DataError(concat(path.string(), ": ", dangling ? "a link to what is not there" : "cannot be read",
-                         ": ", error.message(), "; mend it, or move it out of the folder"));
+                         ": ", error.message(), "; repair it, or move it out of the folder"));
 }
 
-// The files below a folder. Each folder is entered once, whatever links lead to it: else one that links to
-// what it lies in would give its files again and again, without an end.
+// The files below a folder. Each folder is entered once, whatever links lead to it; otherwise a link to a
+// parent folder would repeat its files endlessly.
 class FolderWalk {
  public:
   explicit FolderWalk(std::span<const std::string_view> endings) : endings_(endings) {}
@@ -29,7 +29,7 @@ class FolderWalk {
   std::vector<fs::path> files(const fs::path& folder) {
     folders_.insert(folder);
     while (!folders_.empty() || !links_.empty()) {
-      // Links come last, so that files have their own names where they can.
+      // Links come last, so that files get their own names if possible.
       std::set<fs::path>& next = folders_.empty() ? links_ : folders_;
       enter(next.extract(next.begin()).value());
     }
@@ -68,7 +68,7 @@ class FolderWalk {
   std::vector<fs::path> files_;
 };
 
-// What glob() could not list; it takes no context with its function.
+// The path that glob() could not list; its callback takes no context.
 thread_local std::pair<std::string, int> unlisted;
 
 int stop_unless_no_folder(const char* path, int error) {

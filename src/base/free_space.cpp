@@ -12,7 +12,7 @@ namespace trainer {
 int64_t free_space(const std::filesystem::path& path) {
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0)
-    throw FormatError(concat(path.string(), ": its free space is not known: ", std::strerror(errno)));
+    throw FormatError(concat(path.string(), ": its free space is unknown: ", std::strerror(errno)));
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 

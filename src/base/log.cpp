@@ -28,7 +28,7 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
-// Found by name in spdlog's registry, which the launcher and the library that it opens share.
+// Found by name in the registry of spdlog, which the launcher shares with the library that it opens.
 spdlog::logger& logger() {
   static std::shared_ptr<spdlog::logger> instance = [] {
     if (auto existing = spdlog::get("trainer")) return existing;
@@ -57,7 +57,7 @@ void add_file(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    throw std::runtime_error("is no regular file");  // a named pipe would be waited for
+    throw std::runtime_error("is not a regular file");  // opening a named pipe would wait
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
   logger().sinks().push_back(sink);

@@ -13,7 +13,7 @@ namespace trainer {
 namespace {
 
 struct Mapping {
-  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: free
+  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: unused entry
   std::atomic<int> code = 0;
   std::array<char, 512> path{};  // written before `begin`
 };
@@ -36,10 +36,10 @@ void say(const char* text) {
   if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody listens
 }
 
-// Only what may be called in a handler.
+// Uses only functions that are allowed in a signal handler.
 void on_fault(int, siginfo_t* info, void*) {
   const Mapping* mapping = find(reinterpret_cast<uintptr_t>(info->si_addr));
-  if (mapping == nullptr) {  // of somebody else: the instruction fails again, under their handler
+  if (mapping == nullptr) {  // not ours: the instruction fails again, under the previous handler
     ::sigaction(SIGBUS, &before, nullptr);
     return;
   }

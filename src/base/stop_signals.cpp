@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-// Handlers run on any thread, between any two instructions: only these are touched there.
+// Handlers run on any thread, between any two instructions; they touch only these variables.
 std::atomic<bool> held{false}, save_asked{false};
 std::atomic<int> stop_number{0}, interrupts{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -28,14 +28,14 @@ const char* name_of(int number) {
   }
 }
 
-// Nothing else may be called in a handler; a line of the log follows from the run.
+// Only write() may be called in a handler; the run adds a log line later.
 void say_signal(int number, const char* text) {
   for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
   }
 }
 
-// As if nobody handled it, so that a shell's script sees Ctrl-C and ends, too.
+// Ends as if the signal had no handler, so that a shell script sees Ctrl-C and ends, too.
 [[noreturn]] void end_by(int number) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -79,7 +79,7 @@ StopSignals::StopSignals() {
     if (before.action.sa_handler == SIG_IGN && number != SIGUSR1) continue;
     struct sigaction ours {};
     ours.sa_handler = number == SIGUSR1 ? on_save : on_stop;
-    ours.sa_flags = SA_RESTART;  // files and pipes are read and written as if nothing had come
+    ours.sa_flags = SA_RESTART;  // interrupted reads and writes continue
     if (::sigaction(number, &ours, nullptr) == 0) before_.push_back(before);
   }
 }

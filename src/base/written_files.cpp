@@ -1,4 +1,4 @@
-// Files as they are written; trainer/base/files.h has what is promised.
+// Writes files; trainer/base/files.h has the guarantees.
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// All of it; 0 or the errno.
+// Writes all of the data. Returns 0 or the errno.
 int write_all(int fd, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t written = calls::write(fd, data, size);
@@ -38,10 +38,10 @@ int write_all(int fd, const char* data, size_t size) {
   return 0;
 }
 
-// Some network file systems cannot sync a folder and say EINVAL; nothing more can be done there.
+// Some network file systems cannot sync a folder and report EINVAL; there is nothing more to do then.
 bool is_synced(int fd) { return calls::sync(fd) == 0 || errno == EINVAL; }
 
-// A new file behind a stream. Small pieces are gathered, large ones go straight to the file.
+// A stream buffer for a new file. Small pieces are buffered, large ones are written directly.
 class NewFile : public std::streambuf {
  public:
   // `shown`: the path in messages.
@@ -110,7 +110,7 @@ class NewFile : public std::streambuf {
   off_type written_ = 0;
 };
 
-// Removes an entry without following it; false and errno when that fails.
+// Removes an entry without following links; returns false and sets errno on failure.
 bool remove_quietly(const fs::path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR;
@@ -164,7 +164,7 @@ void AppendedFile::append(std::string_view line) {
   const int64_t before = size();
   const int error = write_all(fd_, line.data(), line.size());
   if (error == 0) return;
-  // A line that stays half because this fails as well is what readers of lines skip.
+  // If this fails as well, a partial line remains; readers skip it.
   if (size() > before) calls::truncate(fd_, before);
   fail(path_, "written", error);
 }

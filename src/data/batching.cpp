@@ -44,7 +44,7 @@ int64_t SampleOrder::index_at(int64_t samples_consumed) const {
   return set_index(epoch, permuted(place, size_, key));
 }
 
-// The dataset index at a place of the epoch before that is shuffled: set by set.
+// The dataset index at a place of the unshuffled epoch: set by set.
 int64_t SampleOrder::set_index(int64_t epoch, int64_t place) const {
   int64_t first = 0;
   size_t number = 0;
@@ -54,7 +54,7 @@ int64_t SampleOrder::set_index(int64_t epoch, int64_t place) const {
   }
   const int64_t samples = sets_[number].samples, whole = sets_[number].in_epoch() / samples * samples;
   if (place < whole) return first + place % samples;
-  // The part of the set that is this epoch's: as if all epochs' parts were one row of places.
+  // The fractional part of the set in this epoch: the parts of all epochs form one long sequence of places.
   const int64_t at = epoch * (sets_[number].in_epoch() - whole) + place - whole;
   if (!shuffle_) return first + at % samples;
   const uint64_t key = derive(derive(derive(static_cast<uint64_t>(seed_), "part of a set"), number),
@@ -102,8 +102,8 @@ int64_t token_count(const Sample& sample, bool encoder_decoder) {
 
 namespace {
 
-// The slots of this process's share by length of source, then of target, the longest first; equal ones in
-// order of their slot.
+// The slots of this process's share, sorted by length of source, then of target, longest first; ties in slot
+// order.
 std::vector<int64_t> slots_by_length(const EffectiveBatch& batch) {
   std::vector<int64_t> slots = batch.own_slots();
   const auto lengths = [&](int64_t slot) {
@@ -125,9 +125,9 @@ std::vector<std::vector<int64_t>> cut_by_samples(const std::vector<int64_t>& slo
   return groups;
 }
 
-// Cuts the samples, longest first, where that costs least: a micro-batch costs its padded tokens and a fixed
-// overhead. Dynamic programming over the end of the last group; a group never exceeds the budgets, but one
-// sample always fits.
+// Splits the samples, longest first, at the lowest total cost: a micro-batch costs its padded tokens and a
+// fixed overhead. Dynamic programming over the end of the last group. A group never exceeds the budgets, but
+// a single sample is always allowed.
 std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, const CutLimits& limits,
                                                 bool encoder_decoder) {
   const int64_t source_budget = halved(limits.batch_size * limits.max_source_length, limits.halvings);
@@ -161,11 +161,11 @@ std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, con
   return groups;
 }
 
-// Best fit, the longest first (Johnson 1973): each sample goes where it leaves the least room, the first such
-// place among equals; where it fits nowhere, it begins another micro-batch.
+// Best fit decreasing (Johnson 1973): each sample goes into the group where it leaves the least room (the
+// first such group on ties). When it fits in none, it starts a new micro-batch.
 std::vector<std::vector<int64_t>> pack(const EffectiveBatch& batch, int64_t budget) {
   std::vector<std::vector<int64_t>> groups;
-  std::set<std::pair<int64_t, size_t>> room;  // tokens that still fit, and the group where they do
+  std::set<std::pair<int64_t, size_t>> room;  // free tokens, and the group that has them
   for (const int64_t slot : slots_by_length(batch)) {
     const int64_t tokens = packed_tokens(batch.samples[static_cast<size_t>(slot)]);
     const auto found = room.lower_bound({tokens, 0});
@@ -215,12 +215,12 @@ std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatch
   const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0});
   if (total != std::ssize(slots) || std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
     throw DataError(
-        concat("a step of ", slots.size(), " samples cannot be cut into ", shape_string(samples)));
+        concat("a step of ", slots.size(), " samples cannot be split into ", shape_string(samples)));
   }
   if (budget > 0) {
     std::vector<std::vector<int64_t>> groups = pack(batch, budget);
     if (sizes_of(groups) != samples) {
-      throw DataError(concat("a step that is packed by ", budget, " tokens is cut into ",
+      throw DataError(concat("a step that is packed with ", budget, " tokens is split into ",
                              shape_string(sizes_of(groups)), " samples, not into ", shape_string(samples)));
     }
     return groups;

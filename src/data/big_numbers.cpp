@@ -16,7 +16,7 @@ size_t skip_digits(std::string_view text, size_t at) {
   return at;
 }
 
-// Behind the string that begins at `at`.
+// Returns the index after the string that begins at `at`.
 size_t end_of_string(std::string_view text, size_t at) {
   for (at++; at < text.size() && text[at] != '"'; at++) {
     if (text[at] == '\\') at++;
@@ -24,7 +24,7 @@ size_t end_of_string(std::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// Behind the number that begins at `at`; `at` where it is none as JSON writes them.
+// Returns the index after the number that begins at `at`; `at` itself when it is not a valid JSON number.
 size_t end_of_number(std::string_view text, size_t at) {
   const size_t sign = text[at] == '-' ? 1 : 0, whole = skip_digits(text, at + sign);
   const size_t digits = whole - at - sign;
@@ -47,7 +47,7 @@ bool fits(std::string_view number) {
   const char *begin = number.data(), *end = begin + number.size();
   if (number.find_first_of(".eE") != std::string_view::npos) {
     double value = 0;
-    // A number that is too small is 0 to Python; simdjson takes it as well.
+    // Python reads a number that is too small as 0; simdjson accepts it too.
     const bool is_large = std::from_chars(begin, end, value).ec == std::errc::result_out_of_range &&
                           number.find("e-") == std::string_view::npos &&
                           number.find("E-") == std::string_view::npos;
@@ -74,7 +74,7 @@ std::string with_big_numbers_as_objects(std::string_view json) {
         at = end;
         continue;
       }
-      end = std::max(end, skip_digits(json, at + 1));  // what is no number, whole
+      end = std::max(end, skip_digits(json, at + 1));  // skip an invalid number as a whole
     }
     out += json.substr(at, end - at);
     at = end;

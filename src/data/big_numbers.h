@@ -1,4 +1,4 @@
-// JSON's numbers that fit in no type of 64 bits: valid, but simdjson refuses the row that has one.
+// JSON numbers that fit in no 64-bit type. They are valid, but simdjson rejects a row that contains one.
 #pragma once
 
 #include <string>
@@ -6,10 +6,11 @@
 
 namespace trainer {
 
-// The only key of the object that stands for such a number; its value is the literal.
+// The only key of the object that replaces such a number; its value is the literal.
 inline constexpr std::string_view kBigNumber = "\x01number";
 
-// The row with each such number as that object. What is no number as JSON writes it stays.
+// Returns the row with each such number replaced by that object. Anything that is not a valid JSON number is
+// unchanged.
 std::string with_big_numbers_as_objects(std::string_view json);
 
 }  // namespace trainer

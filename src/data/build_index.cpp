@@ -23,7 +23,7 @@
 namespace trainer {
 namespace {
 
-// Says every ten seconds how far it is.
+// Logs the progress every ten seconds.
 class Progress {
  public:
   explicit Progress(const RowFile& file) : file_(file) {}
@@ -40,13 +40,13 @@ class Progress {
   std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
 };
 
-// Rows that a worker takes at once, and what it makes of them.
+// Rows that a worker takes at once, and the samples it makes from them.
 struct Batch {
   int64_t number = 0;
   std::vector<RowSpan> rows;
   struct Found {
     IndexedSample entry;
-    std::vector<int32_t> ids;  // where the row has several samples
+    std::vector<int32_t> ids;  // when the row has several samples
   };
   std::vector<Found> samples;
   std::vector<BadRow> bad;
@@ -68,7 +68,7 @@ class Builder {
         index_(options.path.empty() ? RowIndex() : RowIndex(options.path)) {}
 
   RowIndex build() {
-    // The first samples of a file are known only when all before them are: one worker, row after row.
+    // The first N samples of a file are known only after all rows before them: one worker, row after row.
     const int64_t workers = options_.choice.max_samples ? 1 : std::max<int64_t>(options_.num_workers, 1);
     std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_, encoder_.kind()));
     {
@@ -118,8 +118,8 @@ class Builder {
       bytes += row.length;
       taken_bytes_ += row.length;
     }
-    // At the end of the file no number is taken: one that is never committed would stop those who wait for
-    // it.
+    // At the end of the file, do not take a number: a batch that is never committed would block the other
+    // workers.
     if (batch.rows.empty()) return false;
     next_batch_++;
     progress_.show(batch.rows.back().offset, index_.summary().rows);
@@ -156,20 +156,19 @@ class Builder {
         batch.samples.push_back({entry, std::move(ids)});
       }
     } catch (const DataError& e) {
-      if (options_.choice.part == RowChoice::Part::held_out) return;  // it counts among those that are kept
+      if (options_.choice.part == RowChoice::Part::held_out) return;  // it is counted with the kept rows
       batch.rows_taken++;
       batch.bad_rows++;
       batch.bad.push_back({row.offset, row.length, 0, e.what()});
     }
   }
 
-  // What is wrong with the template, and what does not fit into memory, ends the run: the message names the
-  // row that it was met with.
+  // Errors in the template and running out of memory end the run; the message names the row.
   std::vector<EncodedSample> encode(const ReadRow& read, RowSpan row) const {
     try {
       return encoder_.encode(read);
     } catch (const FormatError& error) {
-      throw FormatError(concat(error.what(), " (met with the row ", file_.place(row.offset), ")"));
+      throw FormatError(concat(error.what(), " (at the row ", file_.place(row.offset), ")"));
     } catch (const std::bad_alloc&) {
       throw OutOfMemoryError(concat(file_.place(row.offset), ": out of memory on the host while this row of ",
                                     row.length, " bytes was tokenized"));
@@ -181,7 +180,7 @@ class Builder {
     return most && index_.size() + static_cast<int64_t>(batch.samples.size()) >= *most;
   }
 
-  // In the order of the file, whoever is done first.
+  // Commits the batches in file order, whichever worker finishes first.
   void commit(Batch& batch) {
     batch.rows = {};
     const std::lock_guard lock(mutex_);
@@ -209,7 +208,7 @@ class Builder {
     room_.notify_all();
   }
 
-  // Lines are counted only where there is something to say of them.
+  // Counts lines only when there are rows to report.
   void number_lines(DataReport& counts) {
     std::vector<std::pair<uint64_t, int64_t*>> rows;
     for (BadRow& bad : index_.summary().problems) rows.emplace_back(bad.offset, &bad.line);
@@ -229,11 +228,11 @@ class Builder {
   const Tokenizer& tokenizer_;
   const IndexOptions options_;
 
-  // Batches that may be done before their turn: a worker that the machine holds up must not let the others
-  // pile up the whole file.
+  // How many batches may finish before their turn: while one worker is stalled, the others must not pile up
+  // the whole file.
   static constexpr int64_t kAhead = 64;
 
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards everything below
   std::condition_variable room_;
   RowScanner scanner_;
   Progress progress_;

@@ -1,4 +1,4 @@
-// Reading and tokenising all rows of a file, in parallel.
+// Reads and tokenizes all rows of a file, in parallel.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct RowChoice {
   enum class Part { all, kept, held_out };
   Part part = Part::all;
   double held_out = 0;                 // the share of the rows that is held out
-  std::optional<int64_t> max_samples;  // only the first so many samples
+  std::optional<int64_t> max_samples;  // only the first N samples
 
-  // By the hash of the row's content alone: rows that are added change nothing for the others, and rows that
-  // are the same are on one side.
+  // Decides by the hash of the content alone: added rows do not change the choice of the others, and equal
+  // rows are on the same side.
   bool takes(uint64_t content) const;
 };
 
@@ -27,11 +27,11 @@ struct IndexOptions {
   RowChoice choice;
   int64_t num_workers = 1;
   std::filesystem::path path = {};                   // where it will be saved; empty: nowhere
-  std::optional<uint64_t> max_bytes = std::nullopt;  // of rows; the one that goes beyond is the last
+  std::optional<uint64_t> max_bytes = std::nullopt;  // stop after the row that exceeds this
 };
 
-// Says every ten seconds how far it is. Bad rows are counted and described in the summary. Throws DataError
-// where the rows cannot be told apart (an array that is not closed).
+// Returns the index of a file. Logs the progress every ten seconds. Bad rows are counted and described in the
+// summary. Throws DataError when the rows cannot be separated (an array that is not closed).
 RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
                      const IndexOptions& options);
 

@@ -1,4 +1,4 @@
-// Values as the bytes that they are in memory and on disk.
+// Views values as their bytes in memory and on disk.
 #pragma once
 
 #include <span>

@@ -21,15 +21,15 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Since it was written or mark_used().
+// Days since the file was written or mark_used() was called.
 int64_t days_unused(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return 0;
   return (std::time(nullptr) - std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec)) / (24 * 60 * 60);
 }
 
-// What a process that was killed could not remove, and what was made of data that are no more. Who still has
-// such a file mapped keeps it.
+// Removes what killed processes left behind, and what belongs to data that no longer exist. A process that
+// still has such a file mapped can continue to use it.
 void tidy(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -37,7 +37,7 @@ void tidy(const fs::path& folder) {
     if (days_unused(at->path()) < (unfinished ? 1 : 90)) continue;
     try {
       delete_entry(at->path());
-    } catch (const FormatError& e) {  // of another user
+    } catch (const FormatError& e) {  // another user's file
       log::debug(e.what());
     }
   }
@@ -64,7 +64,7 @@ void write_to_cache(const fs::path& path, const std::function<void(std::ostream&
 
 void mark_used(const fs::path& path) {
   const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
-  ::utimensat(AT_FDCWD, path.c_str(), times, 0);  // fails for the file of another user, who looks after it
+  ::utimensat(AT_FDCWD, path.c_str(), times, 0);  // fails for another user's file; that user's runs mark it
 }
 
 }  // namespace trainer

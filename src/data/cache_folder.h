@@ -1,4 +1,4 @@
-// The folder of what is made once of data files and kept: unpacked files, indexes.
+// The cache folder: files that are derived from data files once and kept (unpacked files, indexes).
 #pragma once
 
 #include <filesystem>
@@ -8,18 +8,19 @@
 
 namespace trainer {
 
-// In the names of files that are not whole yet.
+// Part of the name of a file that is not complete yet.
 inline constexpr const char* kUnfinished = ".unfinished";
 
-// data.cache, or trainer/ in $XDG_CACHE_HOME, which is ~/.cache where it is not set. It need not exist.
+// Returns data.cache, or trainer/ in $XDG_CACHE_HOME, or in ~/.cache when that is not set. The folder need
+// not exist.
 std::filesystem::path cache_folder(const std::string& configured);
 
-// Writes PATH in the cache, making its folder: aside and under a name of this process's own, so that several
-// processes may make the same file, then renamed. Removes from the folder what others left behind more than a
-// day ago, and what nobody used for 90 days. Throws FormatError.
+// Writes PATH in the cache and creates its folder. Writes to a temporary name that is unique to this process
+// and then renames, so that several processes may make the same file. Removes unfinished files older than a
+// day from the folder, and files that were not used for 90 days. Throws FormatError.
 void write_to_cache(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 
-// Says that this file of the cache is still used.
+// Marks this file of the cache as still used.
 void mark_used(const std::filesystem::path& path);
 
 }  // namespace trainer

@@ -17,7 +17,7 @@ const char* field_of(ConversationForm form) {
   return form == ConversationForm::conversations ? "conversations" : "instruction, input, output";
 }
 
-// What an encoder-decoder reads and writes of Alpaca fields: no template has a say.
+// The source and target of Alpaca fields for an encoder-decoder; no template is involved.
 Dataset::Texts plain_texts(const Conversation& conversation) {
   const Json& messages = conversation.messages;
   if (messages.size() > 3 || (messages.size() == 3 && messages[0]["role"] != "system"))
@@ -47,7 +47,7 @@ ReadRow ChatEncoder::read(const RowParser& row) const {
   return {.conversation = read_conversation(json, form)};
 }
 
-// Sets may write conversations in different forms.
+// A data set may contain conversations in different forms.
 ConversationForm ChatEncoder::form_of(const Json& row) const {
   std::vector<std::string> fields;
   for (const auto& field : row.items()) fields.push_back(field.key());
@@ -100,7 +100,7 @@ std::string ChatEncoder::content(const ReadRow& row) const {
   return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',', Json(learn).dump(), ']');
 }
 
-// Not as the template writes it: that would cost as much again as the sample.
+// Does not render the template: that would cost as much as encoding the sample again.
 std::string ChatEncoder::question(const ReadRow& row) const {
   const auto& [messages, tools, variables, learn] = row.conversation;
   std::string question = tools.dump() + variables.dump();
@@ -132,7 +132,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
         "data.long_samples: split is for running text (data.kind: text); choose truncate or drop");
   if (!form) {
     if (config.kind == DataKind::automatic) return nullptr;
-    throw DataError(concat("kind chat wants messages, conversations, or instruction and output; the row has ",
+    throw DataError(concat("kind chat needs messages, conversations, or instruction and output; the row has ",
                            join_some(fields)));
   }
   std::optional<ChatTemplate> chat_template =

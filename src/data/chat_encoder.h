@@ -1,4 +1,4 @@
-// Rows of conversations.
+// Turns conversations into samples.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace trainer {
 
-// A decoder gets the conversation as its chat template writes it, and learns the answers that data.loss_on
-// and the messages' weights choose, each with what ends it (tokenize_chat()). Special tokens are those of the
-// template: none are added, so BOS and EOS stand there once. An encoder-decoder gets the conversation before
-// the last answer as the source, and the answer as the target; Alpaca rows need no template there.
+// A decoder gets the conversation as rendered by its chat template. It learns the answers that data.loss_on
+// and the weights of the messages choose, each with its end token (tokenize_chat()). Special tokens come from
+// the template: none are added, so BOS and EOS occur once. An encoder-decoder gets the conversation before
+// the last answer as the source and the answer as the target; Alpaca rows need no template there.
 class ChatEncoder : public RowEncoder {
  public:
-  // `chat_template`: none, only for Alpaca rows on an encoder-decoder.
+  // `chat_template`: nullopt only for Alpaca rows on an encoder-decoder.
   ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat_template, const DataConfig& config,
               const Tokenizer& tokenizer, bool encoder_decoder);
 
@@ -43,10 +43,10 @@ class ChatEncoder : public RowEncoder {
   bool encoder_decoder_;
 };
 
-// Where the configuration or the fields of the first row say that rows are conversations; null where they are
-// something else. `model`: the directory with the chat template, unless data.chat_template names a file.
-// Throws ConfigError and DataError as make_row_encoder() does, FormatError for a template that is missing or
-// wrong.
+// Returns an encoder when the configuration or the fields of the first row say that rows are conversations;
+// otherwise nullptr. `model`: the directory with the chat template, unless data.chat_template names a file.
+// Throws ConfigError and DataError as make_row_encoder() does, and FormatError for a template that is missing
+// or invalid.
 std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
                                               const std::vector<std::string>& fields,
                                               const Tokenizer& tokenizer, bool encoder_decoder);

@@ -1,4 +1,4 @@
-// The shares of the data that may be cut, unknown to the tokenizer or malformed.
+// Checks the shares of rows that are truncated, unknown to the tokenizer, or malformed.
 #include <optional>
 
 #include "trainer/base/error.h"
@@ -51,14 +51,14 @@ std::string excess(const Limit& limit, const std::string& name) {
   return text + limit.advice;
 }
 
-// What is above a limit.
+// Collects the shares that are above their limits.
 void collect(const DataReport& report, const DataConfig& config, std::vector<std::string>& excesses) {
   const int64_t usable = report.rows - report.malformed.count;
   std::set<std::string> characters = report.input.unknown_characters;
   characters.insert(report.target.unknown_characters.begin(), report.target.unknown_characters.end());
   for (const Limit& limit :
        {Limit{"data.max_malformed", config.max_malformed, report.malformed, report.rows, "are malformed",
-              "Mend them, or raise data.max_malformed"},
+              "Fix them, or raise data.max_malformed"},
         Limit{"data.max_truncated", config.max_truncated, report.truncated, usable,
               report.dropped_rows > 0
                   ? std::string("are left out because they are too long")

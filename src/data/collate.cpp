@@ -1,5 +1,5 @@
 // Chosen samples of an effective batch -> padded or packed tensors. Everything is laid out on the host first,
-// so that no value is ever read back from the device.
+// so that no value is read back from the device.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// Of a tensor that is copied to the device: for a GPU in page-locked memory (Upload).
+// Options of a tensor that is copied to the device: in page-locked memory for a GPU (Upload).
 at::TensorOptions host_options(at::Device device, at::ScalarType type = at::kLong) {
   return at::TensorOptions(type).pinned_memory(device.is_cuda());
 }
@@ -41,13 +41,13 @@ at::Tensor host_vector(const std::vector<Value>& values, at::Device device) {
   return tensor;
 }
 
-// Rows of states that predict a token to learn, and the tokens.
+// Rows of the hidden states that predict a supervised token, and these tokens.
 struct Supervision {
   std::vector<int64_t> rows, labels;
 };
 
-// Decoders: the state at i - 1 predicts token i, so `lookahead` is 1; T5's decoder sees its labels shifted
-// already.
+// Decoders: the state at i - 1 predicts token i, so `lookahead` is 1. T5's decoder gets labels that are
+// already shifted.
 void add_supervision(Supervision& supervision, const std::vector<int32_t>& labels, int64_t first_row,
                      int64_t lookahead) {
   for (int64_t i = lookahead; i < static_cast<int64_t>(labels.size()); i++) {
@@ -58,7 +58,7 @@ void add_supervision(Supervision& supervision, const std::vector<int32_t>& label
   }
 }
 
-// What packed and padded samples have in common.
+// The part that packed and padded batches have in common.
 void add_vectors(MicroBatch& result, const Supervision& supervision, const std::vector<int64_t>& slots,
                  Upload& upload, at::Device device) {
   result.input_lengths = upload(host_vector(result.lengths, device));
@@ -67,7 +67,7 @@ void add_vectors(MicroBatch& result, const Supervision& supervision, const std::
   result.slots = upload(host_vector(slots, device));
 }
 
-// One row of samples, one behind the other.
+// Packs the samples into one row, one after another.
 MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
                           const CollateOptions& options, at::Device device) {
   MicroBatch result;

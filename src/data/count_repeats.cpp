@@ -19,11 +19,11 @@ NamedRow named(const Dataset& data, int64_t index, const std::string& twin) {
 RowCount duplicates(const Dataset& data) {
   std::vector<uint64_t> hashes;
   hashes.reserve(static_cast<size_t>(data.size()));
-  std::vector<int64_t> pieces;  // samples that begin no row
+  std::vector<int64_t> pieces;  // samples that do not begin a row
   for (int64_t index = 0; index < data.size(); index++) {
     data.begins_row(index) ? hashes.push_back(data.content(index)) : pieces.push_back(index);
   }
-  // The sample that a row begins with: pieces that come before it are counted in.
+  // The sample that a row begins with, counting the pieces before it.
   const auto sample_of = [&](int64_t row) {
     int64_t index = row;
     for (const int64_t piece : pieces) {
@@ -39,7 +39,7 @@ RowCount duplicates(const Dataset& data) {
   return count;
 }
 
-// Of `eval`'s rows those whose hash is in `train` as well.
+// The rows of `eval` whose hash is also in `train`.
 template <class HashOf>
 RowCount overlap(const Dataset& train, const Dataset& eval, const HashOf& hash_of) {
   std::vector<uint64_t> hashes;

@@ -8,12 +8,12 @@
 
 namespace trainer {
 
-// Where the record that starts at `at` ends: the place of its line end, or the size of the text. Line ends
-// within quotes belong to their field.
+// Returns the end of the record that starts at `at`: the position of its line end, or the size of the text.
+// Line ends within quotes belong to their field.
 size_t record_end(std::string_view text, size_t at, char separator);
 
-// The fields of one record, their quotes taken off. Throws DataError for a quote that is not closed and for
-// what follows a closing one.
+// Returns the fields of one record without their quotes. Throws DataError for a quote that is not closed, and
+// for text after a closing quote.
 std::vector<std::string> split_record(std::string_view record, char separator);
 
 }  // namespace trainer

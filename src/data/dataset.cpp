@@ -25,8 +25,8 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// What is read again in a moment is not worth a file in the user's cache; what takes longer than one waits
-// for is worth a first look.
+// A file that is read in a moment is not worth an index in the cache; one that takes a noticeable wait is
+// worth a first look.
 constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
 struct Part {
@@ -53,7 +53,7 @@ DataReport report_of(const std::vector<Part>& parts) {
   return report;
 }
 
-// Where an index is kept, and what it must have been made of.
+// Where an index is stored, and the inputs that it must have been built from.
 struct KeptIndex {
   fs::path path;
   std::string made_of;
@@ -84,7 +84,7 @@ struct Dataset::State {
   }
   std::string origin(int64_t index) const { return part_of(index).file.place(entry(index).offset); }
 
-  // What `make` makes of a row that was fine when the data were opened.
+  // The result of `make` for a row that was valid when the data were opened.
   template <class Make>
   auto read(int64_t index, const Make& make) const {
     thread_local RowParser parser;  // it keeps its buffers
@@ -141,8 +141,8 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   check_samples(choice);
 }
 
-// From the first row that can be parsed and, where bad rows are skipped, says what it is; the others are
-// reported with all that is bad.
+// Builds the encoder from the first row that can be parsed. With data.bad_rows: skip, it is the first row
+// whose fields can be interpreted. The other bad rows are reported later.
 void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
   std::exception_ptr first_problem;
   RowParser parser;
@@ -165,13 +165,13 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
     }
   }
   if (first_problem) std::rethrow_exception(first_problem);
-  // None can be parsed, which is what will be said of each.
+  // No row can be parsed; each of them will be reported.
   encoder =
       std::make_unique<TextEncoder>(Fields{DataKind::completion, "input", "target"}, config, *tokenizer);
 }
 
-// What the first rows of some files are like, where to read all takes a while: who sees there that something
-// is wrong need not wait for it.
+// Reports on the first rows of some files when reading all takes a while: a user who sees a problem there
+// need not wait for the rest.
 void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const {
   constexpr size_t kFiles = 10;
   constexpr int64_t kSamples = 2000;
@@ -192,7 +192,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   for (size_t i = 0; i < files.size(); i += stride)
     some.push_back(
         {files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}, kBytes / looked_at}), 0});
-  log::info(concat("data: a first look at ", name, ", of which all is then read:"));
+  log::info(concat("data: a first look at ", name, " (all of it is read next):"));
   for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
 }
 
@@ -212,7 +212,7 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
     index.save(path, made_of);
   } catch (const FormatError& e) {
     log::warning(concat("the index of ", file.shown().string(), " is kept in memory: ", e.what(),
-                        "; data.cache names another folder"));
+                        "; set data.cache to another folder"));
     return index;
   }
   auto kept = RowIndex::open(path, made_of);
@@ -234,7 +234,7 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-// The samples from there on.
+// The set of samples that starts at first_sample.
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
   SampleSet set{.samples = size - first_sample, .weight = weight};
   for (const Part& part : parts) {
@@ -261,7 +261,7 @@ void Dataset::State::refuse_bad_rows() const {
 void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows > 0 && report.malformed.count == report.rows) refuse_bad_rows();
   if (report.rows == 0 && choice.part == RowChoice::Part::held_out)
-    throw DataError(concat("data.eval: ", name, " is no row; choose a larger share"));
+    throw DataError(concat("data.eval: ", name, " selects no rows; choose a larger share"));
   if (report.rows == 0 && choice.part == RowChoice::Part::kept)
     throw DataError(concat("data.eval: ", choice.held_out, " held out of ", name,
                            " are all rows, and none is left to train on; choose a smaller share"));
@@ -339,7 +339,7 @@ Sample Dataset::sample(int64_t index) const {
   const Part& part = state_->part_of(index);
   if (const auto ids = part.index.piece(index - part.first_sample)) {
     part.file.check_unchanged();
-    return {*ids, *ids};  // running text: all is learnt
+    return {*ids, *ids};  // running text: everything is learned
   }
   return state_->read(index, [&](const RowParser& row, const IndexedSample& entry) {
     std::vector<EncodedSample> samples = state_->encoder->encode(state_->encoder->read(row));

@@ -11,7 +11,7 @@ void append_eos(std::vector<int32_t>& ids, std::optional<int32_t> eos) {
   if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
 }
 
-// Takes off what does not fit. How many ids that is.
+// Truncates the ids. Returns how many were removed.
 int64_t cut(std::vector<int32_t>& ids, int64_t max_length, TruncationSide side) {
   const int64_t over = static_cast<int64_t>(ids.size()) - max_length;
   if (over <= 0) return 0;
@@ -68,7 +68,7 @@ EncodedSample whole_text(std::vector<int32_t> ids) {
   return encoded;
 }
 
-// The last token of a piece begins the next one, as nothing is learnt of the first.
+// The last token of a piece begins the next one, because the first token of a sample is never predicted.
 std::vector<EncodedSample> split_text(const std::vector<int32_t>& ids, int64_t max_length) {
   std::vector<EncodedSample> pieces;
   const auto end = static_cast<int64_t>(ids.size());

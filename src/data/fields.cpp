@@ -29,7 +29,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 constexpr const char* kGiveBoth =
     "set data.input and data.target to field names or templates like \"Translate: {de}\"";
 
-// Where rows are conversations; else what is said of `others`.
+// The advice when rows are conversations; otherwise `others`.
 std::string advice(const DataConfig& config, const std::vector<std::string>& names, std::string others) {
   if (!conversation_form(names)) return others;
   const bool named = !config.input.empty() || !config.target.empty();
@@ -43,7 +43,7 @@ Fields choose_text(const DataConfig& config, const std::vector<std::string>& nam
         "data.target: kind text has no target; set data.kind to completion, or leave data.target out");
   }
   if (config.input.empty() && !contains(names, "text")) {
-    throw DataError(concat("kind text wants a field \"text\", the row has ", join_some(names), "; ",
+    throw DataError(concat("kind text needs a field \"text\", the row has ", join_some(names), "; ",
                            advice(config, names, "set data.input to a field name or a template")));
   }
   return {DataKind::text, config.input.empty() ? "text" : config.input, ""};
@@ -97,9 +97,8 @@ std::string TextTemplate::apply(const RowParser& row) const {
 
 Fields choose_fields(const DataConfig& config, const std::vector<std::string>& names, bool encoder_decoder) {
   constexpr const char* kNoText =
-      "kind text has no target to train an encoder-decoder on; give rows with input and target fields, or "
-      "set "
-      "data.input and data.target";
+      "kind text has no target to train an encoder-decoder on; "
+      "give rows with input and target fields, or set data.input and data.target";
   if (config.kind == DataKind::text) {
     if (encoder_decoder) throw ConfigError(concat("data.kind: ", kNoText));
     return choose_text(config, names);

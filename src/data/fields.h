@@ -1,4 +1,4 @@
-// Which fields of a row are the input and the target.
+// Chooses which fields of a row are the input and the target.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-// The text made of a row: the value of a field ("question"), or a template with fields in it
+// How to build a text from a row: the value of a field ("question"), or a template with fields in it
 // ("Translate: {de}"; {{ and }} are literal braces).
 class TextTemplate {
  public:
@@ -22,7 +22,7 @@ class TextTemplate {
   // Throws DataError as RowParser::text does.
   std::string apply(const RowParser& row) const;
 
-  // The fields in it, in their order.
+  // Returns the fields of the template in order.
   const std::vector<std::string>& fields() const { return fields_; }
 
  private:
@@ -38,9 +38,10 @@ struct Fields {
   std::string input, target;  // as configured or found; target empty for text
 };
 
-// From the configuration and, for what it leaves out, the names in the first row. Prompt/completion data on
-// an encoder-decoder are source/target, and the other way round. Throws ConfigError for contradictions and
-// DataError (without the place of the row) where the names say nothing.
+// Returns the fields from the configuration and, for what it leaves out, from the field names of the first
+// row. On an encoder-decoder, prompt/completion data are source/target, and the other way round. Throws
+// ConfigError for contradictions, and DataError (without the position of the row) when the names do not
+// identify the fields.
 Fields choose_fields(const DataConfig& config, const std::vector<std::string>& names, bool encoder_decoder);
 
 }  // namespace trainer

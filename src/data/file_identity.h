@@ -1,4 +1,4 @@
-// Whether a file is still the one that was opened.
+// Tells whether a file is still the one that was opened.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct FileIdentity {
 
   bool operator==(const FileIdentity&) const = default;
 
-  uint64_t device = 0, number = 0;  // the file itself, whatever its name
+  uint64_t device = 0, number = 0;  // identify the file, whatever its name
   int64_t bytes = 0;
   int64_t changed_at = 0;  // in nanoseconds
 };
 
-// What tells a file's content from another's without reading all of it, as reading takes as long as the disk
-// does: its size, the time of its last change, and a checksum of pieces that are spread over it. A file that
-// was moved, or copied with its time, is the same.
+// Returns a fingerprint of a file's content without reading all of it, because reading takes as long as the
+// disk needs: the size, the modification time, and a checksum of pieces that are spread over the file. A file
+// that was moved, or copied with its time, has the same fingerprint.
 std::string content_fingerprint(std::string_view content, const FileIdentity& identity);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Counts of a part of the rows, added to those of another.
+// Adds the counts of one part of the rows to those of another.
 #include <algorithm>
 #include <tuple>
 
@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// What the report shows of them is less.
+// The report shows fewer.
 constexpr size_t kMostCharacters = 1000;
 
 void keep_first(std::vector<NamedRow>& rows) {

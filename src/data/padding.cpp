@@ -6,7 +6,7 @@ namespace trainer {
 
 namespace {
 
-// Of samples with these lengths, which the index knows: what is padded does not depend on the tokens.
+// A batch with the lengths of these samples, which the index knows: padding does not depend on the tokens.
 EffectiveBatch batch_of_lengths(const Dataset& data, const std::vector<int64_t>& indices) {
   EffectiveBatch batch;
   for (const int64_t index : indices) {

@@ -81,9 +81,8 @@ void PieceStore::finish() {
 }
 
 void PieceStore::give_up(const std::exception& reason) {
-  log::warning(
-      concat("the pieces of rows that are split are not kept, so that each is tokenised with its row: ",
-             reason.what(), "; data.cache names another folder"));
+  log::warning(concat("the pieces of split rows cannot be stored, so each piece tokenizes its row again: ",
+                      reason.what(), "; set data.cache to another folder"));
   const bool unfinished_is_there = writing_ != nullptr;
   writing_.reset();
   if (unfinished_is_there) {
@@ -118,7 +117,7 @@ PieceStore PieceStore::open(const fs::path& path) {
   const std::string_view pieces =
       fits ? all.substr(tail.ids * sizeof(int32_t), tail.pieces * sizeof(Piece)) : std::string_view();
   if (!fits || hash(pieces) != tail.hash) {
-    log::warning(concat(path.string(), ": is damaged; rows that are split are tokenised for each piece"));
+    log::warning(concat(path.string(), ": is damaged; split rows are tokenized again for each piece"));
     store.file_.reset();
     return store;
   }

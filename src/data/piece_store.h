@@ -1,4 +1,4 @@
-// The ids of rows that are split (data.long_samples): to tokenise a book anew for each of its pieces would
+// The ids of rows that are split (data.long_samples). To tokenize a book again for each of its pieces would
 // cost its length times their number.
 #pragma once
 
@@ -13,8 +13,9 @@
 
 namespace trainer {
 
-// Keeps them in memory; after write_to() in a file, of which only what is asked for is read. A file that
-// cannot be written is given up with a warning: who finds nothing here tokenises the row.
+// Keeps the ids in memory, or after write_to() in a file, from which only the requested ids are read. When
+// the file cannot be written, the store gives it up with a warning, and callers that find nothing here
+// tokenize the row.
 class PieceStore {
  public:
   PieceStore() = default;
@@ -22,22 +23,24 @@ class PieceStore {
   PieceStore(PieceStore&&) = default;
   PieceStore& operator=(PieceStore&&) = default;
 
-  // The ids of the samples with these numbers, which rise.
+  // Adds the ids of a sample; sample numbers must be ascending.
   void add(int64_t sample, std::span<const int32_t> ids);
-  // nullopt: it has no ids of that sample and number, or they are damaged, or still being written.
+  // Returns the ids of a sample; nullopt when the store has none for this sample and size, or when they are
+  // damaged or still being written.
   std::optional<std::vector<int32_t>> find(int64_t sample, size_t size) const;
 
-  // Before anything is added: all goes to this file, if there is anything; finish() makes it whole and puts
-  // it in its place.
+  // Call before the first add(): everything goes to this file. finish() completes the file and renames it to
+  // this path; without any ids there is no file.
   void write_to(const std::filesystem::path& path) { path_ = path; }
   void finish();
-  // What finish() left; empty where that is nothing, or damaged. Ids are checked when they are asked for.
+  // Opens what finish() wrote; an empty store when the file is missing or damaged. Ids are checked when they
+  // are requested.
   static PieceStore open(const std::filesystem::path& path);
 
  private:
   struct Piece {
     int64_t sample;
-    uint64_t first;  // of its ids, in all
+    uint64_t first;  // index of its first id
     uint64_t hash;   // of them
   };
   void write(std::span<const int32_t> ids);

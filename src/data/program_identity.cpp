@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-// Size and time of the library or program that holds this function.
+// Size and modification time of the library or program that contains this function.
 std::string program_identity() {
   Dl_info library{};
   struct stat info {};

@@ -1,11 +1,11 @@
-// Which build of the program this is.
+// Identifies the build of the program.
 #pragma once
 
 #include <string>
 
 namespace trainer {
 
-// Differs between builds: what one of them keeps in the cache, another may make differently.
+// Returns a text that differs between builds: another build may compute cached data differently.
 std::string program_identity();
 
 }  // namespace trainer

@@ -5,7 +5,7 @@
 
 namespace trainer {
 
-// Part by part, by the first bits of the hash: only one part is sorted, and in memory twice.
+// Works in parts, by the first bits of the hash: only one part at a time is sorted and copied.
 Repeats find_repeats(const std::vector<uint64_t>& hashes, size_t named) {
   constexpr uint64_t kPartBits = 5;
   Repeats repeats;

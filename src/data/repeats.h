@@ -1,4 +1,4 @@
-// Which of many hashes were there before.
+// Finds duplicates among many hashes.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct Repeats {
   std::vector<Repeat> first;  // by row
 };
 
-// Of rows with these hashes, in their order: those that equal an earlier one, and the first `named` of them.
-// Takes about a byte a row beside the hashes.
+// Counts the rows that equal an earlier row, and returns the first `named` of them. `hashes`: one per row, in
+// row order. Needs about one byte per row besides the hashes.
 Repeats find_repeats(const std::vector<uint64_t>& hashes, size_t named);
 
-// A set of hashes, and for each the first row that has it.
+// A set of hashes, with the first row that has each.
 class SeenHashes {
  public:
   explicit SeenHashes(std::vector<uint64_t> hashes);
-  // Rows come in rising order; those with other hashes are nothing to it.
+  // Rows must come in ascending order; hashes that are not in the set are ignored.
   void add(uint64_t hash, int64_t row);
   std::optional<int64_t> first_row(uint64_t hash) const;
 

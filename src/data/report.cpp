@@ -1,4 +1,4 @@
-// The data report in brief, as lines for people.
+// The data report in brief: lines for the log.
 #include "trainer/data/report.h"
 
 #include <cstdio>
@@ -53,8 +53,8 @@ class Warnings {
   }
   void cut(const SideReport& side, const char* name, bool of_targets) {
     if (side.truncated == 0) return;
-    warn(concat(name, " cut at ", length_key(report_.kind, of_targets), " in ", of_samples(side.truncated),
-                ", ", counted(side.tokens_lost, "token"), " lost"));
+    warn(concat(name, " truncated at ", length_key(report_.kind, of_targets), " in ",
+                of_samples(side.truncated), ", ", counted(side.tokens_lost, "token"), " lost"));
   }
   void unknown(const SideReport& side, const char* where) {
     if (side.unknown_tokens == 0) return;

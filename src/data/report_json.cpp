@@ -12,7 +12,7 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// note: the key of what is said about each named row; nullptr: nothing is.
+// note: the key of the note on each named row; nullptr: no notes.
 Json rows_as_json(const RowCount& rows, int64_t of, const char* note) {
   Json first = Json::array();
   for (const NamedRow& row : rows.first) {

@@ -1,4 +1,4 @@
-// The data report as tables for people.
+// The data report as human-readable tables.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -15,7 +15,7 @@
 namespace trainer {
 namespace {
 
-constexpr size_t kNames = 14;  // columns of the names
+constexpr size_t kNames = 14;  // width of the name column
 
 class Page {
  public:
@@ -24,7 +24,7 @@ class Page {
   void heading(const std::string& text) {
     for (const std::string& line : wrapped(text, style_.width)) out_ << line << '\n';
   }
-  // A value that is too long goes on below itself.
+  // A value that is too long continues on the next lines.
   void row(const std::string& name, const std::string& value) {
     const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
     entry(name, wrapped(value, room));
@@ -98,7 +98,7 @@ std::string both_sides(const DataReport& report, const Describe& describe) {
 }
 
 void add_tokens(Page& page, const DataReport& report) {
-  page.row("cut", both_sides(report, cut_text));
+  page.row("truncated", both_sides(report, cut_text));
   page.row("<unk>", both_sides(report, unknown_text));
   page.row("supervised",
            concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
@@ -130,7 +130,7 @@ std::string bar(int64_t count, int64_t most) {
   return padded_right(text, kWidth);
 }
 
-// Samples by length, those of inputs and targets beside each other.
+// The number of samples by length, inputs and targets side by side.
 void add_histogram(Page& page, const DataReport& report) {
   std::map<int64_t, std::array<int64_t, 2>> counts;  // by the bucket's first length
   std::map<int64_t, int64_t> ends;

@@ -1,4 +1,4 @@
-// Numbers and names as the data report writes them.
+// Formats numbers and names for the data report.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ std::string share_of(int64_t part, int64_t whole);
 // "1 row", "2 rows"
 std::string counted(int64_t count, const char* what);
 
-// "a.jsonl:3, :7 and 12 more"; with `twins` "a.jsonl:3 = :1, b.jsonl:4 = a.jsonl:2": a file is named where it
-// is another than the one before.
+// "a.jsonl:3, :7 and 12 more"; with `twins` "a.jsonl:3 = :1, b.jsonl:4 = a.jsonl:2". A file is named only
+// when it differs from the one before.
 std::string places(const RowCount& rows, bool twins = false);
 
 // "{ } ~ …", the first ones
 std::string shown(const std::set<std::string>& characters);
 
-// What the setting that cuts inputs, or targets, is called.
+// Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
 
 }  // namespace trainer

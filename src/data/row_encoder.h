@@ -1,4 +1,4 @@
-// What a row of the data is to the model: its samples.
+// A RowEncoder turns a row of the data into samples.
 #pragma once
 
 #include <memory>
@@ -16,40 +16,40 @@
 
 namespace trainer {
 
-// What is in a row, checked; read once, whatever is then asked of it.
+// The checked content of a row; read once and used for all that follows.
 struct ReadRow {
-  Dataset::Texts texts = {};       // of rows of an input and a target, or of running text
-  std::string fields = {};         // the values that these are made of, with their names
-  Conversation conversation = {};  // of rows of conversations
+  Dataset::Texts texts = {};       // rows with input and target, or running text
+  std::string fields = {};         // the values that the texts are made of, with their names
+  Conversation conversation = {};  // chat rows
 };
 
-// Used by several threads at once. The functions throw DataError for a row that cannot be used, without its
-// place, which the caller knows.
+// Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has
+// no position; the caller knows it.
 class RowEncoder {
  public:
   virtual ~RowEncoder() = default;
 
   virtual ReadRow read(const RowParser& row) const = 0;
 
-  // In the order of the row: one, or several where data.long_samples splits it.
+  // Returns the samples in row order: one, or several when data.long_samples splits the row.
   virtual std::vector<EncodedSample> encode(const ReadRow& row) const = 0;
 
-  // For evaluation by generation, and for the report. Of chat data, the conversation before the last answer
-  // as the template writes it with the generation prompt, and that answer.
+  // Returns the texts for evaluation by generation and for the report. For chat data: the conversation before
+  // the last answer, rendered by the template with the generation prompt, and that answer.
   virtual Dataset::Texts texts(const ReadRow& row) const = 0;
-  // What the model sees when it is to give the target of texts().
+  // Returns the tokens that the model gets before it generates the target of texts().
   virtual std::vector<int32_t> prompt(const ReadRow& row) const = 0;
-  // What ends such an answer beside the model's own end token.
+  // Returns the token that ends such an answer, besides the end token of the model.
   virtual std::optional<int32_t> end_of_answer() const { return std::nullopt; }
 
-  // What makes rows the same: the values that go into the samples, whatever else is in the row and however
-  // templates in the configuration put them together. Decides which rows are held out.
+  // Returns what makes rows equal: the values that go into the samples, whatever else is in the row and
+  // however templates in the configuration combine them. Decides which rows are held out.
   virtual std::string content(const ReadRow& row) const = 0;
-  // What rows have in common that ask for the same, whatever the answer.
+  // Returns the question: equal for rows that ask the same, whatever the answer.
   virtual std::string question(const ReadRow& row) const = 0;
 
-  // All that the samples depend on beside the row and the tokenizer, as text: rows that were seen with other
-  // settings are looked at anew.
+  // Returns everything besides row and tokenizer that the samples depend on, as text. An index that was made
+  // with other settings is rebuilt.
   virtual std::string settings() const = 0;
 
   virtual DataKind kind() const = 0;
@@ -58,9 +58,10 @@ class RowEncoder {
   virtual std::string target_field() const = 0;  // "": none
 };
 
-// By the configuration and, for what it leaves open, the first row that can be parsed. `model`: the directory
-// that has the chat template. Throws ConfigError for contradictions and DataError (without the place of the
-// row) where the names of its fields say nothing. The tokenizer must outlive it.
+// Returns the encoder for the configuration and, for what that leaves open, for the first row that can be
+// parsed. `model`: the directory with the chat template. Throws ConfigError for contradictions, and DataError
+// (without the position of the row) when the field names do not identify the kind. The tokenizer must outlive
+// the encoder.
 std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
                                              const RowParser& first_row, const Tokenizer& tokenizer,
                                              bool encoder_decoder);

@@ -23,7 +23,7 @@ std::shared_ptr<const MappedFile> map_data(const std::filesystem::path& path) {
     auto file = MappedFile::open(path);
     set_fault_code(*file, ExitCode::data);
     return file;
-  } catch (const FormatError& e) {  // what is a format error of a model's file is the user's data here
+  } catch (const FormatError& e) {  // a format error elsewhere; here the file is user data
     throw DataError(e.what());
   }
 }
@@ -115,7 +115,7 @@ void RowFile::open_table(size_t start, char separator) {
 }
 
 void RowFile::parse(RowParser& parser, RowSpan row) const {
-  // Of more than this, parsing takes a multiple in memory, in every thread.
+  // Parsing a longer row takes a multiple of its size in memory, in every thread.
   constexpr uint64_t kLongest = uint64_t{64} << 20;
   if (row.length > kLongest) {
     throw DataError(concat("the row has ", bytes_string(static_cast<int64_t>(row.length)), "; more than ",
@@ -145,7 +145,7 @@ bool RowScanner::next(RowSpan& row) {
   return file_->format_ == RowFile::Format::array ? next_element(row) : next_line(row);
 }
 
-// Also of tables, whose rows may have line ends in quotes.
+// Also handles tables, whose rows may have line ends in quotes.
 bool RowScanner::next_line(RowSpan& row) {
   const std::string_view text = file_->file_->text();
   const bool table = file_->format_ == RowFile::Format::table;

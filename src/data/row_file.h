@@ -1,4 +1,4 @@
-// A mapped file of rows: JSON objects, one a line or all in one array; or a table (CSV, TSV).
+// A mapped file of rows: JSON objects, one per line or all in one array; or a table (CSV, TSV).
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace trainer {
 
-// The bytes of a row.
+// The position of a row in its file, in bytes.
 struct RowSpan {
   uint64_t offset, length;
 };
 
 class RowFile {
  public:
-  // Maps the file. A table by its name's ending (.csv, .tsv), else JSON; a byte order mark, CRLF line ends
-  // and blank lines are accepted. `shown`: its name in messages, where that is another (the compressed file).
-  // Throws DataError for a file that is missing, empty or without rows, and for a table whose header has a
-  // name twice.
+  // Maps the file. The ending .csv or .tsv makes it a table, any other JSON. A byte order mark, CRLF line
+  // ends and blank lines are accepted. `shown`: the name in messages, when that differs (the compressed
+  // file). Throws DataError for a file that is missing, empty or without rows, and for a table with two
+  // columns of the same name.
   static RowFile open(const std::filesystem::path& path, const std::filesystem::path& shown);
 
   const std::filesystem::path& shown() const { return shown_; }
@@ -36,11 +36,11 @@ class RowFile {
   std::string_view content() const { return file_->text(); }
   std::string_view text(RowSpan row) const { return file_->text().substr(row.offset, row.length); }
 
-  // "file:line" of the byte at `offset`; counts the lines before it.
+  // Returns "file:line" of the byte at `offset`; counts the lines before it.
   std::string place(uint64_t offset) const;
   int64_t line(uint64_t offset) const;
 
-  // Throws DataError when what lies under the path is no longer what was mapped.
+  // Throws DataError when the file at the path is no longer the one that was mapped.
   void check_unchanged() const;
 
  private:
@@ -60,12 +60,12 @@ class RowFile {
   std::vector<std::string> columns_;  // of a table
 };
 
-// Goes through the rows of a file in their order, without parsing them.
+// Iterates over the rows of a file in order, without parsing them.
 class RowScanner {
  public:
   explicit RowScanner(const RowFile& file) : file_(&file), at_(file.first_row_) {}
 
-  // Whether there was a further row. Throws DataError for an array that is not closed.
+  // Returns false when there are no more rows. Throws DataError for an array that is not closed.
   bool next(RowSpan& row);
 
  private:
@@ -74,7 +74,7 @@ class RowScanner {
 
   const RowFile* file_;
   uint64_t at_;
-  bool ended_ = false;  // an array was closed
+  bool ended_ = false;  // the array was closed
 };
 
 }  // namespace trainer

@@ -34,7 +34,7 @@ std::string text_of(const IndexSummary& summary, const std::string& fingerprint)
                             {"bad_rows", summary.bad_rows},
                             {"problems", problems},
                             {"counts", summary.counts}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // file names may be no UTF-8
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // file names need not be UTF-8
 }
 
 IndexSummary summary_of(const nlohmann::json& json) {
@@ -53,7 +53,7 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const auto refuse = [&](const char* reason) {
-    log::warning(concat(path.string(), ": ", reason, "; it is made anew"));
+    log::warning(concat(path.string(), ": ", reason, "; it is rebuilt"));
     return std::nullopt;
   };
   try {

@@ -1,5 +1,5 @@
-// Where the samples of a data file are, and how long: made once by reading and tokenising all of it, kept in
-// the cache, and mapped when it is there already.
+// The position and length of each sample of a data file. Made once by reading and tokenizing the whole file,
+// stored in the cache, and mapped in later runs.
 #pragma once
 
 #include <cstdint>
@@ -33,31 +33,31 @@ struct BadRow {
   std::string problem;
 };
 
-// What was seen on the way.
+// What was found while building the index.
 struct IndexSummary {
-  int64_t rows = 0;  // all that were looked at, bad ones too
+  int64_t rows = 0;  // all rows, bad ones included
   int64_t bad_rows = 0;
-  std::vector<BadRow> problems;  // of bad rows in the order of the file, the first kProblems
+  std::vector<BadRow> problems;  // the first kProblems bad rows, in file order
   nlohmann::json counts;         // stored_counts()
   static constexpr int64_t kProblems = 100'000;
 };
 
 class RowIndex {
  public:
-  // The one that is kept there, if it is whole and was made with this fingerprint.
+  // Returns the stored index if it is intact and was made with this fingerprint.
   static std::optional<RowIndex> open(const std::filesystem::path& path, const std::string& fingerprint);
 
-  // In memory, to be filled; the ids of pieces go to a file that belongs to the one of save(), if it is named
-  // here.
+  // An empty index in memory. With a path (the one that save() will get), the ids of pieces go to a file next
+  // to it.
   RowIndex() = default;
   explicit RowIndex(const std::filesystem::path& path);
-  // `piece`: the ids of a sample whose row has several.
+  // `piece`: the ids of the sample when its row has several samples.
   void add(const IndexedSample& sample, std::span<const int32_t> piece);
   IndexSummary& summary() { return summary_; }
 
   int64_t size() const { return size_; }
   const IndexedSample& at(int64_t index) const;
-  // Of a sample whose row has several; nullopt where they are not kept.
+  // Returns the ids of a sample whose row has several samples; nullopt when they are not stored.
   std::optional<std::vector<int32_t>> piece(int64_t index) const;
   const IndexSummary& summary() const { return summary_; }
 

@@ -54,7 +54,7 @@ std::string quoted_list(std::vector<std::string> names) {
 
 using Json = nlohmann::ordered_json;
 
-// The literal; nothing: it is no such number.
+// The literal of a big number; nullopt when the element is not one.
 std::optional<std::string_view> big_number(dom::element element) {
   dom::object object;
   std::string_view literal;
@@ -63,7 +63,7 @@ std::optional<std::string_view> big_number(dom::element element) {
   return literal;
 }
 
-// Where a key is there twice the last one counts.
+// When a key occurs twice, the last one counts.
 Json to_json(dom::element element) {
   if (const auto number = big_number(element))
     throw DataError(concat("holds the number ", one_line(*number, 40),

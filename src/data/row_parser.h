@@ -1,4 +1,4 @@
-// One row, JSON or a record of a table -> its fields.
+// Parses one row, JSON or a record of a table, into its fields.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +12,29 @@
 
 namespace trainer {
 
-// Keeps its buffers from row to row; one for each thread. Its errors are DataError that say what is wrong
+// Reuses its buffers from row to row; use one per thread. Its errors are DataErrors that say what is wrong
 // with the row; the caller knows where the row is.
 class RowParser {
  public:
   RowParser();
   ~RowParser();
 
-  // Throws for malformed JSON, invalid UTF-8, NUL bytes, and what is not an object. `readable_after`: bytes
-  // that may be read beyond the row; with enough of them the row is not copied.
+  // Throws for malformed JSON, invalid UTF-8, NUL bytes, and anything but an object. `readable_after`: bytes
+  // that may be read after the end of the row; with enough of them the row is not copied.
   void parse(std::string_view row, size_t readable_after);
-  // A record of a table with these columns, which outlive the row. Throws for another number of fields, too.
+  // Parses a record of a table with these columns, which must outlive the row. Also throws when the number of
+  // fields differs.
   void parse_record(std::string_view record, char separator, const std::vector<std::string>& columns);
 
-  // Of the row last parsed:
+  // About the row that was parsed last:
   std::vector<std::string> fields() const;
-  // Throws when the field is missing or its value is no string. Where a key is there twice the last one
-  // counts, as in Python. The view is good until the next row.
+  // Returns the text of a field. Throws when the field is missing or not a string. When a key occurs twice
+  // the last one counts, as in Python. The view is valid until the next row.
   std::string_view text(const std::string& field) const;
-  // The value of a field, whatever it is; nullopt when it is missing. Of a row of a table, its text.
+  // Returns the value of a field of any type; nullopt when it is missing. In a table, the value is text.
   std::optional<nlohmann::ordered_json> json(const std::string& field) const;
-  // The whole row, without fields that are a number beyond 64 bits. Throws where one stands deeper.
+  // Returns the whole row, without fields that are numbers beyond 64 bits. Throws when such a number is
+  // nested deeper.
   nlohmann::ordered_json json() const;
 
  private:

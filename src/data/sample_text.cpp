@@ -8,10 +8,10 @@
 namespace trainer {
 namespace {
 
-constexpr size_t kHead = 300, kTail = 140;  // characters that are shown of a long piece
+constexpr size_t kHead = 300, kTail = 140;  // characters shown of a long piece
 constexpr const char *kColour = "\x1b[32m", *kPlain = "\x1b[0m";
 
-// Where the character after the first `characters` begins.
+// Byte offset of the end of the first `characters` characters.
 size_t byte_of(const std::string& text, size_t characters) {
   size_t at = 0;
   for (; characters > 0 && at < text.size(); characters--) {

@@ -1,4 +1,4 @@
-// The pieces of a sample as lines for a terminal or a file.
+// Formats the pieces of a sample as lines for a terminal or a file.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// Broken at `width` columns (0: one line). What is supervised stands in colour, or in [[ ]]. Control
-// characters are written as escapes (\n), and of a long piece the middle is left out.
+// Wraps at `width` columns (0: one line). Supervised text is in colour, or in [[ ]]. Control characters are
+// escaped (\n), and the middle of a long piece is left out.
 std::vector<std::string> marked_lines(const std::vector<SampleView::Piece>& pieces, const TextStyle& style,
                                       size_t width);
 

@@ -10,8 +10,8 @@ namespace {
 
 using Pieces = std::vector<SampleView::Piece>;
 
-// Where the text of the first tokens ends in the text of all, before a character: what they say alone may
-// differ at its end, where a token has a part of a character.
+// Returns where the text of the first tokens ends in the text of all tokens, at a character boundary. Decoded
+// alone, the first tokens may give a different end, when a token holds part of a character.
 size_t end_of(std::span<const int32_t> first, const std::string& whole, const Tokenizer& tokenizer) {
   const std::string alone = tokenizer.decode(first, /*skip_special_tokens=*/false);
   auto end = static_cast<size_t>(std::ranges::mismatch(alone, whole).in2 - whole.begin());

@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-// Small enough to share a batch out evenly, large enough that the threads seldom meet.
+// Small enough to spread a batch evenly, large enough that threads rarely contend.
 constexpr size_t kSamplesAtOnce = 8;
 
 }  // namespace
@@ -70,7 +70,7 @@ class StepLoader::Queue {
       failed_sample = sample;
     }
   };
-  // Samples of a batch that one thread makes. The batch stays where it is until all are done.
+  // The samples of a batch that one thread makes. The batch does not move until all are done.
   struct Share {
     Batch* batch = nullptr;
     size_t begin = 0, end = 0;
@@ -79,7 +79,7 @@ class StepLoader::Queue {
     size_t failed_sample = 0;
   };
 
-  // What is no failure of a sample, such as no memory for the next batch, ends all workers.
+  // An error that does not belong to a sample, such as no memory for the next batch, ends all workers.
   void work() {
     try {
       make_batches();
@@ -105,13 +105,13 @@ class StepLoader::Queue {
     }
   }
 
-  // From the first batch that has samples left; false: there is nothing to do now.
+  // Takes work from the first batch with unmade samples; returns false when there is nothing to do now.
   bool take(Share& share) {
     auto batch = std::ranges::find_if(batches_, [](const Batch& b) { return b.taken < b.indices.size(); });
     if (batch == batches_.end()) {
       if (ended_ || batches_.size() == prefetch_ || !add_batch()) return false;
       batch = batches_.end() - 1;
-      room_.notify_all();  // there is work for the others too
+      room_.notify_all();  // the others have work too
     }
     share.batch = &*batch;
     share.begin = batch->taken;
@@ -119,7 +119,7 @@ class StepLoader::Queue {
     return true;
   }
 
-  // False: there are no more.
+  // Returns false when there are no more.
   bool add_batch() {
     Batch batch;
     try {
@@ -164,7 +164,7 @@ class StepLoader::Queue {
   const size_t prefetch_;
   std::mutex mutex_;
   std::condition_variable room_, ready_;  // for another sample to be made; a batch is made
-  std::deque<Batch> batches_;             // in order; references to them stay good
+  std::deque<Batch> batches_;             // in order; references stay valid
   bool ended_ = false, stopped_ = false;
   std::exception_ptr failure_;
   std::vector<std::jthread> threads_;

@@ -1,4 +1,4 @@
-// The counts of a file's rows, as they are kept in its index.
+// The counts of a file's rows, as stored in its index.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-// All that Survey counts, and what rows are named by: their places in the file and the lines there.
+// Everything that Survey counts, and the position and line of each named row.
 nlohmann::json stored_counts(const DataReport& counts);
 // Throws nlohmann::json::exception for other JSON.
 DataReport counts_from(const nlohmann::json& stored);

@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// Bytes of the UTF-8 character that starts with this byte.
+// The number of bytes of the UTF-8 character that starts with this byte.
 size_t character_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;

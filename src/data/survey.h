@@ -1,4 +1,4 @@
-// Counting what the data report tells, row by row; each thread has one, merged at the end.
+// Counts rows for the data report; each thread has a Survey, and they are merged at the end.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,13 @@ class Survey {
     counts_.kind = kind;
   }
 
-  // A row at this place in its file, and its samples: one, several where it is split, or one that is dropped.
-  // `texts` is asked only where they matter: those of a conversation are work.
+  // Adds the row at this offset and its samples: one, several when it is split, or one that is dropped.
+  // `texts` is called only when needed, because the texts of a conversation are expensive.
   void add(uint64_t offset, const std::vector<EncodedSample>& samples,
            const std::function<Dataset::Texts()>& texts);
   void merge(const Survey& other) { counts_.merge(other.counts_); }
 
-  // Without what is malformed, and what repeats.
+  // The counts, without malformed rows and duplicates.
   const DataReport& counts() const { return counts_; }
 
  private:
@@ -42,7 +42,7 @@ class Survey {
   const Tokenizer* tokenizer_;
   DataKind kind_;
   DataReport counts_;
-  std::map<std::string, bool> is_unknown_;  // of the characters looked up so far
+  std::map<std::string, bool> is_unknown_;  // the characters looked up so far
 };
 
 }  // namespace trainer

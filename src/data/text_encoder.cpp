@@ -14,9 +14,8 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
       input_(TextTemplate::parse(fields.input, "data.input")) {
   if (config.long_samples == LongSamples::split && fields.kind != DataKind::text)
     throw ConfigError(
-        "data.long_samples: split is for running text (data.kind: text): an answer in pieces would be learnt "
-        "as "
-        "several answers; choose truncate or drop");
+        "data.long_samples: split is for running text (data.kind: text): an answer in pieces "
+        "would be learned as several answers; choose truncate or drop");
   if (!fields.target.empty()) target_ = TextTemplate::parse(fields.target, "data.target");
   field_names_ = input_.fields();
   if (target_) field_names_.insert(field_names_.end(), target_->fields().begin(), target_->fields().end());
@@ -40,7 +39,7 @@ std::vector<EncodedSample> TextEncoder::encode(const ReadRow& row) const {
   return encode_samples(row.texts.input, row.texts.target, fields_.kind, config_, tokenizer_);
 }
 
-// What stands before the target in the sample. Where data.max_length left none of that, all that is left.
+// The tokens before the target. When data.max_length left no target, all tokens that are left.
 std::vector<int32_t> TextEncoder::prompt(const ReadRow& row) const {
   Sample sample = std::move(encode(row).front().sample);
   if (fields_.kind != DataKind::seq2seq) {

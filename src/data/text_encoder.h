@@ -1,4 +1,4 @@
-// Rows of an input and a target, or of running text.
+// Encodes rows with an input and a target, or running text.
 #pragma once
 
 #include <optional>

@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 using Take = std::function<void(std::string_view piece, size_t bytes_read)>;
 
-// One member or frame after the other; an unfinished last one is an error.
+// Unpacks one member or frame after the other; an incomplete last one is an error.
 void unpack_gzip(std::string_view packed, const Take& take) {
   z_stream stream{};
   constexpr int kGzip = 16 + MAX_WBITS;
@@ -54,7 +54,7 @@ void unpack_gzip(std::string_view packed, const Take& take) {
     take({piece.data(), piece.size() - stream.avail_out}, at);
     if (result == Z_STREAM_END) {
       inflateReset(&stream);
-      // What fills up blocks, on tapes for one, writes zeros behind a member.
+      // Programs that fill up blocks (on tapes, for example) write zeros after a member.
       at = std::min(packed.find_first_not_of('\0', at), packed.size());
     }
   } while (result != Z_STREAM_END || at < packed.size());
@@ -82,7 +82,7 @@ void unpack_zstd(std::string_view packed, const Take& take) {
   }
 }
 
-// What the file says of its unpacked size; gzip only modulo 4 GB, many zstd files nothing.
+// The unpacked size that the file reports; gzip only modulo 4 GB, many zstd files not at all.
 int64_t size_it_tells(std::string_view packed, bool gzip) {
   if (gzip) {
     if (packed.size() < 18) return 0;
@@ -102,13 +102,13 @@ void check_room(const fs::path& folder, int64_t bytes) {
                              bytes_string(bytes), " are needed"));
 }
 
-// In a folder of its own, beside that of the unpacked files.
+// In a separate folder, next to the folder of the unpacked files.
 fs::path checksum_file(const fs::path& made) {
   return made.parent_path().parent_path() / "checksums" / (made.filename().string() + ".xxh3");
 }
 
-// Whether an unpacked file is there and has the content that it was made with. All of it is read: a file
-// whose end is missing may still end with a row.
+// Returns whether an unpacked file exists and has the content that it was made with. Reads all of it: a file
+// whose end is missing may still end with a whole row.
 bool is_whole(const fs::path& made) {
   std::error_code ignored;
   if (!fs::exists(made, ignored)) return false;
@@ -119,9 +119,9 @@ bool is_whole(const fs::path& made) {
       mark_used(checksum);
       return true;
     }
-    log::warning(concat(made.string(), ": is not as it was unpacked; it is made again"));
+    log::warning(concat(made.string(), ": was changed after it was unpacked; it is unpacked again"));
   } catch (const FormatError& e) {
-    log::warning(concat(e.what(), "; it is made again"));
+    log::warning(concat(e.what(), "; the data file is unpacked again"));
   }
   return false;
 }
@@ -161,7 +161,7 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
         log::info(concat("data: ", path.string(), ": ", 100 * bytes_read / packed.size(), " % unpacked"));
       };
       gzip ? unpack_gzip(packed, take) : unpack_zstd(packed, take);
-      // Before the file has its name: who finds one without a checksum makes it again.
+      // Write the checksum before the rename: a file without a checksum is made again.
       write_to_cache(checksum_file(made), [&](std::ostream& file) { file << sum.digits(); });
     });
   } catch (const DataError& e) {

@@ -8,7 +8,8 @@
 namespace trainer {
 namespace {
 
-// One for the life of the program: memory that was allocated on a stream is only used again on that stream.
+// One stream for the life of the program: memory that was allocated on a stream is reused only on that
+// stream.
 c10::Stream copy_stream(at::Device device) {
   thread_local std::optional<c10::Stream> stream;
   if (!stream || stream->device() != device)

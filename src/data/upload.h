@@ -1,4 +1,4 @@
-// Tensors from the host to where they are computed with.
+// Copies tensors from the host to the device.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace trainer {
 
-// To a GPU they are copied on a stream of their own, so that they are there when the GPU is done with what
-// was asked of it before. They must lie in page-locked memory, which LibTorch keeps until they are copied.
+// Copies to a GPU run on a separate stream, so that they are done by the time the GPU has finished its
+// earlier work. The tensors must be in page-locked memory, which LibTorch keeps until they are copied.
 class Upload {
  public:
   explicit Upload(at::Device device);
 
-  // To be used only after wait().
+  // The result may be used only after wait().
   at::Tensor operator()(const at::Tensor& host);
-  // What is asked of the current stream from now on waits for the copies; the host does not.
+  // Later work on the current stream waits for the copies; the host does not wait.
   void wait();
 
  private:

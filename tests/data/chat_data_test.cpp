@@ -64,12 +64,12 @@ TEST_F(ChatData, SetsMayHaveDifferentForms) {
 TEST_F(ChatData, WhatSaysNothingIsNotTakenForTheKindWhereBadRowsAreSkipped) {
   const std::string rows = "{\"x\": 1}\n" + line(kTwoTurns);
   config_.data.kind = DataKind::chat;
-  EXPECT_TRUE(starts(error(rows, false), "data.jsonl:1: kind chat wants messages"));
+  EXPECT_TRUE(starts(error(rows, false), "data.jsonl:1: kind chat needs messages"));
   config_.data.bad_rows = BadRows::skip;
   const Dataset chat = data(rows, false);
   EXPECT_EQ(chat.size(), 1);
   EXPECT_EQ(chat.report().malformed.count, 1);
-  EXPECT_TRUE(starts(error("{\"x\": 1}\n{\"y\": 1}\n", false), "data.jsonl:1: kind chat wants messages"));
+  EXPECT_TRUE(starts(error("{\"x\": 1}\n{\"y\": 1}\n", false), "data.jsonl:1: kind chat needs messages"));
 }
 
 TEST_F(ChatData, NumbersBeyond64BitsAreNoObstacleWhereNobodyReadsThem) {
@@ -160,7 +160,7 @@ TEST_F(ChatData, RowsThatAreWrongAreNamed) {
   config_.data.kind = DataKind::chat;
   EXPECT_EQ(
       error(R"({"text": "one"})", false),
-      "data.jsonl:1: kind chat wants messages, conversations, or instruction and output; the row has text");
+      "data.jsonl:1: kind chat needs messages, conversations, or instruction and output; the row has text");
 }
 
 }  // namespace

@@ -185,8 +185,8 @@ TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
   EXPECT_EQ(report.samples, 4);
   EXPECT_EQ(report.supervised_tokens, 4);
   EXPECT_EQ(report.longest_sample, 5);
-  EXPECT_TRUE(
-      has(join(report.lines(), "\n"), "warning: completion cut at data.max_length in 3 (75.0 %) samples"));
+  EXPECT_TRUE(has(join(report.lines(), "\n"),
+                  "warning: completion truncated at data.max_length in 3 (75.0 %) samples"));
   EXPECT_TRUE(
       has(join(report.lines(), "\n"), "nothing to learn in 2 (50.0 %) samples: the prompt alone fills"));
 }
@@ -195,8 +195,8 @@ TEST_F(DatasetTest, LongTextsAreCutFromTheRight) {
   config_.data.max_length = 3;
   const Dataset set = data("{\"text\": \"one two three\"}", false);
   EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5}));
-  EXPECT_TRUE(
-      has(join(set.report().lines(), "\n"), "warning: text cut at data.max_length in 1 (100.0 %) sample"));
+  EXPECT_TRUE(has(join(set.report().lines(), "\n"),
+                  "warning: text truncated at data.max_length in 1 (100.0 %) sample"));
 }
 
 // ---- report
@@ -220,12 +220,13 @@ TEST_F(DatasetTest, ReportCountsLengthsAndTruncation) {
     EXPECT_EQ(report.longest_sample, 6);
     EXPECT_EQ(report.input.truncated, 500);
     EXPECT_EQ(report.target.truncated, 0);
-    EXPECT_EQ(report.lines(),
-              (std::vector<std::string>{
-                  "2,000 samples, seq2seq: input -> target",
-                  "source: 5,000 tokens; lengths: mean 2.8, p50 2, p90 5, p99 5, longest 5",
-                  "target: 7,000 tokens; lengths: mean 3.5, p50 4, p90 4, p99 4, longest 4",
-                  "warning: source cut at data.max_source_length in 500 (25.0 %) samples, 500 tokens lost"}));
+    EXPECT_EQ(
+        report.lines(),
+        (std::vector<std::string>{
+            "2,000 samples, seq2seq: input -> target",
+            "source: 5,000 tokens; lengths: mean 2.8, p50 2, p90 5, p99 5, longest 5",
+            "target: 7,000 tokens; lengths: mean 3.5, p50 4, p90 4, p99 4, longest 4",
+            "warning: source truncated at data.max_source_length in 500 (25.0 %) samples, 500 tokens lost"}));
   }
 }
 

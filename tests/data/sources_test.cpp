@@ -266,7 +266,7 @@ TEST_F(HeldOut, RowsThatAreTheSameAreOnOneSide) {
 
 TEST_F(HeldOut, AShareOfNothingIsAnError) {
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 1e-9); }),
-            "data.eval: 1e-09 held out of a.jsonl is no row; choose a larger share");
+            "data.eval: 1e-09 held out of a.jsonl selects no rows; choose a larger share");
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 0.999999); }),
             "data.eval: 0.999999 held out of a.jsonl are all rows, and none is left to train on; choose a "
             "smaller share");

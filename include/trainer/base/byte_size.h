@@ -1,4 +1,4 @@
-// Sizes as people write them.
+// Parses human-readable sizes.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// "5GB", "1.5 GiB", "300MB": a number and one of kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of
-// 1024); k may be written K. None for anything else.
+// Returns the number of bytes of "5GB", "1.5 GiB" or "300MB": a number and one of kB, MB, GB, TB (powers of
+// 1000) or KiB, MiB, GiB, TiB (powers of 1024); K is accepted for k. Returns nullopt for anything else.
 std::optional<int64_t> parse_byte_size(const std::string& text);
 
 }  // namespace trainer

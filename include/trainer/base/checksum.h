@@ -1,4 +1,4 @@
-// Checksums that notice damage (no defence against intent): XXH3 with 64 bits. `xxhsum -H3 FILE` prints the
+// Checksums that detect damage (not deliberate changes): XXH3 with 64 bits. `xxhsum -H3 FILE` prints the
 // same. https://github.com/Cyan4973/xxHash
 #pragma once
 
@@ -13,18 +13,18 @@ namespace trainer {
 
 std::string checksum(std::string_view bytes);  // 16 hexadecimal digits
 
-// Of bytes that come one after the other.
+// The checksum of data that arrives in pieces.
 class RunningChecksum {
  public:
   RunningChecksum();
   void add(std::string_view bytes);
-  std::string digits() const;  // of all that was added
+  std::string digits() const;  // of everything added so far
 
  private:
   std::shared_ptr<XXH3_state_s> state_;
 };
 
-// Of a file's content, read in pieces. Throws FormatError when it cannot be read.
+// Returns the checksum of a file's content, read in pieces. Throws FormatError when it cannot be read.
 std::string file_checksum(const std::filesystem::path& path);
 
 }  // namespace trainer

@@ -16,7 +16,7 @@ enum class ExitCode : int {
   no_device = 6,
   numbers = 7,  // NaN or Inf
   device_fault = 8,
-  interrupted = 75,  // stopped by a signal and saved: the same command goes on
+  interrupted = 75,  // stopped by a signal and saved: the same command resumes
 };
 
 class Error : public std::runtime_error {
@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
 };
 
 struct ConfigError : Error {
-  // With another code where all that is wrong is that named files are not there.
+  // Has another exit code when the only problem is that named files are missing.
   explicit ConfigError(const std::string& message, ExitCode code = ExitCode::usage) : Error(code, message) {}
 };
 struct DataError : Error {
@@ -47,7 +47,7 @@ struct DeviceError : Error {
 struct NumericsError : Error {
   explicit NumericsError(const std::string& message) : Error(ExitCode::numbers, message) {}
 };
-// The device reports an error after which nothing more can be done on it by this process.
+// The device reported an error after which this process cannot use it any more.
 struct DeviceFault : Error {
   explicit DeviceFault(const std::string& message) : Error(ExitCode::device_fault, message) {}
 };

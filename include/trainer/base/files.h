@@ -1,4 +1,5 @@
-// Files: mapped for reading; written atomically (a reader sees the old file or the new one, never a half).
+// Files: mapped for reading; written atomically (a reader sees the old file or the new one, never a partial
+// one).
 #pragma once
 
 #include <cstddef>
@@ -38,31 +39,31 @@ class MappedFile {
 // The content of a (small) file. Throws FormatError when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// Everything that the program writes goes through what follows. Each throws FormatError with the path and the
-// reason (no space, read-only, ...), and syncs, so that what it did survives the end of the machine.
-// trainer/base/file_faults.h makes them fail in tests.
+// The program writes all its files with the functions below. Each throws FormatError with the path and the
+// reason (no space, read-only, ...). Each syncs, so that the result survives a power failure. Tests make them
+// fail with trainer/base/file_faults.h.
 
-// Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On any failure PATH is untouched
-// (or, where only its folder could not be synced, whole and new) and the temporary file is removed. The
-// stream throws that FormatError from every operation that cannot write; it can tell its position, not set
-// it.
+// Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On failure PATH is unchanged and
+// the temporary file is removed. (If only the sync of the folder failed, PATH is already the complete new
+// file.) When the stream cannot write, the operation throws that FormatError. The stream supports tellp(),
+// not seekp().
 void write_atomically(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 
-// Lines at the end of a file, each there as a whole or not at all.
+// Appends lines to a file; each line is written completely or not at all.
 class AppendedFile {
  public:
-  // Opens or makes it.
+  // Opens the file, or creates it.
   explicit AppendedFile(std::filesystem::path path);
   ~AppendedFile();
   AppendedFile(const AppendedFile&) = delete;
   AppendedFile& operator=(const AppendedFile&) = delete;
 
-  // It is in the file when this returns, for all readers; only sync() makes it survive the machine.
+  // When this returns, all readers see the line; it survives a power failure only after sync().
   void append(std::string_view line);
   int64_t size() const;
   void sync();
-  // Removes all behind the first `size` bytes.
+  // Removes everything after the first `size` bytes.
   void truncate(int64_t size);
 
  private:
@@ -70,14 +71,14 @@ class AppendedFile {
   int fd_;
 };
 
-// Makes a folder and those above it, where they are not there.
+// Creates a folder and its missing parent folders.
 void make_directories(const std::filesystem::path& path);
 // Renames a file or folder within one file system; a file or an empty folder at `to` is replaced.
 void move_entry(const std::filesystem::path& from, const std::filesystem::path& to);
-// Removes a file, or a folder with all that is in it; links are removed, not followed. What is not there is
-// no failure.
+// Removes a file, or a folder with its contents; links are removed, not followed. Does nothing when the path
+// does not exist.
 void delete_entry(const std::filesystem::path& path);
-// Writes a file's bytes, or a folder's names, through to the disk.
+// Flushes a file's content, or a folder's entries, to the disk.
 void sync_entry(const std::filesystem::path& path);
 
 }  // namespace trainer

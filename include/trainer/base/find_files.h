@@ -1,4 +1,4 @@
-// Files by name, pattern or folder.
+// Finds files by name, pattern or folder.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,12 @@
 
 namespace trainer {
 
-// The files that a path stands for, sorted by name: of a folder those in it, however deep, whose names end in
-// one of `endings` (what begins with a dot is left out); of a pattern with *, ? or [...] all that match; else
-// the file itself. What is there under that very name is no pattern. Empty when there is none. A folder that
-// links lead to once more counts once; what cannot be listed, and a link that leads nowhere and has one of
-// the endings, is a DataError, so that no data are lost silently.
+// Returns the files that `path` means, sorted by name. For a folder: the files in it and its subfolders whose
+// names end in one of `endings`, without names that begin with a dot. For a pattern with *, ? or [...]: all
+// matches. Otherwise: the file itself. A path that exists under exactly this name is not a pattern. Returns
+// an empty list when nothing is found. A folder that is reachable through several links counts once. Throws
+// DataError when a folder cannot be read, or when a link with one of the endings leads nowhere, so that no
+// data are lost silently.
 std::vector<std::filesystem::path> find_files(const std::string& path,
                                               std::span<const std::string_view> endings);
 

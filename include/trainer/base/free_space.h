@@ -1,4 +1,4 @@
-// Room on a file system.
+// Free space on a file system.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace trainer {
 
-// The bytes that this user may still write to the file system of `path`, an existing folder; quotas may allow
-// less. Throws FormatError when the system does not say.
+// Returns how many bytes this user may still write to the file system of `path`, an existing folder; quotas
+// may allow less. Throws FormatError when the system does not report it.
 int64_t free_space(const std::filesystem::path& path);
 
 }  // namespace trainer

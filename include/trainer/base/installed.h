@@ -1,4 +1,4 @@
-// Files that come with the program.
+// Finds files that come with the program.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace trainer {
 
-// `name` as in the source tree ("configs/models/flan-t5-xl.json"), looked for in the working directory,
-// beside the program's build folder, and where the program is installed.
+// `name` is relative to the source tree ("configs/models/flan-t5-xl.json"). Looks in the working directory,
+// next to the build folder of the program, and in the installation. Returns nullopt when the file is missing.
 std::optional<std::filesystem::path> find_installed(const std::filesystem::path& name);
 
 }  // namespace trainer

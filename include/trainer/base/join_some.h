@@ -1,4 +1,4 @@
-// Lists in messages that may be long: names from files, of which there may be a million.
+// Shortens long lists for messages: names that come from files, of which there may be a million.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// "a, b, c and 999,997 more": the first `most`.
+// Returns the first `most` items and the number of the others: "a, b, c and 999,997 more".
 std::string join_some(const std::vector<std::string>& items, size_t most = 10,
                       std::string_view separator = ", ");
 

@@ -9,11 +9,12 @@ namespace trainer::log {
 enum class Level { debug, info, warning, error };
 
 void set_level(Level level);
-// Whether stderr shows this level.
+// Returns whether stderr shows this level.
 bool is_shown(Level level);
-// Also appends every line (at level debug) to this file.
+// Also appends every line, from level debug on, to this file.
 void add_file(const std::string& path);
-// A terminal that shows a progress line sets this, so that a log line first clears it. nullptr: none.
+// Sets a function that is called before each log line, so that a progress line on the terminal can be cleared
+// first. nullptr: none.
 void set_before_line(void (*callback)());
 
 void debug(const std::string& message);

@@ -1,5 +1,5 @@
-// Mapped files that are cut short, or whose disk fails, while they are read: the system then sends SIGBUS,
-// which would end the program without a word.
+// Handles mapped files that are truncated, or whose disk fails, while they are read. The system then sends
+// SIGBUS, which would end the program without a message.
 #pragma once
 
 #include "trainer/base/error.h"
@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// The exit code when that happens to this file; ExitCode::files unless it is set. What the program says then
-// names the file.
+// Sets the exit code for a fault in this file; the default is ExitCode::files. The error message names the
+// file.
 void set_fault_code(const MappedFile& file, ExitCode code);
 
 }  // namespace trainer

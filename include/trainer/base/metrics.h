@@ -1,4 +1,5 @@
-// What training has to tell, and who listens. `training` writes rows; `observe` implements the sinks.
+// Metrics that training reports, and the sinks that receive them. `training` writes rows; `observe`
+// implements the sinks.
 #pragma once
 
 #include <string>

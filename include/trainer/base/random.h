@@ -1,5 +1,5 @@
-// Counter-based randomness: every random number of a run is a function of (seed, what it is for), never of
-// what was drawn before. 64-bit mixing is SplitMix64's finaliser (Steele, Lea, Flood 2014).
+// Counter-based randomness: every random number of a run is a function of (seed, purpose), never of the
+// numbers drawn before. The 64-bit mixing is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// A key derived from a key and a further part (a number, or a name).
+// Derives a key from a key and another part (a number or a name).
 constexpr uint64_t derive(uint64_t key, uint64_t part) { return mix64(key ^ mix64(part)); }
 constexpr uint64_t derive(uint64_t key, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a

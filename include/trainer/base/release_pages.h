@@ -1,4 +1,4 @@
-// Memory of mapped files.
+// Frees the memory of mapped files.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace trainer {
 
-// Gives the memory of the whole pages within these bytes of a mapped file back; they are read again when they
-// are needed.
+// Gives the memory of the whole pages in this range of a mapped file back to the system. The pages are read
+// from disk again when they are needed.
 void release_pages(std::byte* data, int64_t bytes);
 
 }  // namespace trainer

@@ -7,13 +7,14 @@
 
 namespace trainer {
 
-// While it lives the process answers SIGTERM, SIGINT, SIGHUP (stop) and SIGUSR1 (save) as described below;
-// afterwards they do what they did before. A signal to stop that the process ignores stays ignored (nohup, a
-// shell's background jobs). In one thread, and one at a time.
+// While this object exists, the process handles SIGTERM, SIGINT, SIGHUP (stop) and SIGUSR1 (save) as
+// described below. The destructor restores the previous handlers. A stop signal that the process ignores
+// stays ignored (nohup, background jobs of a shell). Use it in one thread, and only one at a time.
 //
-// A signal to stop is told on stderr at once. While there is nothing to lose it ends the process with
-// ExitCode::interrupted. From hold_stop_signals() on it is noted, and the run ends when it sees that. A
-// second SIGINT ends the process at once, by that signal (a shell says 130).
+// A stop signal is reported on stderr at once. Before hold_stop_signals() there is nothing to save, and the
+// signal ends the process with ExitCode::interrupted. After it the signal is only recorded, and the run stops
+// when it checks stop_signal(). A second SIGINT ends the process at once, by that signal (a shell reports
+// 130).
 class StopSignals {
  public:
   StopSignals();
@@ -29,13 +30,14 @@ class StopSignals {
   std::vector<Before> before_;
 };
 
-// From here on there is something to lose.
+// Call this when the run has something to save.
 void hold_stop_signals();
 
-// "SIGTERM" when that asked to stop since the signals are held; "" when none did.
+// Returns the name of the stop signal that arrived since hold_stop_signals(), such as "SIGTERM"; "" when none
+// did.
 std::string stop_signal();
 
-// Whether SIGUSR1 came since the last call.
+// Returns whether SIGUSR1 arrived since the last call.
 bool take_save_request();
 
 }  // namespace trainer

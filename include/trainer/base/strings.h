@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-// The arguments written one after the other, as operator<< writes them.
+// Writes the arguments one after the other, as operator<< does.
 template <class... Args>
 std::string concat(const Args&... args) {
   std::ostringstream out;
@@ -20,8 +20,8 @@ std::string concat(const Args&... args) {
 // "a, b, c"
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ");
 
-// A text of UTF-8 in a line of at most so many characters: "first\\nsecond…". Control characters are shown as
-// escapes, so that a terminal does not obey them.
+// Returns UTF-8 text as one line of at most `characters` characters: "first\\nsecond…". Control characters
+// become escapes, so that they have no effect on a terminal.
 std::string one_line(std::string_view text, size_t characters);
 
 // "[32, 128]"
@@ -36,7 +36,8 @@ std::string grouped(int64_t number);
 // "1 h 05 min", "3 min 20 s", "12 s"
 std::string duration_string(double seconds);
 
-// Of `known`, the name closest to `name` by edit distance (with transpositions), "" when none is close.
+// Returns the name in `known` that is closest to `name` by edit distance (with transpositions); "" when none
+// is close.
 std::string closest(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Where the results are read.
+// The terminal that shows the results.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@ namespace trainer {
 
 struct Terminal {
   bool colour = false;  // NO_COLOR is not set
-  size_t width = 0;     // 0: not known
+  size_t width = 0;     // in columns; 0: unknown
 };
 
-// Of stdout; none where that is a file or a pipe.
+// Returns the terminal of stdout; nullopt when stdout is a file or a pipe.
 std::optional<Terminal> stdout_terminal();
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Threads that work together, as many as the system gives.
+// Starts groups of threads, as many as the system allows.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace trainer {
 
-// Starts up to `count` threads, each of which calls work(i) with its own i from 0; `work` must not throw and
-// is copied. Returns how many were started: fewer where the system gives no more (ulimit -u, a container's
-// pids.max, memory).
+// Starts up to `count` threads; thread i (from 0) calls work(i). `work` must not throw and is copied. Returns
+// how many threads were started: fewer than `count` when the system allows no more (ulimit -u, pids.max of a
+// container, memory).
 int64_t start_threads(std::vector<std::jthread>& threads, int64_t count,
                       const std::function<void(int64_t)>& work);
 
-// "training.num_workers: the system gives 3 of 64 threads (ulimit -u); ...", once for each key.
+// Logs the warning "training.num_workers: the system gives 3 of 64 threads (ulimit -u); ...", once per key.
 void warn_of_fewer_threads(const std::string& key, int64_t given, int64_t wanted);
 
-// Throws ConfigError where the system does not give so many threads at once. `key`: what asks for them.
+// require_threads() throws ConfigError when the system does not allow `count` threads at once. `key`: the
+// configuration key that asks for them. throw_no_threads() throws that error.
 void require_threads(int64_t count, const std::string& key);
 [[noreturn]] void throw_no_threads(const std::string& key, int64_t wanted, int64_t given = 0);
 

@@ -1,4 +1,4 @@
-// Text in lines of a width.
+// Wraps and pads text for output in columns.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace trainer {
 
-// Characters of UTF-8, each taken as one column.
+// Returns the number of UTF-8 characters; each counts as one column.
 size_t count_characters(std::string_view text);
 
-// Broken between words at `width` columns (0: never), where a word is not longer than that; what the text
-// itself breaks stays so.
+// Returns the lines of `text`, wrapped between words at `width` columns (0: never). A longer word stays
+// whole. Line breaks in the text are kept.
 std::vector<std::string> wrapped(const std::string& text, size_t width);
 
-// Filled with blanks up to `width` columns, on the left or on the right.
+// padded_left() adds spaces on the left up to `width` columns, padded_right() on the right.
 std::string padded_left(const std::string& text, size_t width);
 std::string padded_right(const std::string& text, size_t width);
 

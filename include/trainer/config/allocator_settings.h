@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// As LibTorch reads them from PYTORCH_ALLOC_CONF: "expandable_segments:True,max_split_size_mb:128". What is
-// off or has no value is left out; "" when nothing is left.
+// Returns the settings in the format of PYTORCH_ALLOC_CONF: "expandable_segments:True,max_split_size_mb:128".
+// Settings that are off or not set are left out; "" when none is left.
 std::string allocator_settings(const MemoryConfig& config);
 
 }  // namespace trainer

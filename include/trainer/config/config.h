@@ -26,7 +26,7 @@ enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class StateDtype { automatic, fp32, bf16 };
 
-// A number of at least 1, or what the program chooses by the memory plan before it is used (`auto`).
+// A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used.
 class CountOrAuto {
  public:
   constexpr CountOrAuto(int64_t count) : count_(count) {}
@@ -38,8 +38,8 @@ class CountOrAuto {
   int64_t count_;
 };
 
-// How many of a model's blocks run again in the backward pass, from the first: none (false), all (true), a
-// number, or as many as the memory plan finds necessary (`auto`).
+// How many blocks of the model, from the first, are recomputed in the backward pass: none (false), all
+// (true), a number, or as many as the memory plan needs (`auto`).
 class Recompute {
  public:
   template <std::same_as<bool> Bool>
@@ -47,7 +47,7 @@ class Recompute {
   static constexpr Recompute blocks(int64_t count) { return Recompute(count); }
   static constexpr Recompute automatic() { return Recompute(kAutomatic); }
   constexpr bool is_automatic() const { return blocks_ == kAutomatic; }
-  // Of a model with `num_blocks`; all of them where it is left to the program.
+  // Returns the number of recomputed blocks for a model with `num_blocks`; all of them when `auto`.
   constexpr int64_t of(int64_t num_blocks) const {
     return is_automatic() ? num_blocks : std::min(blocks_, num_blocks);
   }
@@ -69,8 +69,8 @@ struct LoraConfig {
   int64_t r = 8;
   double lora_alpha = 16;
   double lora_dropout = 0.0;
-  // Module name suffixes; or one regular expression for the whole name; or "all-linear". Empty: the model's
-  // default.
+  // Module name suffixes, or one regular expression for the whole name, or "all-linear". Empty: the default
+  // of the model.
   std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
   std::variant<std::string, std::vector<std::string>> exclude_modules = std::vector<std::string>{};
   std::vector<int64_t> layers_to_transform;  // empty: all
@@ -84,8 +84,8 @@ struct LoraConfig {
   std::string adapter;  // a PEFT directory to start from
 };
 
-// A set of rows: a file, a pattern (data/*.jsonl), or a folder. Its weight says how often its samples come in
-// an epoch of the training data (docs/data.md).
+// A set of rows: a file, a pattern (data/*.jsonl), or a folder. The weight says how often the samples occur
+// in an epoch of the training data (docs/data.md).
 struct DataSource {
   DataSource(std::string path, double weight = 1) : path(std::move(path)), weight(weight) {}
   bool operator==(const DataSource&) const = default;
@@ -93,7 +93,7 @@ struct DataSource {
   double weight;
 };
 
-// What is evaluated on: sets of rows, or a share that is held out of the training data.
+// The evaluation data: sets of rows, or a share that is held out of the training data.
 struct EvalData {
   std::vector<DataSource> sources;
   double held_out = 0;
@@ -117,9 +117,9 @@ struct DataConfig {
   LossOn loss_on = LossOn::all_turns;
   std::string chat_template;  // a file; empty: the model's own
   bool packing = false;
-  int64_t prefetch = 2;  // effective batches made ahead of the step
+  int64_t prefetch = 2;  // effective batches prepared ahead of the step
   std::string cache;     // folder for unpacked files and indexes; empty: the user's cache
-  // Shares above which the run ends with exit code 3; none: only a warning.
+  // Above this share the run ends with exit code 3; nullopt: only a warning.
   std::optional<double> max_truncated, max_unknown, max_malformed;
 };
 
@@ -152,7 +152,7 @@ struct EvaluationConfig {
   bool generate = false;
   std::optional<int64_t> max_samples;            // default: 200 while training, all in `trainer eval`
   std::optional<int64_t> generation_batch_size;  // default: eval_batch_size
-  std::optional<int64_t> max_new_tokens;         // default: half as many again as the longest target has
+  std::optional<int64_t> max_new_tokens;         // default: 1.5 x the tokens of the longest target
   int64_t num_beams = 1;
   std::vector<std::string> metrics{"exact_match", "f1", "rouge", "bleu", "chrf", "json"};
   int64_t show = 3;
@@ -176,7 +176,7 @@ struct OptimizerConfig {
 struct SaveConfig {
   IntervalStrategy strategy = IntervalStrategy::steps;
   int64_t steps = 500;
-  double minutes = 0;       // 0: not by time
+  double minutes = 0;       // 0: no saving by time
   int64_t total_limit = 0;  // 0: keep all
   bool weights_only = false;
   bool async = true;
@@ -227,8 +227,8 @@ struct Config {
   std::string resume = "auto";  // auto, never, or a checkpoint
   std::vector<std::string> resume_changed;
 
-  // Where each key that was set was set: "training.batch_size" -> "my.yaml:3:15" or "override
-  // 'batch_size=4'". Not part of what is trained; for messages.
+  // Where each key was set: "training.batch_size" -> "my.yaml:3:15" or "override 'batch_size=4'". For
+  // messages only; it does not affect training.
   std::map<std::string, std::string> origins;
 
   // The samples of one optimizer step.

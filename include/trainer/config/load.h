@@ -12,19 +12,20 @@
 
 namespace trainer {
 
-// Reads `file` (none: only defaults and overrides), follows `extends:`, applies overrides "section.key=value"
-// or, where a key's name is in one section only, "key=value". Relative paths in `extends` are relative to the
-// file that says it. Throws ConfigError that lists every problem at once, each with file:line:column (or the
-// override's text) and, for an unknown key, the closest known one or this program's name of a Hugging Face,
-// LLaMA-Factory or axolotl key.
+// Reads `file` (nullopt: only defaults and overrides), follows `extends:`, and applies the overrides
+// "section.key=value", or "key=value" when only one section has a key of that name. Relative paths in
+// `extends` are relative to the file that contains them. Throws one ConfigError with all problems. Each has
+// file:line:column (or the text of the override) and, for an unknown key, the closest known key, or the name
+// that this program uses for a Hugging Face, LLaMA-Factory or axolotl key.
 Config load_config(const std::optional<std::filesystem::path>& file,
                    const std::vector<std::string>& overrides);
 
-// Everything a training run needs that can be checked without the model (required keys, contradictions
-// between keys, existing files): one message a problem, empty when all is well. load_config does not call it.
+// Checks everything that a training run needs and that can be checked without the model: required keys,
+// contradictions between keys, missing files. Returns one message per problem; empty when there is none.
+// load_config does not call it.
 std::vector<std::string> check_for_training(const Config& config);
 
-// The same with the key and the exit code that each stands for.
+// The same problems, each with its key and exit code.
 struct TrainingProblem {
   std::string key, text;  // the text names file, line and key, too
   ExitCode code;
@@ -35,23 +36,23 @@ std::vector<TrainingProblem> problems_for_training(const Config& config);
 Config load_training_config(const std::optional<std::filesystem::path>& file,
                             const std::vector<std::string>& overrides);
 
-// What to say to a user who types a key as a command-line flag, --learning_rate=1e-4 or
-// --per_device_train_batch_size 8;
-// "" when `name` (without dashes) is no key, neither here nor in another trainer.
+// Returns advice for a user who types a key as a command-line flag (--learning_rate=1e-4,
+// --per_device_train_batch_size 8); "" when `name` (without dashes) is not a key, neither here nor in another
+// trainer.
 std::string advice_for_flag(const std::string& name, const std::string& value);
 
-// The whole configuration as commented YAML that load_config reads back to the same values.
+// Writes the whole configuration as commented YAML; load_config reads it back to the same values.
 void write_yaml(const Config& config, std::ostream& out);
 
-// The value of a key ("training.batch_size") as YAML; of a section that is absent, "null".
+// Returns the value of a key ("training.batch_size") as YAML; "null" for a section that is absent.
 std::string value_text(const Config& config, const std::string& key);
 
-// The reference page (docs/config.md) and the JSON schema (configs/schema.json), generated from the
-// declarations.
+// Write the reference page (docs/config.md) and the JSON schema (configs/schema.json), generated from the
+// declarations of the keys.
 void write_reference_page(std::ostream& out);
 void write_json_schema(std::ostream& out);
 
-// What --help says of the keys: one line each, by section.
+// Writes the keys for --help: one line each, by section.
 void write_key_summary(std::ostream& out);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// What another value of a key means for a run that is resumed: a mark on every key of the schema.
+// What a changed value means when a run is resumed: every key of the schema has one of these marks.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 namespace trainer {
 
 enum class OnResume {
-  may_change,  // the result stays the same, but for rounding; or it is about what is kept and shown
-  is_logged,   // the result is another one, which is what a user wants who sets it: a line in the log
-  fixes_run,   // refused, unless resume_changed names the key
-  fixes_run_by_content,  // the same, by what it stands for: the content of files, a number that is worked out
+  may_change,            // the result is the same up to rounding, or only saved files and output change
+  is_logged,             // the result changes, as the user intends: the change is logged
+  fixes_run,             // refused, unless resume_changed names the key
+  fixes_run_by_content,  // like fixes_run, but compares the meaning: file content, a computed number
 };
 
-// Full names ("training.dropout") in the order of the schema.
+// Returns full names ("training.dropout") in the order of the schema.
 std::vector<std::string> keys_marked(OnResume mark);
 std::vector<std::string> keys_of_section(const std::string& section);
 
-// Throws ConfigError where there is no such key.
+// Returns the mark of a key. Throws ConfigError when the key does not exist.
 OnResume on_resume(const std::string& key);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Rows that are there twice: in one set, or in the training and the evaluation data.
+// Finds duplicate rows: within one set, or between the training and the evaluation data.
 #pragma once
 
 #include "trainer/data/dataset.h"
@@ -6,9 +6,9 @@
 
 namespace trainer {
 
-// Sets report.train.duplicates, and with evaluation data (nullptr: none) eval's and the overlap. Compares by
-// the hashes of 64 bits in the index, so no row is read; takes some 10 bytes a row meanwhile. Rows that are
-// left out for their length do not count.
+// Sets report.train.duplicates. With evaluation data (nullptr: none), also sets report.eval->duplicates and
+// report.overlap. Compares the 64-bit hashes in the index, so it reads no rows; it needs about 10 bytes per
+// row while it runs. Rows that were dropped for their length do not count.
 void count_repeats(const Dataset& train, const Dataset* eval, RunDataReport& report);
 
 }  // namespace trainer

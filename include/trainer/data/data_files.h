@@ -8,8 +8,8 @@
 
 namespace trainer {
 
-// The file; those that a pattern matches; or all data files in a folder, however deep: always sorted by name.
-// Throws DataError when there are none.
+// Returns the file itself, the files that match a pattern, or all data files in a folder and its subfolders,
+// sorted by name. Throws DataError when there are none.
 std::vector<std::filesystem::path> data_files(const DataSource& source);
 
 }  // namespace trainer

@@ -17,17 +17,17 @@
 
 namespace trainer {
 
-// One entry of data.train: the samples that follow those of the entries before it.
+// One entry of data.train. Its samples follow the samples of the entries before it.
 struct SampleSet {
   int64_t samples = 0;
-  double weight = 1;                          // how often each comes in an epoch
+  double weight = 1;                          // how often each sample occurs in an epoch
   int64_t tokens = 0, supervised_tokens = 0;  // in all samples
 
-  // How many of an epoch's samples are from this set: a weight that is not 0 never becomes nothing.
+  // Returns how many samples of an epoch come from this set: at least 1, however small the weight.
   int64_t in_epoch() const;
 };
 
-// A row that cannot be used, where data.bad_rows says skip.
+// A row that cannot be used and is skipped (data.bad_rows: skip).
 struct SkippedRow {
   std::string file;
   int64_t line;
@@ -37,19 +37,22 @@ struct SkippedRow {
 
 struct RowChoice;
 
-// Safe to read from several threads. Files are mapped and only the places of rows are kept; the tokenizer
-// must outlive the data set.
+// Safe to read from several threads. The files are mapped, and only the positions of the rows are kept in
+// memory. The tokenizer must outlive the data set.
 class Dataset {
  public:
-  // Maps the files (docs/data.md) and reads and tokenises every row once (config.training.num_workers
-  // threads), for the report, the index of samples, and so that bad rows are found before the first step.
-  // The index of a file that is not small is kept in the cache folder, so that this is done once. Throws
-  // DataError with file:line for a missing or empty file, for rows that cannot be used (the first five and
-  // how many there are; with data.bad_rows: skip only where there are no others), and where no sample has
-  // anything to learn; ConfigError for data.kind, input and target that contradict each other or the model.
+  // Maps the files (docs/data.md), then reads and tokenizes every row once with config.training.num_workers
+  // threads. This gives the report and the index of samples, and finds bad rows before the first step. The
+  // index of a large file is stored in the cache folder, so that later runs skip this work.
+  //
+  // Throws DataError with file:line for a missing or empty file, for rows that cannot be used (it names the
+  // first five and the total; with data.bad_rows: skip, only when no usable row is left), and when no sample
+  // has a supervised token. Throws ConfigError when data.kind, input and target contradict each other or the
+  // model.
   static Dataset open(const std::vector<DataSource>& sources, const Config& config,
                       const Tokenizer& tokenizer, bool encoder_decoder);
-  // data.train, less what is held out of it; and data.eval, which may be what is held out.
+  // open_train: data.train without the rows that are held out of it. open_eval: data.eval, which may be the
+  // rows held out of data.train.
   static Dataset open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
   static Dataset open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
 
@@ -57,23 +60,24 @@ class Dataset {
   const std::string& name() const;
   int64_t size() const;
   bool encoder_decoder() const;
-  // The entries of data.train: what SampleOrder is made of. An epoch may take more or less than size().
+  // The entries of data.train, from which SampleOrder is built. An epoch may have more or fewer samples than
+  // size().
   const std::vector<SampleSet>& sets() const;
 
-  // Tokenised and truncated. Throws DataError that names the file where it is no longer the one that was
-  // opened; so does texts().
+  // Returns the sample, tokenized and truncated. sample() and texts() throw a DataError that names the file
+  // when the file has changed since it was opened.
   Sample sample(int64_t index) const;
   const DataReport& report() const;
   // "file:line" of a sample, for messages.
   std::string origin(int64_t index) const;
-  // The untokenised input and target of a sample (target empty for kind text).
+  // The untokenized input and target of a sample (target empty for kind text).
   struct Texts {
     std::string input, target;
   };
   Texts texts(int64_t index) const;
-  // What the model sees when it is to give that target.
+  // Returns the tokens that the model gets before it generates the target.
   std::vector<int32_t> prompt(int64_t index) const;
-  // The token that ends an answer of a conversation, where there are any.
+  // Returns the token that ends an answer in chat data; none for other kinds.
   std::optional<int32_t> end_of_answer() const;
 
   // From the index, without reading the row.
@@ -83,7 +87,7 @@ class Dataset {
   Lengths lengths(int64_t index) const;
   uint64_t content(int64_t index) const;  // a hash, the same for rows with the same content
   uint64_t input(int64_t index) const;    // a hash of the input's text
-  bool begins_row(int64_t index) const;   // false: a further piece of the row that the sample before is of
+  bool begins_row(int64_t index) const;   // false: a later piece of the same row as the previous sample
 
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 

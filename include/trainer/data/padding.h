@@ -1,4 +1,4 @@
-// How much of what a model computes would be padding.
+// Measures how much of the computation would be spent on padding.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// Of the steps of the first epoch, or, where those have more than `most_samples` samples, of some that are
-// spread over it evenly: loads, cuts and lays them out as training does.
+// Measures the steps of the first epoch. When these have more than `most_samples` samples, it measures a
+// selection that is spread evenly over the epoch. Splits and collates the samples as training does.
 PaddingReport measure_padding(const Dataset& data, const SampleOrder& order, int64_t effective_batch_size,
                               const CutLimits& limits, int64_t most_samples = 8192);
 

@@ -1,4 +1,4 @@
-// A sample as the model sees it, for people.
+// A sample as the model sees it, in readable form.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct SampleView {
     bool supervised = false;
   };
   std::string origin;
-  // The pieces make up tokenizer.decode() of the ids, special tokens included.
-  std::vector<Piece> input;   // of a decoder: all of it
-  std::vector<Piece> target;  // of an encoder-decoder
+  // Concatenated, the pieces are tokenizer.decode() of the ids, special tokens included.
+  std::vector<Piece> input;   // decoders: the whole sample
+  std::vector<Piece> target;  // encoder-decoders only
   int64_t input_tokens = 0, target_tokens = 0, supervised_tokens = 0;
 };
 

@@ -1,4 +1,4 @@
-// What tells the samples of a data set from those of another.
+// A fingerprint of the samples of a data set.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// How many there are, and a checksum of the rows and lengths of all and of the tokens and labels of some that
-// are spread over them: "400 samples, xxh3 0123456789abcdef".
+// Returns the number of samples and a checksum. The checksum covers the rows and lengths of all samples, and
+// the tokens and labels of some that are spread over the data set: "400 samples, xxh3 0123456789abcdef".
 std::string samples_text(const Dataset& data);
 
 }  // namespace trainer

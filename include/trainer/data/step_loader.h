@@ -1,4 +1,4 @@
-// Effective batches made ahead of the step that needs them, by threads of their own.
+// Prepares effective batches ahead of the step that needs them, in background threads.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace trainer {
 
 struct StepLoaderOptions {
   int64_t num_workers = 2;  // threads; the samples of a batch are spread over all of them
-  int64_t prefetch = 2;     // batches that are held ready at most, at least 1
+  int64_t prefetch = 2;     // the most batches kept ready; at least 1
 };
 
-// What comes out does not depend on the options. For one thread that takes the batches.
+// The options do not affect the batches, only the speed. next() must be called from one thread only.
 class StepLoader {
  public:
-  // The dataset indices of one batch after the other; empty: there are no more. Called from the loader's
-  // threads, but never twice at once.
+  // Returns the dataset indices of the next batch; empty at the end. Called from the loader threads, but
+  // never by two at the same time.
   using NextIndices = std::function<std::vector<int64_t>()>;
 
   // The data set must outlive the loader.
   StepLoader(const Dataset& dataset, NextIndices next_indices, const StepLoaderOptions& options);
-  // Waits for the samples that are being made, not for whole batches.
+  // Waits for the samples in progress, not for whole batches.
   ~StepLoader();
 
-  // The next batch, in order; waits for it. Throws what its first bad sample threw (DataError with
-  // file:line), and std::logic_error when there are no more.
+  // Waits for the next batch, in order, and returns it. Throws the error of its first bad sample (DataError
+  // with file:line), and std::logic_error when there are no more batches.
   EffectiveBatch next();
 
  private:
