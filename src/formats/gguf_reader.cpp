@@ -12,7 +12,7 @@ namespace {
 
 using gguf::ValueType;
 
-// Takes pieces off the front of the file, each checked to be there.
+// Reads the file piece by piece from the front, and checks each time that enough bytes are left.
 class GgufReader {
  public:
   explicit GgufReader(const MappedFile& file) : rest_(file.text()), where_(file.path().string()) {}
@@ -57,7 +57,7 @@ class GgufReader {
   GgufValue array(const std::string& key) {
     const auto type = number<uint32_t>();
     const auto count = number<uint64_t>();
-    if (count > left()) fail("is truncated or damaged");  // an item has at least a byte
+    if (count > left()) fail("is truncated or damaged");  // an item takes at least one byte
     switch (static_cast<ValueType>(type)) {
       case ValueType::string:
         return items<std::string>(count, [&] { return string(); });

@@ -41,7 +41,7 @@ size_t gguf_bytes(GgufType type, const std::vector<int64_t>& shape, const std::s
 
 namespace {
 
-// Little-endian, as the processors are that this program runs on.
+// Little-endian, like all processors that this program runs on.
 static_assert(std::endian::native == std::endian::little);
 
 class Writer {
@@ -86,7 +86,7 @@ std::string where_is(const std::filesystem::path& path, const GgufSource& tensor
   return concat(path.string(), ": tensor '", tensor.name, "'");
 }
 
-// All that comes before the tensors' bytes.
+// Everything before the tensors' bytes.
 std::string head_of(const std::filesystem::path& path, const GgufMetadata& metadata,
                     const std::vector<GgufSource>& tensors) {
   Writer head;

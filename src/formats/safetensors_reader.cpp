@@ -20,10 +20,10 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
-constexpr int kHeaderDepth = 8;                    // a header has 3 levels; so nothing deep is ever built
+constexpr int kHeaderDepth = 8;                    // a header has 3 levels; nothing deep is ever parsed
 constexpr const char* kDamagedAdvice = "the file is damaged or incomplete; copy or download it again";
 
-// The header's text, checked to lie inside the file.
+// Returns the header's text after checking that it lies inside the file.
 std::string_view header_text(const MappedFile& file, const std::string& where) {
   if (file.size() < kLengthBytes) {
     throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kDamagedAdvice));
@@ -42,10 +42,9 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
   return file.text().substr(kLengthBytes, length);
 }
 
-// Parses the header and refuses a key that comes twice in one object, which a JSON object would silently
-// lose.
+// Parses the header and refuses duplicate keys in one object, which a JSON object would silently drop.
 json parse_header(std::string_view text, const std::string& where) {
-  // The parser takes a NUL for the end of its input.
+  // The parser treats a NUL as the end of its input.
   if (text.find('\0') != std::string_view::npos) {
     throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
   }

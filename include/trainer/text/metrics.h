@@ -70,9 +70,9 @@ class TextMetrics {
 
   void add(std::string_view prediction, std::string_view target);
 
-  // Returns names and values in the order in which the metrics were requested: exact_match, f1, rouge1, rouge2,
-  // rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Empty before the
-  // first add().
+  // Returns names and values in the order in which the metrics were requested: exact_match, f1, rouge1,
+  // rouge2, rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Empty
+  // before the first add().
   std::vector<std::pair<std::string, double>> values() const;
 
  private:

@@ -27,8 +27,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Returns the ids of `text`. With add_special_tokens they are those of Hugging Face's default call (T5: ends
-  // in </s>). Throws DataError for text that is not valid UTF-8.
+  // Returns the ids of `text`. With add_special_tokens they are those of Hugging Face's default call (T5: the
+  // last one is </s>). Throws DataError for text that is not valid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   // Returns the same ids with their ranges in `text`, like `offsets` of Hugging Face's `tokenizers`, but in
@@ -56,8 +56,8 @@ class Tokenizer {
 
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: they match anywhere in
   // normalized text and are not special (decode() keeps them). New tokens get ids from vocab_size() on, in
-  // this order. A token that is in the model's vocabulary becomes an added token and keeps its id. Tokens that
-  // were added before stay as they are (Hugging Face would make a special one ordinary).
+  // this order. A token that is in the model's vocabulary becomes an added token and keeps its id. Tokens
+  // that were added before stay as they are (Hugging Face would make a special one ordinary).
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
