@@ -67,8 +67,8 @@ bool is_off(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// Initialisations that leave the base weights unchanged. The others (pissa, olora, corda, loftq, ...) subtract
-// the initial adapter from them, so that the adapter does not fit the model on disk.
+// Initialisations that leave the base weights unchanged. The others (pissa, olora, corda, loftq, ...)
+// subtract the initial adapter from them, so that the adapter does not fit the model on disk.
 bool keeps_base_weights(const Json& init) {
   return init.is_null() || init.is_boolean() || init == "gaussian" || init == "eva" || init == "orthogonal";
 }
@@ -282,7 +282,8 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
 }
 
 // The keys that PEFT 0.10 to 0.12 wrote. Every later release uses its defaults for missing keys, while
-// releases before 0.14 fail on unknown keys. So newer keys are written only when they differ from the default.
+// releases before 0.14 fail on unknown keys. So newer keys are written only when they differ from the
+// default.
 void write_adapter_config(const fs::path& directory, const AdapterConfig& config) {
   std::map<std::string, Json> keys{{"alpha_pattern", patterns_json(config.alpha_pattern)},
                                    {"auto_mapping", nullptr},

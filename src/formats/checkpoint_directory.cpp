@@ -96,7 +96,7 @@ bool is_whole(const fs::path& checkpoint) {
   }
 }
 
-// Tries the checkpoints in the order in which a complete one is found soonest.
+// Whether one of the checkpoints is complete. Tries the newest first.
 bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_steps) {
   return std::any_of(rising_steps.rbegin(), rising_steps.rend(),
                      [&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });

@@ -34,10 +34,10 @@ void position_fields(Fields& fields, Position& position) {
   fields.field("began_from", position.began_from);
 }
 
-// Of all other fields.
+// Over all other fields.
 constexpr const char* kChecksumField = "checksum";
 
-// Checks the checksum and removes it from `json`. Earlier versions wrote none.
+// Checks the checksum and removes it from `object`. Earlier versions wrote none.
 void check_whole(nlohmann::ordered_json& object, const std::string& where) {
   const auto found = object.find(kChecksumField);
   if (found == object.end()) return;

@@ -34,7 +34,7 @@ Value to_value(const Json& json, Origin origin = {}) {
   }
 }
 
-// Without the keys that are null, and with a message's reasoning under the names that templates read.
+// Drops keys that are null, and puts a message's reasoning under all names that templates read.
 Value message_value(const Json& message, size_t index) {
   if (!message.is_object())
     throw DataError(concat("message ", index + 1, " of the conversation is no object"));
@@ -64,7 +64,7 @@ Value conversation_value(const Json& messages) {
   return Value(std::move(out));
 }
 
-// The places of what an assistant says.
+// The indices of the assistant's messages.
 std::vector<size_t> answers_in(const Json& messages) {
   std::vector<size_t> places;
   for (size_t i = 0; i < messages.size(); i++) {
@@ -74,7 +74,7 @@ std::vector<size_t> answers_in(const Json& messages) {
   return places;
 }
 
-// Some function, for templates that write other prompts where there are any.
+// An arbitrary function, for templates that write other prompts when there are tools.
 const Json& example_tools() {
   static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "description": "f",
     "parameters": {"type": "object", "properties": {}, "required": []}}}])");
@@ -139,7 +139,7 @@ std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& direct
 
 struct ChatTemplate::Frames {
   std::mutex mutex;
-  std::map<std::pair<bool, std::string>, AnswerFrame> found;  // by whether there are tools, and the variables
+  std::map<std::pair<bool, std::string>, AnswerFrame> found;  // key: whether there are tools, and the variables
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
@@ -222,7 +222,7 @@ std::string ChatTemplate::source() const {
   return all;
 }
 
-// It depends on no conversation, so one will do.
+// The frame does not depend on the conversation, so any will do.
 AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const {
   constexpr const char *kQuestion = "Who are you?", *kAnswer = "Nobody you know.";
   const auto find_with = [&](const Json& question, const Json& answer) {
@@ -236,7 +236,7 @@ AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const 
   const auto find = [&] {
     try {
       return find_with(kQuestion, kAnswer);
-    } catch (const DataError& error) {  // some templates know contents in parts only
+    } catch (const DataError& error) {  // some templates accept only contents in parts
       const auto parts = [](const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); };
       try {
         return find_with(parts(kQuestion), parts(kAnswer));
