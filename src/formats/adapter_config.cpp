@@ -90,10 +90,10 @@ void refuse_unsupported(const Json& config, const std::string& where) {
                               "with PEFT's path_initial_model_for_weight_conversion)"));
   }
   if (!problems.empty()) {
-    throw FormatError(concat(where, ": asks for what is not supported: ", join_some(problems, 10, "; ")));
+    throw FormatError(
+        concat(where, ": has settings that are not supported: ", join_some(problems, 10, "; ")));
   }
-  if (!unknown.empty())
-    log::warning(concat(where, ": ignored, because they are not known: ", join_some(unknown)));
+  if (!unknown.empty()) log::warning(concat(where, ": unknown keys are ignored: ", join_some(unknown)));
 }
 
 class KeyReader {
@@ -228,14 +228,14 @@ AdapterBias read_bias(const KeyReader& reader) {
 void check_combinations(const AdapterConfig& config, const std::string& where) {
   const bool by_layer = !config.layers_to_transform.empty();
   if (by_layer && std::holds_alternative<std::string>(config.target_modules)) {
-    throw FormatError(concat(where, ": layers_to_transform goes with a list of target_modules, not with '",
+    throw FormatError(concat(where, ": layers_to_transform needs a list of target_modules, not '",
                              std::get<std::string>(config.target_modules), "'"));
   }
   if (!by_layer && !config.layers_pattern.empty()) {
-    throw FormatError(concat(where, ": layers_pattern goes with layers_to_transform, which is not there"));
+    throw FormatError(concat(where, ": layers_pattern needs layers_to_transform, which is missing"));
   }
   if (config.use_dora && config.lora_bias) {
-    throw FormatError(concat(where, ": use_dora and lora_bias do not go together"));
+    throw FormatError(concat(where, ": use_dora and lora_bias cannot be combined"));
   }
 }
 
@@ -324,7 +324,7 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
   if (std::filesystem::exists(base)) return base;
   if (std::filesystem::exists(directory / base)) return directory / base;
   throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                           base.string(), "' is no directory here; edit it to where the base model is"));
+                           base.string(), "' is not a directory here; set it to the path of the base model"));
 }
 
 }  // namespace trainer

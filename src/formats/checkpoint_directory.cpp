@@ -63,7 +63,7 @@ std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
   }
   try {
     if (file_checksum(path) != expected.checksum)
-      return concat(path.string(), ": its bytes do not give the checksum in ", kManifestFile);
+      return concat(path.string(), ": its bytes do not match the checksum in ", kManifestFile);
   } catch (const FormatError& e) {
     return e.what();
   }
@@ -150,7 +150,7 @@ void verify_model_files(const fs::path& directory) {
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
   throw FormatError(concat(join_some(damaged, 10, "; "),
-                           "; use another checkpoint or a copy that is whole. Files that were changed on "
+                           "; use another checkpoint or an undamaged copy. Files that were changed on "
                            "purpose are used when ",
                            kManifestFile, " is removed"));
 }
@@ -236,7 +236,7 @@ void remove_checkpoint_litter(const fs::path& output_dir) {
 std::string lack_of_space(const fs::path& output_dir, int64_t bytes) {
   const int64_t free = free_space(output_dir);
   if (free >= bytes) return "";
-  return concat(output_dir.string(), ": ", bytes_string(free), " are free, the next checkpoint needs ",
+  return concat(output_dir.string(), ": ", bytes_string(free), " are free, but the next checkpoint needs ",
                 bytes_string(bytes), "; free some space, or lower save.total_limit");
 }
 

@@ -44,7 +44,7 @@ bool is_inner_path(const std::string& name) {
 size_t own_digits(const std::string& text, const std::string& where) {
   const std::string start = concat("{\n  \"", kOwnChecksum, "\": \"");
   if (!text.starts_with(start) || text.size() < start.size() + kBlank.size())
-    throw FormatError(concat(where, ": does not begin as a manifest does; it is damaged"));
+    throw FormatError(concat(where, ": does not begin like a manifest; it is damaged"));
   return start.size();
 }
 
@@ -80,7 +80,7 @@ Manifest read_manifest(const fs::path& directory) {
   const std::string expected = text.substr(at, kBlank.size());
   text.replace(at, kBlank.size(), kBlank);
   if (checksum(text) != expected)
-    throw FormatError(concat(where, ": its bytes do not give its checksum; it is damaged"));
+    throw FormatError(concat(where, ": its bytes do not match its checksum; it is damaged"));
 
   Manifest manifest;
   const Json value = parse_json_object<Json>(text, where);
@@ -93,8 +93,8 @@ Manifest read_manifest(const fs::path& directory) {
   const Json files = read.required<Json>("files");
   for (const auto& [name, entry] : files.items()) {
     const std::string place = concat(where, ": files: '", name, "'");
-    if (!is_inner_path(name)) throw FormatError(concat(place, ": is no file name"));
-    if (!entry.is_object()) throw FormatError(concat(place, ": is no object"));
+    if (!is_inner_path(name)) throw FormatError(concat(place, ": is not a file name"));
+    if (!entry.is_object()) throw FormatError(concat(place, ": is not an object"));
     const JsonReader fields(entry, place);
     ManifestEntry& file = manifest.files[name];
     file = {fields.required<int64_t>("bytes"), fields.required<std::string>("xxh3_64")};

@@ -53,7 +53,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name == ".." || name != fs::path(name).filename().string()) {
       throw FormatError(
-          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is no file name"));
+          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is not a file name"));
     }
     file_of[tensor] = name;
   }

@@ -44,7 +44,7 @@ void check_whole(nlohmann::ordered_json& object, const std::string& where) {
   const nlohmann::ordered_json expected = *found;
   object.erase(found);
   if (expected != checksum(ascii_json(object, -1)))
-    throw FormatError(concat(where, ": is damaged: its content does not have the checksum that it names"));
+    throw FormatError(concat(where, ": is damaged: its content does not match its checksum"));
 }
 
 std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {

@@ -26,14 +26,15 @@ constexpr const char* kDamagedAdvice = "the file is damaged or incomplete; copy 
 // Returns the header's text after checking that it lies inside the file.
 std::string_view header_text(const MappedFile& file, const std::string& where) {
   if (file.size() < kLengthBytes) {
-    throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kDamagedAdvice));
+    throw FormatError(
+        concat(where, ": ", file.size(), " bytes are not a safetensors file; ", kDamagedAdvice));
   }
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; i++) {
     length |= static_cast<uint64_t>(std::to_integer<uint8_t>(file.data()[i])) << (8 * i);
   }
   if (length > kMaxHeaderBytes) {
-    throw FormatError(concat(where, ": a header of ", length, " bytes; this is no safetensors file"));
+    throw FormatError(concat(where, ": a header of ", length, " bytes; this is not a safetensors file"));
   }
   if (length > file.size() - kLengthBytes) {
     throw FormatError(concat(where, ": the header has ", length, " bytes, the file only ", file.size(), "; ",
@@ -46,7 +47,7 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
 json parse_header(std::string_view text, const std::string& where) {
   // The parser treats a NUL as the end of its input.
   if (text.find('\0') != std::string_view::npos) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
   }
   JsonStructure structure;
   std::array<std::set<std::string>, kHeaderDepth + 1> keys;  // of the open objects, by their depth
@@ -57,26 +58,26 @@ json parse_header(std::string_view text, const std::string& where) {
   };
   structure.name = [&](int depth, const std::string& key) {
     if (keys[static_cast<size_t>(depth)].insert(key).second) return;
-    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' is there twice"));
+    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' occurs twice"));
   };
   json header;
   try {
     structure.walk(text);
     header = json::parse(text);
   } catch (const json::exception&) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
   }
   if (!header.is_object())
-    throw FormatError(concat(where, ": the header is no JSON object; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not a JSON object; ", kDamagedAdvice));
   return header;
 }
 
 std::map<std::string, std::string> parse_metadata(const json& value, const std::string& where) {
   std::map<std::string, std::string> metadata;
   if (value.is_null()) return metadata;
-  if (!value.is_object()) throw FormatError(concat(where, ": __metadata__ is no JSON object"));
+  if (!value.is_object()) throw FormatError(concat(where, ": __metadata__ is not a JSON object"));
   for (const auto& [key, item] : value.items()) {
-    if (!item.is_string()) throw FormatError(concat(where, ": __metadata__: '", key, "' is no string"));
+    if (!item.is_string()) throw FormatError(concat(where, ": __metadata__: '", key, "' is not a string"));
     metadata[key] = item.get<std::string>();
   }
   return metadata;
@@ -93,7 +94,8 @@ std::vector<uint64_t> parse_numbers(const json& entry, const char* key, const st
       if (valid) numbers.push_back(number.get<uint64_t>());
     }
   }
-  if (!valid) throw FormatError(concat(where, ": ", key, " is no list of whole numbers; ", kDamagedAdvice));
+  if (!valid)
+    throw FormatError(concat(where, ": ", key, " is not a list of whole numbers; ", kDamagedAdvice));
   return numbers;
 }
 

@@ -56,8 +56,8 @@ size_t without_blanks(std::string_view text, size_t begin, size_t end) {
   return end;
 }
 
-// The longest common prefix of `prompt` and `text`. If that is not all of `prompt`, it is shortened to the end
-// of a tag or a line: "<think>" and "<tool_call>" have nothing in common.
+// The longest common prefix of `prompt` and `text`. If that is not all of `prompt`, it is shortened to the
+// end of a tag or a line: "<think>" and "<tool_call>" have nothing in common.
 size_t common_beginning(std::string_view prompt, std::string_view text) {
   const auto differ = std::ranges::mismatch(prompt, text).in1;
   size_t size = static_cast<size_t>(differ - prompt.begin());
@@ -129,7 +129,7 @@ AnswerFrame find_answer_frame(const Text& answered, const std::string& asked) {
     size_t size = turn.said_begin - turn.begin;
     while (size > 0 && !asked.ends_with(std::string_view(text).substr(turn.begin, size))) size--;
     if (size == 0)
-      throw DataError("what it writes as the prompt for an answer does not stand before the answer");
+      throw DataError("what it writes as the prompt for an answer is not in front of the answer");
     frame.prompt = text.substr(turn.begin, size);
   }
   size_t end = without_blanks(text, turn.said_end, turn.end);

@@ -21,9 +21,9 @@ struct AnswerFrame {
 // with the reason when the answer cannot be told from the rest.
 AnswerFrame find_answer_frame(const jinja::Text& answered, const std::string& asked);
 
-// The answers of `messages` (indices in the conversation) that were rendered. `asked(i)` gives the text before
-// message i with add_generation_prompt, "" when the template refuses that. It is used when a turn does not
-// begin as in the frame.
+// The answers of `messages` (indices in the conversation) that were rendered. `asked(i)` gives the text
+// before message i with add_generation_prompt, "" when the template refuses that. It is used when a turn does
+// not begin as in the frame.
 std::vector<RenderedChat::Answer> find_answers(const jinja::Text& text, size_t message_count,
                                                const std::vector<size_t>& messages, const AnswerFrame& frame,
                                                const std::function<std::string(size_t)>& asked);

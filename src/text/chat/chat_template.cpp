@@ -37,7 +37,7 @@ Value to_value(const Json& json, Origin origin = {}) {
 // Drops keys that are null, and puts a message's reasoning under all names that templates read.
 Value message_value(const Json& message, size_t index) {
   if (!message.is_object())
-    throw DataError(concat("message ", index + 1, " of the conversation is no object"));
+    throw DataError(concat("message ", index + 1, " of the conversation is not an object"));
   jinja::Dict dict;
   dict.set_message(index);
   std::optional<Value> reasoning;
@@ -139,7 +139,8 @@ std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& direct
 
 struct ChatTemplate::Frames {
   std::mutex mutex;
-  std::map<std::pair<bool, std::string>, AnswerFrame> found;  // key: whether there are tools, and the variables
+  std::map<std::pair<bool, std::string>, AnswerFrame>
+      found;  // key: whether there are tools, and the variables
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
@@ -196,11 +197,11 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
       if (!answers.empty())
         rendered.answers = find_answers(text, messages.size(), answers, frame(tools, variables), asked);
     } catch (const DataError& error) {
-      throw DataError(concat(
-          chosen.where(),
-          ": what an assistant says cannot be told from the rest in this chat template: ", error.what(),
-          "; mark it in the template with {% generation %} and {% endgeneration %}, or learn "
-          "everything (data.loss_on: everything)"));
+      throw DataError(
+          concat(chosen.where(),
+                 ": the answers of the assistant cannot be found in this chat template: ", error.what(),
+                 "; mark it in the template with {% generation %} and {% endgeneration %}, or learn "
+                 "everything (data.loss_on: everything)"));
     }
   }
   rendered.text = text.bytes();

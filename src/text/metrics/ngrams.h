@@ -34,7 +34,7 @@ inline int64_t overlap(const Counts& a, const Counts& b) {
   return sum;
 }
 
-// The harmonic mean of the precision matches / predicted and the recall matches / expected; 0 without matches.
+// The harmonic mean of precision (matches / predicted) and recall (matches / expected); 0 without matches.
 inline double f_measure(int64_t matches, int64_t predicted, int64_t expected) {
   if (matches == 0) return 0;
   const double precision = static_cast<double>(matches) / static_cast<double>(predicted);

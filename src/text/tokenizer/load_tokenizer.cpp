@@ -50,7 +50,7 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
   if (has("tokenizer.model")) {
     throw FormatError(concat(
         (directory / "tokenizer.model").string(),
-        ": a SentencePiece model of Llama 2 or Mistral is not read by itself; make its tokenizer.json ",
+        ": a SentencePiece model of Llama 2 or Mistral is not supported by itself; make its tokenizer.json ",
         "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
   }
   if (has("vocab.json") && has("merges.txt")) {

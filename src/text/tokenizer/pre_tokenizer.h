@@ -44,8 +44,8 @@ class PreTokenizer {
   // Whether spaces are removed from words before such signs are put in front.
   bool drops_blanks() const;
 
-  // Returns the words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing comes
-  // before `text`.
+  // Returns the words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing
+  // comes before `text`.
   std::vector<std::string_view> words(std::string_view text, bool at_start,
                                       std::deque<std::string>& storage) const;
 
