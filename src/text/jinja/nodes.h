@@ -252,7 +252,7 @@ struct FilterBlock : Statement {
   Block body;
 };
 
-// {% generation %}: what the model is to learn to write.
+// {% generation %}: what the model should learn to write.
 struct Generation : Statement {
   using Statement::Statement;
   Flow execute(const Frame& frame, Text& out) const override;

@@ -1,4 +1,4 @@
-// Looking for texts, cutting them up, and filling them.
+// Searching, splitting, replacing and padding of texts.
 #pragma once
 
 #include "text/jinja/value.h"
