@@ -139,8 +139,8 @@ std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& direct
 
 struct ChatTemplate::Frames {
   std::mutex mutex;
-  std::map<std::pair<bool, std::string>, AnswerFrame>
-      found;  // key: whether there are tools, and the variables
+  // The key is whether there are tools, and the variables.
+  std::map<std::pair<bool, std::string>, AnswerFrame> found;
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// Without tokenizer_config.json a Unigram vocabulary goes by the names of T5Tokenizer.
+// Without tokenizer_config.json, a Unigram vocabulary gets the special token names of T5Tokenizer.
 void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
   for (auto [name, standard] : {std::pair(&special.eos, "</s>"), {&special.pad, "<pad>"}}) {
     if (!*name && pipeline.find(standard)) *name = standard;
@@ -30,7 +30,7 @@ void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   pipeline.suffix = ids(special.around->eos, "eos_token");
 }
 
-// Of the files that are read here.
+// A fingerprint of the files that are read here.
 std::string fingerprint_of(const std::filesystem::path& directory) {
   std::string checksums;
   for (const char* name :
