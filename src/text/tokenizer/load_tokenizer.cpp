@@ -19,7 +19,7 @@ void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
   }
 }
 
-// As Transformers does when tokenizer_config.json speaks of it: its word goes before the post_processor.
+// As in Transformers, add_bos_token and add_eos_token in tokenizer_config.json override the post_processor.
 void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   const auto ids = [&](bool wanted, const char* name) {
     const auto found = special.by_name.find(name);

@@ -55,7 +55,7 @@ Regex Regex::by_pcre2(std::string_view pattern, const std::string& where) {
   Regex regex;
   regex.pattern_ = pattern;
   regex.code_.reset(code, pcre2_code_free);
-  // Where this machine has no JIT, pcre2_match interprets: slower, the same result.
+  // Without a JIT for this machine, pcre2_match interprets: slower, with the same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return regex;
 }
