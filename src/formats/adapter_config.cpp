@@ -18,14 +18,14 @@ using Json = nlohmann::ordered_json;  // patterns are tried in their order
 
 constexpr const char* kConfigFile = "adapter_config.json";
 
-// Keys of PEFT's LoraConfig that change what the adapter computes or what it is put on, and are not
-// supported. Only absent, null, false, empty or "none" is what this program does.
+// Keys of PEFT's LoraConfig that change what the adapter computes or where it is applied, and are not
+// supported: they must be missing, null, false, empty or "none".
 constexpr std::array kUnsupported{
     "alora_invocation_tokens", "arrow_config",    "fan_in_fan_out",    "kasa_config",
     "layer_replication",       "megatron_config", "monteclora_config", "target_parameters",
     "trainable_token_indices", "use_bdlora",      "use_qalora",        "velora_config"};
 
-// Keys that are read below, or that say nothing about the trained adapter's mathematics.
+// Keys that are read below, or that do not affect what the trained adapter computes.
 constexpr std::array kHarmless{"alpha_pattern",
                                "auto_mapping",
                                "base_model_name_or_path",
@@ -67,8 +67,8 @@ bool is_off(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// Initialisations that leave the base weights alone. The others (pissa, olora, corda, loftq, ...) subtract
-// the start of the adapter from them, so that the adapter does not fit the model as it lies on the disk.
+// Initialisations that leave the base weights unchanged. The others (pissa, olora, corda, loftq, ...)
+// subtract the initial adapter from them, so that the adapter does not fit the model on disk.
 bool keeps_base_weights(const Json& init) {
   return init.is_null() || init.is_boolean() || init == "gaussian" || init == "eva" || init == "orthogonal";
 }
@@ -90,10 +90,10 @@ void refuse_unsupported(const Json& config, const std::string& where) {
                               "with PEFT's path_initial_model_for_weight_conversion)"));
   }
   if (!problems.empty()) {
-    throw FormatError(concat(where, ": asks for what is not supported: ", join_some(problems, 10, "; ")));
+    throw FormatError(
+        concat(where, ": has settings that are not supported: ", join_some(problems, 10, "; ")));
   }
-  if (!unknown.empty())
-    log::warning(concat(where, ": ignored, because they are not known: ", join_some(unknown)));
+  if (!unknown.empty()) log::warning(concat(where, ": unknown keys are ignored: ", join_some(unknown)));
 }
 
 class KeyReader {
@@ -184,7 +184,7 @@ class KeyReader {
 };
 
 Json number_json(double value) {   // 16, not 16.0, as PEFT writes it
-  constexpr double kExact = 1e15;  // beyond it JSON's writers differ anyway
+  constexpr double kExact = 1e15;  // JSON writers differ beyond that anyway
   const bool is_whole = std::abs(value) < kExact && std::trunc(value) == value;
   return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
@@ -224,18 +224,18 @@ AdapterBias read_bias(const KeyReader& reader) {
   reader.fail("bias", "none, all or lora_only");
 }
 
-// What PEFT's LoraConfig refuses, too.
+// Combinations that PEFT's LoraConfig also refuses.
 void check_combinations(const AdapterConfig& config, const std::string& where) {
   const bool by_layer = !config.layers_to_transform.empty();
   if (by_layer && std::holds_alternative<std::string>(config.target_modules)) {
-    throw FormatError(concat(where, ": layers_to_transform goes with a list of target_modules, not with '",
+    throw FormatError(concat(where, ": layers_to_transform needs a list of target_modules, not '",
                              std::get<std::string>(config.target_modules), "'"));
   }
   if (!by_layer && !config.layers_pattern.empty()) {
-    throw FormatError(concat(where, ": layers_pattern goes with layers_to_transform, which is not there"));
+    throw FormatError(concat(where, ": layers_pattern needs layers_to_transform, which is missing"));
   }
   if (config.use_dora && config.lora_bias) {
-    throw FormatError(concat(where, ": use_dora and lora_bias do not go together"));
+    throw FormatError(concat(where, ": use_dora and lora_bias cannot be combined"));
   }
 }
 
@@ -281,8 +281,9 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   return config;
 }
 
-// The keys that PEFT 0.10 to 0.12 wrote: every later release takes its defaults for the rest, while releases
-// before 0.14 stop at a key that they do not know. Younger ones are there when they say something.
+// The keys that PEFT 0.10 to 0.12 wrote. Every later release uses its defaults for missing keys, while
+// releases before 0.14 fail on unknown keys. So newer keys are written only when they differ from the
+// default.
 void write_adapter_config(const fs::path& directory, const AdapterConfig& config) {
   std::map<std::string, Json> keys{{"alpha_pattern", patterns_json(config.alpha_pattern)},
                                    {"auto_mapping", nullptr},
@@ -323,7 +324,7 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
   if (std::filesystem::exists(base)) return base;
   if (std::filesystem::exists(directory / base)) return directory / base;
   throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                           base.string(), "' is no directory here; edit it to where the base model is"));
+                           base.string(), "' is not a directory here; set it to the path of the base model"));
 }
 
 }  // namespace trainer

@@ -30,7 +30,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// Of everything that is called checkpoint-STEP, in rising order.
+// The steps of everything that is named checkpoint-STEP, in ascending order.
 std::vector<int64_t> steps_of_names(const fs::path& output_dir) {
   std::vector<int64_t> steps;
   for (const std::string& name : names_in(output_dir)) {
@@ -49,8 +49,8 @@ void require_directory(const fs::path& path) {
                                                                  : ": there is no such directory"));
 }
 
-// How a file differs from what the manifest says of it; "" where it does not. Its bytes are read only where
-// the rest is right.
+// How a file differs from its entry in the manifest; "" if it does not. Its bytes are read only if the size
+// is right.
 std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -63,7 +63,7 @@ std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
   }
   try {
     if (file_checksum(path) != expected.checksum)
-      return concat(path.string(), ": its bytes do not give the checksum in ", kManifestFile);
+      return concat(path.string(), ": its bytes do not match the checksum in ", kManifestFile);
   } catch (const FormatError& e) {
     return e.what();
   }
@@ -96,7 +96,7 @@ bool is_whole(const fs::path& checkpoint) {
   }
 }
 
-// In an order in which a whole one is met soonest.
+// Whether one of the checkpoints is complete. Tries the newest first.
 bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_steps) {
   return std::any_of(rising_steps.rbegin(), rising_steps.rend(),
                      [&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });
@@ -150,7 +150,7 @@ void verify_model_files(const fs::path& directory) {
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
   throw FormatError(concat(join_some(damaged, 10, "; "),
-                           "; use another checkpoint or a copy that is whole. Files that were changed on "
+                           "; use another checkpoint or an undamaged copy. Files that were changed on "
                            "purpose are used when ",
                            kManifestFile, " is removed"));
 }
@@ -189,7 +189,7 @@ void remove_checkpoint(const fs::path& path) {
 bool limit_checkpoints(const fs::path& output_dir, int64_t total_limit, const KnownCheckpoints& known) {
   std::vector<int64_t> kept = checkpoint_steps(output_dir), others;
   if (total_limit <= 0 || static_cast<int64_t>(kept.size()) <= total_limit) return false;
-  // The best, then the newest.
+  // The best goes last, after the newest of the others; the last `total_limit` are kept.
   std::stable_partition(kept.begin(), kept.end(), [&](int64_t step) { return step != known.best_step; });
   const int64_t newest = *std::max_element(kept.begin(), kept.end());
   if (kept.back() != newest) total_limit = std::max(total_limit, int64_t{2});
@@ -197,7 +197,7 @@ bool limit_checkpoints(const fs::path& output_dir, int64_t total_limit, const Kn
   others.assign(kept.begin(), end);
   kept.erase(kept.begin(), end);
   std::sort(kept.begin(), kept.end());
-  // The newest of the others that is so stays as well.
+  // Keeps, beyond the limit, the newest of the others for which is_so(step) holds.
   const auto keep = [&](const auto& is_so) {
     const auto found = std::find_if(others.rbegin(), others.rend(), is_so);
     if (found == others.rend()) return false;
@@ -236,7 +236,7 @@ void remove_checkpoint_litter(const fs::path& output_dir) {
 std::string lack_of_space(const fs::path& output_dir, int64_t bytes) {
   const int64_t free = free_space(output_dir);
   if (free >= bytes) return "";
-  return concat(output_dir.string(), ": ", bytes_string(free), " are free, the next checkpoint needs ",
+  return concat(output_dir.string(), ": ", bytes_string(free), " are free, but the next checkpoint needs ",
                 bytes_string(bytes), "; free some space, or lower save.total_limit");
 }
 

@@ -21,14 +21,14 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxBytes = 16'000'000;
 constexpr const char* kOwnChecksum = "manifest_xxh3_64";
-// In place of the own checksum when that is computed.
+// Stands in for the manifest's own checksum while that is computed.
 constexpr std::string_view kBlank = "0000000000000000";
 
 bool is_checksum(const std::string& text) {
   return text.size() == kBlank.size() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// A file in the folder or in one in it ("additional_chat_templates/tool_use.jinja"); no way out.
+// Whether a path stays inside the folder, or a subfolder ("additional_chat_templates/tool_use.jinja").
 bool is_inner_path(const std::string& name) {
   if (name.find('\0') != std::string::npos) return false;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
@@ -39,11 +39,12 @@ bool is_inner_path(const std::string& name) {
   return true;
 }
 
-// Where the digits of the own checksum begin: in the first line after the brace, as write_manifest puts it.
+// Where the digits of the manifest's own checksum begin: on the first line after the brace, where
+// write_manifest puts it.
 size_t own_digits(const std::string& text, const std::string& where) {
   const std::string start = concat("{\n  \"", kOwnChecksum, "\": \"");
   if (!text.starts_with(start) || text.size() < start.size() + kBlank.size())
-    throw FormatError(concat(where, ": does not begin as a manifest does; it is damaged"));
+    throw FormatError(concat(where, ": does not begin like a manifest; it is damaged"));
   return start.size();
 }
 
@@ -79,7 +80,7 @@ Manifest read_manifest(const fs::path& directory) {
   const std::string expected = text.substr(at, kBlank.size());
   text.replace(at, kBlank.size(), kBlank);
   if (checksum(text) != expected)
-    throw FormatError(concat(where, ": its bytes do not give its checksum; it is damaged"));
+    throw FormatError(concat(where, ": its bytes do not match its checksum; it is damaged"));
 
   Manifest manifest;
   const Json value = parse_json_object<Json>(text, where);
@@ -92,8 +93,8 @@ Manifest read_manifest(const fs::path& directory) {
   const Json files = read.required<Json>("files");
   for (const auto& [name, entry] : files.items()) {
     const std::string place = concat(where, ": files: '", name, "'");
-    if (!is_inner_path(name)) throw FormatError(concat(place, ": is no file name"));
-    if (!entry.is_object()) throw FormatError(concat(place, ": is no object"));
+    if (!is_inner_path(name)) throw FormatError(concat(place, ": is not a file name"));
+    if (!entry.is_object()) throw FormatError(concat(place, ": is not an object"));
     const JsonReader fields(entry, place);
     ManifestEntry& file = manifest.files[name];
     file = {fields.required<int64_t>("bytes"), fields.required<std::string>("xxh3_64")};

@@ -1,4 +1,4 @@
-// trainer_manifest.json: what a checkpoint consists of.
+// trainer_manifest.json: the files of a checkpoint with their sizes and checksums.
 #pragma once
 
 #include <filesystem>
@@ -17,9 +17,9 @@ struct Manifest {
   std::map<std::string, ManifestEntry> files;
 };
 
-// Into `directory`, with a checksum of its own, which covers every byte of it.
+// Writes the manifest to `directory`, with a checksum over every byte of the manifest itself.
 void write_manifest(const std::filesystem::path& directory, const Manifest& manifest);
-// Throws FormatError: missing, damaged, or of a newer version of the format.
+// Throws FormatError when the manifest is missing, damaged, or of a newer version of the format.
 Manifest read_manifest(const std::filesystem::path& directory);
 
 }  // namespace trainer

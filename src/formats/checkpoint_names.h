@@ -1,4 +1,4 @@
-// The names of a checkpoint's folder while it comes and goes.
+// The names of a checkpoint's folder while it is written, replaced or removed.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@ namespace trainer {
 
 inline constexpr const char* kFilling = ".tmp";
 inline constexpr const char* kReplacing =
-    ".replaced.tmp";  // the one that a new one of the same step replaces
+    ".replaced.tmp";  // the old checkpoint while a new one of the same step replaces it
 inline constexpr const char* kRemoving = ".removed.tmp";
 
 inline std::filesystem::path with_ending(std::filesystem::path path, const char* ending) {
@@ -17,7 +17,7 @@ inline std::filesystem::path with_ending(std::filesystem::path path, const char*
   return path;
 }
 
-// The step of "checkpoint-STEP" + ending.
+// The step in a name "checkpoint-STEP" + ending; none for any other name.
 std::optional<int64_t> checkpoint_step(const std::string& name, const std::string& ending = "");
 
 }  // namespace trainer

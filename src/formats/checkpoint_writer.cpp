@@ -25,7 +25,7 @@ CheckpointWriter::CheckpointWriter(const fs::path& output_dir, int64_t step)
 
 CheckpointWriter::~CheckpointWriter() { remove_temporary(); }
 
-// It is not there any more once it has its name.
+// Does nothing after commit(), which renames the folder.
 void CheckpointWriter::remove_temporary() {
   try {
     delete_entry(temporary_);
@@ -56,7 +56,7 @@ Checkpoint CheckpointWriter::commit() {
   return checkpoint;
 }
 
-// The one that is replaced keeps another name until the new one has taken its own.
+// A checkpoint that is replaced is kept under another name until the new one has been renamed.
 void CheckpointWriter::take_name() {
   std::error_code ignored;
   const fs::path aside = with_ending(path_, kReplacing);

@@ -14,7 +14,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// As one word of a POSIX shell.
+// Quotes a text as one word of a POSIX shell.
 std::string shell_quoted(const std::string& text) {
   std::string quoted = "'";
   for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

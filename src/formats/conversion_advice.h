@@ -1,4 +1,4 @@
-// What to tell the owner of a .bin pickle: one command that turns it into safetensors.
+// Advice for users with a .bin pickle: one command that converts it to safetensors.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace trainer {
 
-// Both need Python with the Hugging Face libraries and work in place, beside the pickle.
+// Both commands need Python with the Hugging Face libraries and write next to the pickle.
 std::string model_conversion_command(const std::filesystem::path& directory);
 std::string adapter_conversion_command(const std::filesystem::path& directory);
 

@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-std::optional<Dtype> dtype_from_name(std::string_view name);  // "BF16"; none for a type that we do not know
+std::optional<Dtype> dtype_from_name(std::string_view name);  // "BF16"; none for an unknown type
 std::string torch_dtype_name(Dtype dtype);                    // "bfloat16", as config.json says it
 
 }  // namespace trainer

@@ -12,7 +12,7 @@ namespace {
 
 using gguf::ValueType;
 
-// Takes pieces off the front of the file, each checked to be there.
+// Reads the file piece by piece from the front, and checks each time that enough bytes are left.
 class GgufReader {
  public:
   explicit GgufReader(const MappedFile& file) : rest_(file.text()), where_(file.path().string()) {}
@@ -40,7 +40,7 @@ class GgufReader {
       case ValueType::array:
         return array(key);
       default:
-        fail(concat("key ", key, ": values of type ", type, " are not read"));
+        fail(concat("key ", key, ": values of type ", type, " are not supported"));
     }
   }
 
@@ -57,7 +57,7 @@ class GgufReader {
   GgufValue array(const std::string& key) {
     const auto type = number<uint32_t>();
     const auto count = number<uint64_t>();
-    if (count > left()) fail("is truncated or damaged");  // an item has at least a byte
+    if (count > left()) fail("is truncated or damaged");  // an item takes at least one byte
     switch (static_cast<ValueType>(type)) {
       case ValueType::string:
         return items<std::string>(count, [&] { return string(); });
@@ -66,7 +66,7 @@ class GgufReader {
       case ValueType::f32:
         return items<float>(count, [&] { return number<float>(); });
       default:
-        fail(concat("key ", key, ": lists of type ", type, " are not read"));
+        fail(concat("key ", key, ": lists of type ", type, " are not supported"));
     }
   }
 
@@ -91,7 +91,7 @@ GgufType type_named(uint32_t number, const GgufReader& reader, const std::string
   for (GgufType type : {GgufType::f32, GgufType::f16, GgufType::q8_0, GgufType::bf16}) {
     if (static_cast<uint32_t>(type) == number) return type;
   }
-  reader.fail(concat("tensor '", name, "': type ", number, " is not read"));
+  reader.fail(concat("tensor '", name, "': type ", number, " is not supported"));
 }
 
 TensorEntry read_entry(GgufReader& reader) {
@@ -114,14 +114,14 @@ TensorEntry read_entry(GgufReader& reader) {
 GgufFile read_gguf(const std::filesystem::path& path) {
   GgufFile file{MappedFile::open(path), {}, {}};
   GgufReader reader(*file.mapping);
-  if (reader.number<uint32_t>() != gguf::kMagic) reader.fail("is no GGUF file");
+  if (reader.number<uint32_t>() != gguf::kMagic) reader.fail("is not a GGUF file");
   if (const auto version = reader.number<uint32_t>(); version != gguf::kVersion)
-    reader.fail(concat("is GGUF version ", version, "; version 3 is read"));
+    reader.fail(concat("is GGUF version ", version, "; only version 3 is supported"));
   const auto tensors = reader.number<uint64_t>(), keys = reader.number<uint64_t>();
   for (uint64_t i = 0; i < keys; i++) {
     const std::string key = reader.string();
     if (!file.metadata.emplace(key, reader.value(key)).second)
-      reader.fail(concat("the key ", key, " comes twice"));
+      reader.fail(concat("the key ", key, " occurs twice"));
   }
   std::vector<TensorEntry> entries;
   for (uint64_t i = 0; i < tensors; i++) entries.push_back(read_entry(reader));
@@ -137,7 +137,7 @@ GgufFile read_gguf(const std::filesystem::path& path) {
       throw FormatError(concat(where, ": its bytes are not in the file; it is truncated or damaged"));
     entry.tensor.data = file.mapping->data() + start + entry.offset;
     if (!file.tensors.emplace(entry.name, entry.tensor).second)
-      throw FormatError(concat(where, ": comes twice"));
+      throw FormatError(concat(where, ": occurs twice"));
   }
   return file;
 }

@@ -34,14 +34,14 @@ size_t gguf_bytes(GgufType type, const std::vector<int64_t>& shape, const std::s
   if (type != GgufType::q8_0) return tensor_bytes(Dtype::f16, shape, where);
   if (shape.empty() || shape.back() % kQ8BlockValues != 0) {
     throw FormatError(
-        concat(where, ": rows of ", shape_string(shape), " are no multiple of 32, as Q8_0 needs"));
+        concat(where, ": rows of ", shape_string(shape), " are not a multiple of 32, as Q8_0 needs"));
   }
   return tensor_bytes(Dtype::u8, shape, where) / kQ8BlockValues * kQ8BlockBytes;
 }
 
 namespace {
 
-// Little-endian, as the processors are that this program runs on.
+// Little-endian, like all processors that this program runs on.
 static_assert(std::endian::native == std::endian::little);
 
 class Writer {
@@ -86,7 +86,7 @@ std::string where_is(const std::filesystem::path& path, const GgufSource& tensor
   return concat(path.string(), ": tensor '", tensor.name, "'");
 }
 
-// All that comes before the tensors' bytes.
+// Everything before the tensors' bytes.
 std::string head_of(const std::filesystem::path& path, const GgufMetadata& metadata,
                     const std::vector<GgufSource>& tensors) {
   Writer head;
@@ -96,14 +96,15 @@ std::string head_of(const std::filesystem::path& path, const GgufMetadata& metad
   head.put(static_cast<uint64_t>(metadata.size()));
   std::set<std::string> seen;
   for (const auto& [key, value] : metadata) {
-    if (!seen.insert(key).second) throw FormatError(concat(path.string(), ": the key ", key, " comes twice"));
+    if (!seen.insert(key).second)
+      throw FormatError(concat(path.string(), ": the key ", key, " occurs twice"));
     head.put(key);
     std::visit([&](const auto& typed) { head.put_typed(typed); }, value);
   }
   uint64_t offset = 0;
   seen.clear();
   for (const GgufSource& tensor : tensors) {
-    if (!seen.insert(tensor.name).second) throw FormatError(concat(where_is(path, tensor), ": comes twice"));
+    if (!seen.insert(tensor.name).second) throw FormatError(concat(where_is(path, tensor), ": occurs twice"));
     head.put(tensor.name);
     head.put(static_cast<uint32_t>(tensor.shape.size()));
     for (size_t i = tensor.shape.size(); i-- > 0;) head.put(static_cast<uint64_t>(tensor.shape[i]));

@@ -1,4 +1,4 @@
-// The fields of an object in a JSON file, read with errors that name file, key and what is expected.
+// Reads the fields of an object in a JSON file. Errors name the file, the key and what is expected.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `where` begins each message; both must outlive the reader.
+  // Each message starts with `where`; both arguments must outlive the reader.
   JsonReader(const Json& object, const std::string& where) : object_(object), where_(where) {}
 
-  // Throws FormatError when the key is absent or of another type.
+  // Throws FormatError when the key is missing or has the wrong type.
   template <class T>
   T required(const std::string& key) const {
     const auto found = object_.find(key);
@@ -30,7 +30,7 @@ class JsonReader {
     return convert<T>(key, *found);
   }
 
-  // Leaves `value` as it is when the key is absent. Throws FormatError when it is of another type.
+  // Leaves `value` unchanged when the key is missing. Throws FormatError when it has the wrong type.
   template <class T>
   void field(const char* key, T& value) const {
     const auto found = object_.find(key);
@@ -83,7 +83,7 @@ class JsonReader {
     for (size_t i = 0; i < value.size(); i++) items.push_back(convert<T>(concat(key, "[", i, "]"), value[i]));
     return items;
   }
-  // An object or a list, whatever is in it.
+  // An object or a list with any content.
   Json convert_more(const std::string& key, const Json& value, Json*) const {
     if (!value.is_structured()) fail(key, "an object or a list");
     return value;
@@ -93,7 +93,7 @@ class JsonReader {
   const std::string& where_;
 };
 
-// The other direction, with the same interface, so that one function can name the fields for both.
+// Writes the fields, with the same interface, so that one function can list the fields for both directions.
 class JsonFieldWriter {
  public:
   using Json = nlohmann::ordered_json;

@@ -13,10 +13,10 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMaxDepth = 64;  // what is written out again goes down by recursion
+constexpr int kMaxDepth = 64;  // writing a value is recursive
 constexpr const char* kAdvice = "copy or download it again";
 
-// "12:3", the line and column of a byte.
+// "12:3": the line and column of a byte.
 std::string place(const std::string& text, size_t byte) {
   const auto end = text.begin() + static_cast<int64_t>(std::min(byte > 0 ? byte - 1 : 0, text.size()));
   const auto line_start = std::find(std::make_reverse_iterator(end), text.rend(), '\n').base();

@@ -8,8 +8,8 @@
 
 namespace trainer {
 
-// Of a file's text. Throws FormatError (`where`:line:column for a syntax error) when it is no JSON object, or
-// nested deeper than any file of a model is. For json and ordered_json.
+// Parses a file's text. Throws FormatError (`where`:line:column for a syntax error) when it is not a JSON
+// object, or is nested deeper than any file of a model. For json and ordered_json.
 template <class Json>
 Json parse_json_object(const std::string& text, const std::string& where);
 
@@ -18,10 +18,11 @@ nlohmann::json read_json_object(const std::filesystem::path& path);
 nlohmann::ordered_json read_ordered_json_object(
     const std::filesystem::path& path);  // keeps the order of the keys
 
-// The text of `value` in ASCII, with what is no UTF-8 as U+FFFD. indent: -1 for one line.
+// The text of `value` in ASCII; invalid UTF-8 becomes U+FFFD. indent: -1 for one line.
 std::string ascii_json(const nlohmann::ordered_json& value, int indent);
 
-// Writes it atomically, indented by two blanks and ended by a newline, as the Hugging Face libraries do.
+// Writes it atomically, indented by two spaces and with a newline at the end, as the Hugging Face libraries
+// do.
 void write_json(const std::filesystem::path& path, const nlohmann::json& value);
 void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& value);
 

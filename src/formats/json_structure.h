@@ -1,6 +1,6 @@
-// A first pass over JSON text that builds nothing: what is nested too deeply is refused before it is built.
-// The callback of nlohmann's parser, which could do the same, looks through all that is there already at the
-// end of each object, which is quadratic.
+// A first pass over JSON text that builds nothing, to refuse text that is nested too deeply before it is
+// parsed. The callback of nlohmann's parser could do the same, but it scans everything parsed so far at the
+// end of each object, which takes quadratic time.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace trainer {
 
 class JsonStructure : public nlohmann::json_sax<nlohmann::json> {
  public:
-  // Called with how deep an object or list lies, and with the keys of objects; they throw what is refused.
+  // Called with the depth of each object or list, and with the keys of objects; they throw to refuse.
   std::function<void(int depth)> open;
   std::function<void(int depth, const std::string& name)> name;
 
-  // Ends without a word at what is no JSON, for the parser to say it.
+  // Stops silently at invalid JSON; the parser reports that.
   void walk(std::string_view text) { nlohmann::json::sax_parse(text, this); }
 
   bool null() override { return true; }

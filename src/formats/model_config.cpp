@@ -24,7 +24,7 @@ fs::path config_file(const fs::path& directory) {
     throw FormatError(
         concat(path.string(), ": is missing; ",
                is_adapter_directory(directory)
-                   ? "this directory holds an adapter, the model is the one that it was trained on"
+                   ? "this directory holds an adapter; give the model that it was trained on"
                    : "a model is a Hugging Face directory with config.json and model.safetensors"));
   }
   return path;
@@ -32,7 +32,7 @@ fs::path config_file(const fs::path& directory) {
 
 bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
-// One for each type of layer, for a family that has several.
+// Whether there is one entry for each type of layer, as in families that have several types.
 bool is_by_layer_type(const json& rope) {
   return rope.is_object() && std::ranges::any_of(rope, [](const json& value) { return value.is_object(); });
 }
@@ -46,8 +46,7 @@ void flatten_rope_parameters(json& config, const std::string& where) {
   if (!rope.is_object())
     throw FormatError(concat(where, ": rope_parameters: must be an object, is ", rope.dump()));
   if (is_set(config, "rope_scaling")) {
-    throw FormatError(
-        concat(where, ": has both rope_parameters and rope_scaling; remove the one that is not meant"));
+    throw FormatError(concat(where, ": has both rope_parameters and rope_scaling; remove the wrong one"));
   }
   for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
     if (is_set(rope, key)) config[key] = rope[key];
@@ -58,7 +57,7 @@ void flatten_rope_parameters(json& config, const std::string& where) {
   if (type != "default") config["rope_scaling"] = rope;
 }
 
-// The value of a key; nullptr when it is absent or null.
+// The value of a key; nullptr when it is missing or null.
 const json* find_value(const json& config, const std::string& key) {
   const auto found = config.find(key);
   return found == config.end() || found->is_null() ? nullptr : &*found;

@@ -41,7 +41,7 @@ std::vector<std::string> files_ending_in(const fs::path& directory, const std::s
   throw FormatError(concat(missing, ": the directory holds no weights; download the model again"));
 }
 
-// tensor -> file, as the index says. A file is a plain name: an index never leads out of its directory.
+// tensor -> file, from the index. A file must be a plain name: an index never refers to another directory.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const nlohmann::json index = read_json_object(path);
   const auto found = index.find("weight_map");
@@ -53,7 +53,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name == ".." || name != fs::path(name).filename().string()) {
       throw FormatError(
-          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is no file name"));
+          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is not a file name"));
     }
     file_of[tensor] = name;
   }

@@ -58,7 +58,7 @@ int64_t bytes_of(const TensorSources::value_type& item) {
   return static_cast<int64_t>(tensor_bytes(item.second.dtype, item.second.shape, item.first));
 }
 
-// Filled one after the other in the order of names; a tensor larger than a shard gets one of its own.
+// Fills shards one after the other, in the order of names; a tensor larger than a shard gets its own.
 std::vector<TensorSources> split_into_shards(const TensorSources& tensors, int64_t max_bytes) {
   std::vector<TensorSources> shards(1);
   int64_t used = 0;
@@ -100,7 +100,7 @@ bool is_weights_name(const std::string& name) {
   return is_shard || name == kSingleFile || name == kIndexFile;
 }
 
-// Weights of an earlier save, under names that this one does not use.
+// Removes weight files of an earlier save that have names that this save does not use.
 void remove_others(const fs::path& directory, const std::vector<std::string>& written) {
   std::vector<fs::path> others;
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -121,7 +121,7 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
     write_safetensors(directory / kSingleFile, tensors);
     written = {kSingleFile};
   } else {
-    // Without its index, an earlier save's shards of the same names are no model that could be read half new.
+    // The index of an earlier save goes first, so that nobody reads a mixture of its shards and the new ones.
     delete_entry(directory / kIndexFile);
     for (size_t i = 0; i < shards.size(); i++) {
       written.push_back(shard_name(i, shards.size()));

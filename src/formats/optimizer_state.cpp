@@ -20,7 +20,7 @@ int64_t steps_in(const std::map<std::string, std::string>& metadata, const std::
     if (error != std::errc() || end != text.data() + text.size()) steps = -1;
   }
   if (steps < 0)
-    throw FormatError(concat(where, ": its metadata say no ", kSteps, "; it is no optimizer's state"));
+    throw FormatError(concat(where, ": its metadata has no ", kSteps, "; it is not an optimizer state"));
   return steps;
 }
 

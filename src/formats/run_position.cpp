@@ -34,17 +34,17 @@ void position_fields(Fields& fields, Position& position) {
   fields.field("began_from", position.began_from);
 }
 
-// Of all other fields.
+// Over all other fields.
 constexpr const char* kChecksumField = "checksum";
 
-// Takes the checksum out of it. Earlier versions wrote none.
+// Checks the checksum and removes it from `object`. Earlier versions wrote none.
 void check_whole(nlohmann::ordered_json& object, const std::string& where) {
   const auto found = object.find(kChecksumField);
   if (found == object.end()) return;
   const nlohmann::ordered_json expected = *found;
   object.erase(found);
   if (expected != checksum(ascii_json(object, -1)))
-    throw FormatError(concat(where, ": is damaged: its content does not have the checksum that it names"));
+    throw FormatError(concat(where, ": is damaged: its content does not match its checksum"));
 }
 
 std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
@@ -88,7 +88,7 @@ std::vector<FixedDifference> differences(const std::map<std::string, std::string
   std::vector<FixedDifference> found;
   for (const std::string& key : keys) {
     FixedDifference difference{key, value_of(saved, key), value_of(now, key)};
-    // As they are in the file: a path need not be UTF-8.
+    // Compared as they are in the file: a path need not be UTF-8.
     if (ascii_json(difference.saved, -1) != ascii_json(difference.now, -1))
       found.push_back(std::move(difference));
   }

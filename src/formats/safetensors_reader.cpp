@@ -20,20 +20,21 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
-constexpr int kHeaderDepth = 8;                    // a header has 3 levels; so nothing deep is ever built
+constexpr int kHeaderDepth = 8;                    // a header has 3 levels; nothing deep is ever parsed
 constexpr const char* kDamagedAdvice = "the file is damaged or incomplete; copy or download it again";
 
-// The header's text, checked to lie inside the file.
+// Returns the header's text after checking that it lies inside the file.
 std::string_view header_text(const MappedFile& file, const std::string& where) {
   if (file.size() < kLengthBytes) {
-    throw FormatError(concat(where, ": ", file.size(), " bytes are no safetensors file; ", kDamagedAdvice));
+    throw FormatError(
+        concat(where, ": ", file.size(), " bytes are not a safetensors file; ", kDamagedAdvice));
   }
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; i++) {
     length |= static_cast<uint64_t>(std::to_integer<uint8_t>(file.data()[i])) << (8 * i);
   }
   if (length > kMaxHeaderBytes) {
-    throw FormatError(concat(where, ": a header of ", length, " bytes; this is no safetensors file"));
+    throw FormatError(concat(where, ": a header of ", length, " bytes; this is not a safetensors file"));
   }
   if (length > file.size() - kLengthBytes) {
     throw FormatError(concat(where, ": the header has ", length, " bytes, the file only ", file.size(), "; ",
@@ -42,12 +43,11 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
   return file.text().substr(kLengthBytes, length);
 }
 
-// Parses the header and refuses a key that comes twice in one object, which a JSON object would silently
-// lose.
+// Parses the header and refuses duplicate keys in one object, which a JSON object would silently drop.
 json parse_header(std::string_view text, const std::string& where) {
-  // The parser takes a NUL for the end of its input.
+  // The parser treats a NUL as the end of its input.
   if (text.find('\0') != std::string_view::npos) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
   }
   JsonStructure structure;
   std::array<std::set<std::string>, kHeaderDepth + 1> keys;  // of the open objects, by their depth
@@ -58,26 +58,26 @@ json parse_header(std::string_view text, const std::string& where) {
   };
   structure.name = [&](int depth, const std::string& key) {
     if (keys[static_cast<size_t>(depth)].insert(key).second) return;
-    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' is there twice"));
+    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' occurs twice"));
   };
   json header;
   try {
     structure.walk(text);
     header = json::parse(text);
   } catch (const json::exception&) {
-    throw FormatError(concat(where, ": the header is no JSON; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
   }
   if (!header.is_object())
-    throw FormatError(concat(where, ": the header is no JSON object; ", kDamagedAdvice));
+    throw FormatError(concat(where, ": the header is not a JSON object; ", kDamagedAdvice));
   return header;
 }
 
 std::map<std::string, std::string> parse_metadata(const json& value, const std::string& where) {
   std::map<std::string, std::string> metadata;
   if (value.is_null()) return metadata;
-  if (!value.is_object()) throw FormatError(concat(where, ": __metadata__ is no JSON object"));
+  if (!value.is_object()) throw FormatError(concat(where, ": __metadata__ is not a JSON object"));
   for (const auto& [key, item] : value.items()) {
-    if (!item.is_string()) throw FormatError(concat(where, ": __metadata__: '", key, "' is no string"));
+    if (!item.is_string()) throw FormatError(concat(where, ": __metadata__: '", key, "' is not a string"));
     metadata[key] = item.get<std::string>();
   }
   return metadata;
@@ -94,7 +94,8 @@ std::vector<uint64_t> parse_numbers(const json& entry, const char* key, const st
       if (valid) numbers.push_back(number.get<uint64_t>());
     }
   }
-  if (!valid) throw FormatError(concat(where, ": ", key, " is no list of whole numbers; ", kDamagedAdvice));
+  if (!valid)
+    throw FormatError(concat(where, ": ", key, " is not a list of whole numbers; ", kDamagedAdvice));
   return numbers;
 }
 

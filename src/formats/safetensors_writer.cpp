@@ -29,7 +29,7 @@ std::string header_for(const std::vector<Item>& items, const std::map<std::strin
     const auto& [name, tensor] = *item;
     if (name == "__metadata__") throw FormatError(concat(where, ": no tensor can be named __metadata__"));
     const size_t bytes = tensor_bytes(tensor.dtype, tensor.shape, concat(where, ": tensor '", name, "'"));
-    // push_back: operator[] of an ordered object searches all keys.
+    // push_back, because operator[] of an ordered object searches all keys.
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
         {name,
          {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}}});

@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-// In the order of the file, which is sorted by name; `State` is const when it is written.
+// Lists the fields in the order of the file, sorted by name; `State` is const when writing.
 template <class Fields, class State>
 void state_fields(Fields& fields, State& state) {
   fields.field("best_global_step", state.best_global_step);
@@ -42,7 +42,7 @@ void state_fields(Fields& fields, State& state) {
 void write_trainer_state(const std::filesystem::path& directory, const TrainerState& state) {
   JsonFieldWriter writer;
   state_fields(writer, state);
-  // As Python's json: ASCII. A path need not be UTF-8.
+  // ASCII, as Python's json writes it. A path need not be UTF-8.
   write_atomically(directory / kTrainerStateFile, ascii_json(writer.object(), 2) + "\n");
 }
 

@@ -72,7 +72,7 @@ class Export(EndToEnd):
                           ("train", "--config", "configs/tiny_qwen.yaml", f"model.path={self.model}", f"lora.adapter={checkpoint}",
                            f"data.train={rows}", f"output_dir={out}", "device=cpu")):
             with self.subTest(arguments[0]):
-                self.assert_refused(trainer(*arguments), 4, "adapter_model.safetensors: its bytes do not give the checksum")
+                self.assert_refused(trainer(*arguments), 4, "adapter_model.safetensors: its bytes do not match the checksum")
         self.assertFalse(out.exists())
 
     def test_a_damaged_base_is_used_by_nothing(self):
@@ -86,7 +86,7 @@ class Export(EndToEnd):
         flip_last_bit(checkpoint / "model.safetensors")
         for source in (checkpoint, adapter):
             for arguments in (("export", source, out), ("eval", source, self.data / "heldout.jsonl", "device=cpu")):
-                self.assert_refused(trainer(*arguments), 4, checkpoint / "model.safetensors", "do not give the checksum")
+                self.assert_refused(trainer(*arguments), 4, checkpoint / "model.safetensors", "do not match the checksum")
 
     def test_a_gguf_is_one_checked_file(self):
         out = self.out("model.gguf")

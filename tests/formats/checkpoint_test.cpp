@@ -88,7 +88,8 @@ TEST(VerifyModelFiles, NamesWhatIsDamagedAndNeedsNoOptimizer) {
   bytes.back() ^= 1;
   overwrite(checkpoint / "adapter_model.safetensors", bytes);
   const std::string message = error_message<FormatError>([&] { verify_model_files(checkpoint); });
-  EXPECT_TRUE(contains(message, "checkpoint-5/adapter_model.safetensors: its bytes do not give the checksum"))
+  EXPECT_TRUE(
+      contains(message, "checkpoint-5/adapter_model.safetensors: its bytes do not match the checksum"))
       << message;
   EXPECT_TRUE(contains(message, "trainer_manifest.json is removed")) << message;
   fs::remove(checkpoint / "trainer_manifest.json");

@@ -104,7 +104,7 @@ TEST(ReadModelWeights, AnIndexStaysInItsDirectory) {
   for (const char* name : {R"("../one.safetensors")", R"("/etc/passwd")", R"("..")", R"("")", "7", "null"}) {
     write_atomically(directory / "model.safetensors.index.json",
                      std::string(R"({"weight_map": {"a": )") + name + "}}");
-    EXPECT_TRUE(contains(weights_error(directory.path()), "is no file name")) << name;
+    EXPECT_TRUE(contains(weights_error(directory.path()), "is not a file name")) << name;
   }
   for (const char* text : {"{}", R"({"weight_map": []})", R"({"weight_map": {}})"}) {
     write_atomically(directory / "model.safetensors.index.json", text);

@@ -121,11 +121,11 @@ TEST(ReadSafetensors, AnyDamageIsAFormatErrorOrHarmless) {
 
 TEST(ReadSafetensors, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(read_error("short"), "5 bytes"));
-  EXPECT_TRUE(contains(read_error(R"({"json": "but no safetensors file"})"), "no safetensors file"));
+  EXPECT_TRUE(contains(read_error(R"({"json": "but no safetensors file"})"), "not a safetensors file"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_TRUE(
       contains(read_error(file_text("{" + a + "}", "1234")), "truncated: its tensors have 8 bytes, 4"));
-  EXPECT_TRUE(contains(read_error(file_text("{" + a + "," + a + "}", "12345678")), "'a' is there twice"));
+  EXPECT_TRUE(contains(read_error(file_text("{" + a + "," + a + "}", "12345678")), "'a' occurs twice"));
   const std::string f8 =
       read_error(file_text(R"({"w":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", "1234"));
   EXPECT_TRUE(contains(f8, "'w'")) << f8;

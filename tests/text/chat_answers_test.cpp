@@ -211,11 +211,10 @@ TEST(ChatAnswers, MarksInTheTemplateAreItsAuthorsWord) {
 }
 
 TEST(ChatAnswers, WhatCannotBeToldIsAnErrorThatSaysWhatToDo) {
-  EXPECT_EQ(
-      error_message<DataError>([] { answers("{{ messages | length }}"); }),
-      "t.jinja: what an assistant says cannot be told from the rest in this chat template: it does not write "
-      "a question and then its answer; mark it in the template with {% generation %} and "
-      "{% endgeneration %}, or learn everything (data.loss_on: everything)");
+  EXPECT_EQ(error_message<DataError>([] { answers("{{ messages | length }}"); }),
+            "t.jinja: the answers of the assistant cannot be found in this chat template: it does not write "
+            "a question and then its answer; mark it in the template with {% generation %} and "
+            "{% endgeneration %}, or learn everything (data.loss_on: everything)");
 }
 
 TEST(ChatAnswers, ARefusedConversationIsRefusedAsInRendering) {

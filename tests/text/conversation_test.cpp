@@ -75,12 +75,12 @@ TEST(Conversations, WhatIsWrongIsSaidOfTheMessageThatHasIt) {
   EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": null}]})"),
             "message 1 (assistant): \"content\" is null, and there are no \"tool_calls\"");
   EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})"),
-            "message 1 (assistant): \"weight\" is 0.5; it is 0 (not learnt) or 1");
+            "message 1 (assistant): \"weight\" is 0.5; it must be 0 (not learned) or 1");
   EXPECT_EQ(
       problem(R"({"conversations": [{"from": "alien", "value": "q"}]})"),
       "message 1: \"from\" is \"alien\"; known are human, gpt, system, function_call, observation and tool");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}], "tools": "none"})"),
-            "\"tools\" is a text that is no JSON");
+            "\"tools\" is a text that is not JSON");
   EXPECT_EQ(problem(R"({"instruction": "Add", "output": 3})"), "the row: \"output\" is number, not text");
 }
 

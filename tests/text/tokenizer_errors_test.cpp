@@ -98,7 +98,7 @@ TEST_F(TokenizerErrors, PartsThatDoNotFitTogetherAreNamed) {
   expect_in(error_after([](json& file) {
               file["pre_tokenizer"]["pretokenizers"].push_back({{"type", "WhitespaceSplit"}});
             }),
-            {"pre_tokenizer.pretokenizers[2]", "behind ByteLevel"});
+            {"pre_tokenizer.pretokenizers[2]", "after ByteLevel"});
   expect_in(error_after([](json& file) {
               file["pre_tokenizer"] = {{"type", "Metaspace"},
                                        {"replacement", "_"},
@@ -157,7 +157,7 @@ TEST_F(TokenizerErrors, ContradictionsInTheVocabularyAreNamed) {
               file["post_processor"] = {
                   {"type", "BertProcessing"}, {"sep", {"<|im_end|>", 5000}}, {"cls", {"!", 0}}};
             }),
-            {"post_processor", "adds the id 5000, and there are 821 tokens"});
+            {"post_processor", "adds the id 5000, but there are only 821 tokens"});
 }
 
 TEST_F(TokenizerErrors, DamagedFilesAreNamed) {

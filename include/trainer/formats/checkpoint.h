@@ -1,5 +1,6 @@
-// OUT/checkpoint-STEP: a folder that is complete or not there (docs/checkpoints.md). It is filled under
-// another name; a manifest with the size and checksum of every file is written last; then it gets its name.
+// OUT/checkpoint-STEP: a folder that is either complete or does not exist (docs/checkpoints.md). It is filled
+// under a temporary name; a manifest with the size and checksum of every file is written last; then the
+// folder is renamed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace trainer {
 
 inline constexpr const char* kManifestFile = "trainer_manifest.json";
 
-// A checkpoint whose files are what its manifest says.
+// A checkpoint whose files match its manifest.
 struct Checkpoint {
   std::filesystem::path path;
   int64_t step = 0;
@@ -27,19 +28,19 @@ struct Checkpoint {
 
 class CheckpointWriter {
  public:
-  // Makes OUT/checkpoint-STEP.tmp, empty. Throws FormatError.
+  // Creates an empty folder OUT/checkpoint-STEP.tmp. Throws FormatError.
   CheckpointWriter(const std::filesystem::path& output_dir, int64_t step);
-  // Removes it with all that is in it unless it was committed.
+  // Removes that folder and its content unless it was committed.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Where the files are to be written; files only, no folders.
+  // Write the files here; subfolders are allowed.
   const std::filesystem::path& directory() const { return temporary_; }
 
-  // Syncs and lists the files, writes the manifest, renames the folder to OUT/checkpoint-STEP (one that is
-  // there is replaced) and syncs OUT. Throws FormatError; then this checkpoint is not there, or, where only
-  // OUT could not be synced, whole. Every other checkpoint stays as it is in any case.
+  // Syncs and lists the files, writes the manifest, renames the folder to OUT/checkpoint-STEP (replacing an
+  // existing one) and syncs OUT. Throws FormatError; then this checkpoint does not exist, or is complete if
+  // only the sync of OUT failed. Other checkpoints are never touched.
   Checkpoint commit();
 
  private:
@@ -50,54 +51,55 @@ class CheckpointWriter {
   int64_t step_;
 };
 
-// The steps of the folders OUT/checkpoint-STEP, whole or damaged, in rising order; none where OUT is not
-// there.
+// The steps of all folders OUT/checkpoint-STEP, complete or damaged, in ascending order; empty when OUT does
+// not exist.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_dir);
 std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
 
-// Reads every byte of it and compares with its manifest. Throws FormatError that names each damaged file and
-// says how. Files that the manifest does not name are ignored.
+// Reads every byte of a checkpoint and compares it with the manifest. Throws a FormatError that names each
+// damaged file and the damage. Files that the manifest does not list are ignored.
 Checkpoint read_checkpoint(const std::filesystem::path& path);
 
-// For a directory that is used as a model or as an adapter. Where it is a checkpoint, that is, has a
-// manifest, its files are read and compared with it as by read_checkpoint, but for the optimizer's state,
-// which a model does without. Nothing is read where there is no manifest. The base of an adapter is another
-// directory.
+// Checks a directory that is to be used as a model or as an adapter. If it has a manifest (it is a
+// checkpoint), its files are read and compared as in read_checkpoint, except the optimizer state, which a
+// model does not need. Without a manifest nothing is read. The base model of an adapter is not checked.
+// Throws FormatError.
 void verify_model_files(const std::filesystem::path& directory);
 
-// The newest in OUT that is whole and has all of `needed`. `skipped` gets a line for each newer one: which
-// file of it is damaged and how, or what it lacks.
+// Returns the newest checkpoint in OUT that is complete and has all files in `needed`, or none. `skipped`
+// gets one line for each newer checkpoint: which file is damaged and how, or which file is missing.
 std::optional<Checkpoint> newest_complete_checkpoint(
     const std::filesystem::path& output_dir, const std::vector<std::string>& needed = {},
     const std::function<void(const std::string&)>& skipped = log::warning);
 
-// What is known of a run's checkpoints.
+// What a run knows about its checkpoints.
 struct KnownCheckpoints {
   std::optional<int64_t> best_step = std::nullopt;
-  // The last step after which another went well: the weights of that checkpoint, and of those before, are
-  // good.
+  // The last checkpoint that was followed by a successful step: its weights, and those of all checkpoints
+  // before it, are good.
   std::optional<int64_t> good_step = std::nullopt;
-  // It was just committed, and need not be read again to know that it is whole.
+  // A checkpoint that was just committed: it is complete, and need not be read again to check that.
   std::optional<int64_t> whole_step = std::nullopt;
 };
 
 // Removes the oldest checkpoints until `total_limit` are left (0: keeps all), as Transformers does: the best
-// counts and is kept, and so is the newest. Beyond the limit stay the newest good one, while none that is
-// kept is known to be good, and the newest whole one, while none that is kept is whole. Returns whether a
-// good one stays for that reason. Throws FormatError when one cannot be removed; a half-removed one has lost
-// its name.
+// and the newest are always kept, and count. Two more may stay beyond the limit: the newest good checkpoint,
+// if none of the kept ones is known to be good, and the newest complete one, if none of the kept ones is
+// complete. Returns whether a good one stays for that reason. Throws FormatError when a checkpoint cannot be
+// removed; it is renamed first, so a half-removed folder never looks like a checkpoint.
 bool limit_checkpoints(const std::filesystem::path& output_dir, int64_t total_limit,
                        const KnownCheckpoints& known = {});
 
-// Removes one; half-removed it has lost its name. Throws FormatError.
+// Removes one checkpoint. It is renamed first, so a half-removed folder never looks like a checkpoint. Throws
+// FormatError.
 void remove_checkpoint(const std::filesystem::path& path);
 
-// To be called when a run starts: removes folders that a killed process was filling or removing, and gives a
-// checkpoint that it was replacing its name back. What cannot be removed is warned of.
+// Call this when a run starts. It removes folders that a killed process was filling or removing, and renames
+// a checkpoint that was being replaced back. Logs a warning for a folder that cannot be removed.
 void remove_checkpoint_litter(const std::filesystem::path& output_dir);
 
-// What to tell a user when the file system of OUT has no room for `bytes` more, with the figures; "" when it
-// has.
+// Returns a message for the user, with both sizes, when the file system of OUT has no room for `bytes` more;
+// "" when it has.
 std::string lack_of_space(const std::filesystem::path& output_dir, int64_t bytes);
 
 }  // namespace trainer

@@ -18,18 +18,19 @@
 
 namespace trainer {
 
-enum class GgufType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };  // by their numbers in the file
+enum class GgufType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };  // their numbers in the file
 
 std::string gguf_type_name(GgufType type);  // "Q8_0"
-// Bytes of a tensor [rows..., columns]. Throws FormatError (starting with `where`): a negative size, more
-// than 63 bits, or columns that are no whole blocks of the type.
+// Returns the number of bytes of a tensor [rows..., columns]. Throws FormatError (the message starts with
+// `where`) when a size is negative, when the product does not fit into 63 bits, or when the columns are not a
+// multiple of the type's block size.
 size_t gguf_bytes(GgufType type, const std::vector<int64_t>& shape, const std::string& where);
 
 using GgufValue = std::variant<uint32_t, float, bool, std::string, std::vector<std::string>,
                                std::vector<int32_t>, std::vector<float>>;
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;  // in the order of the file
 
-// A tensor to write whose bytes are produced when its turn comes.
+// A tensor to write. Its bytes are produced only when it is written.
 struct GgufSource {
   std::string name;
   GgufType type;
@@ -37,7 +38,7 @@ struct GgufSource {
   std::function<void(std::ostream&)> write;  // exactly its bytes
 };
 
-// Writes the file atomically, the tensors in this order. Throws FormatError when it cannot be written.
+// Writes the file atomically, with the tensors in this order. Throws FormatError when it cannot be written.
 void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
                 const std::vector<GgufSource>& tensors);
 
@@ -55,8 +56,8 @@ struct GgufFile {
   std::map<std::string, GgufTensor> tensors;
 };
 
-// Reads what write_gguf() can write: little-endian, version 3, these types of values and tensors. Throws
-// FormatError naming file, key or tensor for everything else and for what is damaged.
+// Reads what write_gguf() can write: little-endian, version 3, the value and tensor types above. For any
+// other or damaged file, throws a FormatError that names the file and the key or tensor.
 GgufFile read_gguf(const std::filesystem::path& path);
 
 }  // namespace trainer

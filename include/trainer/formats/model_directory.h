@@ -12,59 +12,61 @@
 
 namespace trainer {
 
-// Throws FormatError where there is no such directory, or a file in its place.
+// Throws FormatError when the directory does not exist, or is a file.
 void require_model_directory(const std::filesystem::path& directory);
 
-// config.json with the spellings of Transformers v5 turned into those of v4: `dtype` -> `torch_dtype`,
+// Returns config.json, with the keys of Transformers v5 renamed to those of v4: `dtype` -> `torch_dtype`, and
 // `rope_parameters: {rope_theta, rope_type, ...}` -> `rope_theta`, `partial_rotary_factor` and `rope_scaling`
-// (none for rope_type default), unless it has one for each type of layer; `rope_scaling.type` is also there
-// as `rope_type`. Everything else stays as it is. Also of a file that is such a config.json under another
-// name (NAME.json). Throws FormatError when it is missing or no JSON object, or has no model_type.
+// (none for rope_type default). `rope_parameters` stays when it has one entry for each type of layer.
+// `rope_scaling.type` is copied to `rope_type`. Everything else stays as it is. `directory` may also be a
+// file NAME.json with the content of a config.json. Throws FormatError when the file is missing, is not a
+// JSON object or has no model_type.
 nlohmann::json read_model_config(const std::filesystem::path& directory);
 
-// Writes FROM's config.json, as it was read, to TO; only the type of the weights is set anew, in the file's
-// own spelling, and the keys of the object `changes`.
+// Copies FROM's config.json to TO. Only the dtype of the weights changes, under the key that the file uses
+// (`dtype` or `torch_dtype`), and the keys of the object `changes`.
 void write_model_config(const std::filesystem::path& from, const std::filesystem::path& to, Dtype dtype,
                         const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
-// A key of config.json with a clear FormatError (file, key, expected type) when it is there with a wrong
-// type, or absent without a default.
+// These return the value of a key of config.json. They throw a FormatError that names file, key and expected
+// type when the value has the wrong type, or when the key is missing and there is no fallback.
 int64_t config_int(const nlohmann::json& config, const std::string& key);
 int64_t config_int(const nlohmann::json& config, const std::string& key,
                    int64_t fallback);  // null counts as absent
-// The same for sizes and counts: at least 1, and no more than a size can be (2^31).
+// The same for sizes and counts, which must be at least 1 and at most 2^31.
 int64_t config_size(const nlohmann::json& config, const std::string& key);
 int64_t config_size(const nlohmann::json& config, const std::string& key, int64_t fallback);
 double config_double(const nlohmann::json& config, const std::string& key, double fallback);
 bool config_bool(const nlohmann::json& config, const std::string& key, bool fallback);
 std::string config_string(const nlohmann::json& config, const std::string& key, const std::string& fallback);
 
-// All weights of a model directory: model.safetensors, or the files of model.safetensors.index.json (each
-// listed file must exist and hold what the index says; a tensor in two files is refused). A directory that
-// only has .bin pickles is refused with the command that converts them.
+// All weights of a model directory: model.safetensors, or the files of model.safetensors.index.json. Each
+// file that the index lists must exist and hold the listed tensors; a tensor in two files is an error. For a
+// directory that has only .bin pickles, the error message gives the command that converts them.
 struct ModelWeights {
   std::vector<SafetensorsFile> files;
   std::map<std::string, TensorView> tensors;   // of all files
   std::map<std::string, std::string> file_of;  // tensor -> file name
-  // The mapping that holds a tensor's bytes.
+  // The mapped file that holds the bytes of the tensor `name`.
   std::shared_ptr<const MappedFile> mapping_of(const std::string& name) const;
   int64_t total_bytes() const;
 };
+// Throws FormatError.
 ModelWeights read_model_weights(const std::filesystem::path& directory);
 
-// Writes model.safetensors, or, where that would be larger than `max_shard_bytes`,
-// model-0000i-of-0000N.safetensors and then model.safetensors.index.json; weights of an earlier save with
-// other names are removed. A reader sees the old weights, the new ones or, for a moment, none; never a
+// Writes model.safetensors. If that would be larger than `max_shard_bytes`, writes shards
+// model-0000i-of-0000N.safetensors and then model.safetensors.index.json. Removes weight files of an earlier
+// save that have other names. A reader sees the old weights, the new ones or, for a moment, none; never a
 // mixture. Returns the names of the files written.
 std::vector<std::string> write_model_weights(const std::filesystem::path& directory,
                                              const TensorSources& tensors,
                                              int64_t max_shard_bytes = 5'000'000'000);
 
-// The tokenizer's files and the chat template, copied as they are. Returns their names.
+// Copies the tokenizer's files and the chat template unchanged. Returns their names.
 std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from,
                                               const std::filesystem::path& to);
-// Files beside the weights that belong to a complete directory (tokenizer files, generation_config.json, chat
-// template): copied as they are. Returns their names.
+// Copies all files that a complete directory has besides config.json and the weights (tokenizer files,
+// generation_config.json, chat template), unchanged. Returns their names.
 std::vector<std::string> copy_companion_files(const std::filesystem::path& from,
                                               const std::filesystem::path& to);
 

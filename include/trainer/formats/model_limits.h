@@ -1,4 +1,4 @@
-// What no model has: refused before anything of that size is made.
+// Sizes that no real model has are refused before anything of that size is allocated.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace trainer {
 
-// The most that a size in config.json can be, by its key.
+// The largest value that is accepted for a size in config.json, by its key.
 int64_t largest_size(const std::string& key);
 
-// Throws FormatError for an id that config.json gives to tokens (pad_token_id, decoder_start_token_id,
-// eos_token_id) and that is beyond the vocabulary.
+// Throws FormatError when a token id in config.json (pad_token_id, decoder_start_token_id, eos_token_id) is
+// outside the vocabulary.
 void check_token_ids(const nlohmann::json& config, int64_t vocab_size);
 
-// Throws FormatError where sizes that are each possible are together those of no model: more than 10^13
-// parameters.
+// Throws FormatError for more than 10^13 parameters: each size may be possible, but no real model has that
+// many together.
 void check_total_size(double parameters);
 
-// Weights are of floating point; whole numbers in their place come from a damaged or another kind of file.
+// Whether the type is a floating point type, as weights must be. Integers instead come from a damaged file or
+// one of another kind.
 bool is_floating(Dtype dtype);
 
 }  // namespace trainer

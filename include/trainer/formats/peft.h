@@ -17,18 +17,18 @@ namespace trainer {
 template <class Value>
 using ModulePatterns = std::vector<std::pair<std::string, Value>>;
 
-// Name suffixes; or a regular expression for whole names.
+// A list of name suffixes, or a regular expression for whole names.
 using ModuleNames = std::variant<std::string, std::vector<std::string>>;
 
 enum class AdapterBias { none, all, lora_only };  // which biases are trained and saved
 
 struct AdapterConfig {
   std::string base_model_name_or_path;
-  std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: not said
+  std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: unknown
   int64_t r = 8;
   double lora_alpha = 8;
   double lora_dropout = 0;
-  // Also "all-linear". An empty list: PEFT's default for the model.
+  // May also be "all-linear". An empty list means PEFT's default for the model.
   ModuleNames target_modules = std::vector<std::string>{};
   ModuleNames exclude_modules = std::vector<std::string>{};
   std::vector<int64_t> layers_to_transform;  // empty: all
@@ -46,18 +46,18 @@ struct AdapterConfig {
 // True when `directory` holds an adapter_config.json.
 bool is_adapter_directory(const std::filesystem::path& directory);
 
-// Throws FormatError for a missing or damaged file, a peft_type other than LORA, and everything in it that
-// changes the mathematics and is not supported (layer_replication, target_parameters, fan_in_fan_out, ...),
-// by name.
+// Reads adapter_config.json. Throws FormatError when the file is missing or damaged, or when peft_type is not
+// LORA. Also throws for every setting that changes the mathematics and is not supported (layer_replication,
+// target_parameters, fan_in_fan_out, ...); the message names it.
 AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 void write_adapter_config(const std::filesystem::path& directory, const AdapterConfig& config);
 
-// The directory itself, or the base model of an adapter directory (a relative path is also tried from there).
-// Throws FormatError when the base is not there.
+// Returns the directory itself, or, for an adapter directory, that of its base model. A relative path of a
+// base model is also tried relative to the adapter. Throws FormatError when the base model does not exist.
 std::filesystem::path base_directory(const std::filesystem::path& directory);
 
-// The adapter's tensors with PEFT's prefix "base_model.model." taken off: "encoder....q.lora_A.weight",
-// "lm_head.weight" (modules_to_save).
+// Returns the adapter's tensors without PEFT's prefix "base_model.model.": "encoder....q.lora_A.weight",
+// "lm_head.weight" (modules_to_save). Throws FormatError.
 SafetensorsFile read_adapter_weights(const std::filesystem::path& directory);
 // Adds the prefix and writes adapter_model.safetensors.
 void write_adapter_weights(const std::filesystem::path& directory,

@@ -1,5 +1,5 @@
-// trainer_position.json: where a run stood when it saved, and what must be as it was for another to go on
-// from there. Random numbers need nothing: they follow from seed and step.
+// trainer_position.json: where a run was when it saved, and which settings and data must be unchanged to
+// resume from there. Random numbers need no state: they are computed from seed and step.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,37 @@ inline constexpr const char* kPositionFile = "trainer_position.json";
 
 struct RunPosition {
   int64_t step = 0;
-  int64_t samples_seen = 0;  // the whole state of the loader
+  int64_t samples_seen = 0;  // all the state that the loader needs
   int64_t tokens_seen = 0;
-  int64_t total_steps = 0;   // of the run that saved; another may be longer
+  int64_t total_steps = 0;   // of the run that saved; the resumed run may be longer
   int64_t dataset_size = 0;  // samples of an epoch
-  // Of metrics.jsonl when it saved: later rows belong to steps that are made again.
+  // The size of metrics.jsonl when it saved. Rows after that belong to steps that are repeated.
   int64_t metrics_bytes = 0;
-  double seconds_trained = 0;  // over all its processes
-  double losses_to_log = 0;    // of the steps that trainer_state.json has no row of yet
+  double seconds_trained = 0;  // sum over all processes of the run
+  double losses_to_log = 0;    // sum over the steps that have no row in trainer_state.json yet
   int64_t steps_to_log = 0;
   int64_t evaluations_without_gain = 0;
-  bool evaluation_due = false;        // the one after this step was not made, or not to its end
-  int64_t bad_steps_in_a_row = 0;     // up to this step: their numbers were not finite
-  std::vector<double> recent_losses;  // what spikes are told from, the oldest first
+  bool evaluation_due = false;        // the evaluation after this step has not been finished
+  int64_t bad_steps_in_a_row = 0;     // up to this step, with NaN or Inf
+  std::vector<double> recent_losses;  // for the detection of loss spikes, oldest first
   std::optional<double> best_metric;
   std::optional<int64_t> best_step;
-  std::string best_by;  // what these are by: a value of another metric or of other data is no better or worse
-  // What recovery from a lack of memory has learned, by the name of the budget.
+  std::string best_by;  // metric and data of best_metric; values of another metric or data are not compared
+  // What out-of-memory recovery has learned, by the name of the budget.
   std::map<std::string, int64_t> budgets;
-  // What makes the run what it is, as a text to compare and to show, by its configuration key: "seed" ->
-  // "42", "data.train" -> "1,200 bytes in 1 file, xxh3 0123456789abcdef". A key may have further entries:
+  // Everything that must not change on resume, by configuration key, as text to compare and to show: "seed"
+  // -> "42", "data.train" -> "1,200 bytes in 1 file, xxh3 0123456789abcdef". A key may have further entries:
   // "model.path tokenizer.json".
   std::map<std::string, std::string> fixed;
-  std::string began_from;  // the checkpoint elsewhere that the run began from; "": it began at its beginning
+  std::string began_from;  // the checkpoint of another run that this one started from; "": from scratch
 };
 
 void write_position(const std::filesystem::path& directory, const RunPosition& position);
-// Throws FormatError: missing, no JSON, a field that is absent, of another type or out of its range, or
-// another checksum than it names.
+// Throws FormatError when the file is missing or is not JSON, when a field is missing, has the wrong type or
+// is out of range, or when the checksum in the file does not match.
 RunPosition read_position(const std::filesystem::path& directory);
 
-// A key of RunPosition::fixed that was saved with another value. "-" stands for a key that one of them lacks.
+// A key of RunPosition::fixed whose saved value differs. "-": the key is missing on that side.
 struct FixedDifference {
   std::string key, saved, now;
 };

@@ -21,13 +21,12 @@ enum class Dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 size_t dtype_size(Dtype dtype);       // bytes of one element
 std::string dtype_name(Dtype dtype);  // "F32", "BF16", ...
 
-// The bytes of a tensor of this shape. Throws FormatError (starting with `where`) when a size is negative or
-// the product does not fit into 63 bits.
+// Returns the number of bytes of a tensor of this shape. Throws FormatError (the message starts with `where`)
+// when a size is negative or the product does not fit into 63 bits.
 size_t tensor_bytes(Dtype dtype, const std::vector<int64_t>& shape, const std::string& where);
 
-// A tensor's bytes in a mapped file, or anywhere else when writing. In a mapped file they may lie at an
-// address that is no multiple of the element's size when another program than the reference library wrote the
-// file.
+// A tensor's bytes in a mapped file, or anywhere in memory when writing. In a mapped file the address may not
+// be aligned to the element's size, if the file was not written by the reference library.
 struct TensorView {
   Dtype dtype;
   std::vector<int64_t> shape;
@@ -42,13 +41,13 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-// Refuses what the reference library refuses. Throws FormatError naming file, tensor and what is wrong:
-// truncated file, header that is no JSON or lies about offsets (overlap, gap, out of the file, size that is
-// not shape x dtype), unknown dtype, duplicate name.
+// Refuses what the reference library refuses. Throws a FormatError that names file, tensor and problem: a
+// truncated file, a header that is not JSON, wrong offsets (overlap, gap, beyond the end of the file, a size
+// that is not shape x dtype), an unknown dtype, a duplicate name.
 SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
-// A tensor to write whose bytes are produced when its turn comes, so that a model on a device passes through
-// host memory one tensor at a time. `write` writes exactly shape x dtype bytes.
+// A tensor to write. Its bytes are produced only when it is written, so that a model on a GPU passes through
+// host memory one tensor at a time. `write` must write exactly shape x dtype bytes.
 struct TensorSource {
   Dtype dtype;
   std::vector<int64_t> shape;
@@ -59,8 +58,9 @@ TensorSources sources_of(
     const std::map<std::string, TensorView>& tensors);  // the views must outlive the sources
 
 // Writes all tensors atomically, in the order of the reference library (larger element types first, then by
-// name), so that each is aligned to its element; data starts at a multiple of 8 bytes; metadata gets
-// {"format": "pt"}. Throws FormatError when it cannot be written; nothing half-written stays.
+// name), so that each tensor is aligned to its element size. Data starts at a multiple of 8 bytes, and
+// {"format": "pt"} is added to the metadata. Throws FormatError when the file cannot be written; no
+// half-written file stays.
 void write_safetensors(const std::filesystem::path& path, const TensorSources& tensors,
                        std::map<std::string, std::string> metadata = {});
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, TensorView>& tensors,

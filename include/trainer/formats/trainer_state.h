@@ -1,5 +1,5 @@
-// trainer_state.json as Transformers' Trainer writes and reads it, so that tools which know a Hugging Face
-// checkpoint know ours. https://github.com/huggingface/transformers (src/transformers/trainer_callback.py,
+// trainer_state.json as Transformers' Trainer writes and reads it, so that tools for Hugging Face checkpoints
+// can read ours. https://github.com/huggingface/transformers (src/transformers/trainer_callback.py,
 // TrainerState)
 #pragma once
 
@@ -32,8 +32,8 @@ struct TrainerState {
 };
 
 void write_trainer_state(const std::filesystem::path& directory, const TrainerState& state);
-// Keys that are absent have their defaults, others are ignored. Throws FormatError: missing, no JSON, a field
-// of another type.
+// Missing keys get their defaults; unknown keys are ignored. Throws FormatError when the file is missing or
+// is not JSON, or when a field has the wrong type.
 TrainerState read_trainer_state(const std::filesystem::path& directory);
 
 }  // namespace trainer

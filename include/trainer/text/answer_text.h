@@ -1,4 +1,4 @@
-// The text of generated tokens: without special tokens, ended by stop strings, whole or as it comes.
+// The text of generated tokens: without special tokens, ended by stop strings, at once or streamed.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace trainer {
 
 class AnswerText {
  public:
-  // An answer ends before the first of `stops` in its text, special tokens counted as their text. The
-  // tokenizer must outlive it. Ids beyond its vocabulary (embeddings are often padded) stand for no text.
+  // An answer ends before the first of `stops` in its text, where special tokens count as text. The tokenizer
+  // must outlive this object. Ids beyond its vocabulary (embeddings are often padded) give no text.
   AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
   // Whether the last of these tokens completed a stop string.
   bool stops_at(std::span<const int32_t> ids) const;
   // The text before the first stop string.
   std::string text(std::span<const int32_t> ids) const;
-  // How much of text(ids) can be shown when more tokens may follow: neither half a character nor what may
-  // become a stop string.
+  // How many bytes of text(ids) can be shown while more tokens may follow: without an incomplete character or
+  // the possible beginning of a stop string at the end.
   size_t shown(const std::string& text) const;
 
  private:

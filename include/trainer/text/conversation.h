@@ -1,4 +1,4 @@
-// Conversations as data sets write them, brought to one form.
+// Reads the forms of conversations that data sets use, and converts them to one.
 #pragma once
 
 #include <optional>
@@ -14,56 +14,54 @@
 namespace trainer {
 
 struct Conversation {
-  nlohmann::ordered_json messages;         // objects with role and content, and what else the template reads
-  nlohmann::ordered_json tools = nullptr;  // schemas, or null
+  nlohmann::ordered_json messages;         // objects with role, content and whatever else the template reads
+  nlohmann::ordered_json tools = nullptr;  // JSON schemas, or null
   nlohmann::ordered_json variables = nullptr;
-  std::vector<bool> learn;  // of each message: false where its `weight` is 0
+  std::vector<bool> learn;  // of each message: false if its `weight` is 0
 };
 
 // How a row holds a conversation.
-//   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it. Contents are texts or
-//   lists
-//                  of parts; one may be missing where there are tool_calls.
+//   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it. Contents are strings or
+//                  lists of parts; a content may be missing if there are tool_calls.
 //   conversations  ShareGPT's [{"from", "value"}]: human and user, gpt and assistant, system, function_call
 //                  (JSON of a call {"name", "arguments"}, or a list of them), observation and tool. Or
-//                  messages.
-//   alpaca         instruction, input, output (and system, history): the user says the instruction and, in
-//   the
-//                  next line, the input if there is one; the assistant says the output.
+//                  messages as above.
+//   alpaca         instruction, input, output (and system, history): the user says the instruction and, on
+//                  the next line, the input if there is one; the assistant says the output.
 enum class ConversationForm { messages, conversations, alpaca };
 
-// By the names of a row's fields; none: it holds no conversation.
+// The form, judged by the names of a row's fields; nullopt when the row holds no conversation.
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields);
 
-// Beside the messages a row may have `tools` (a list, or the text of one), `system` (with conversations and
+// Besides the messages a row may have `tools` (a list, or its JSON text), `system` (with conversations and
 // Alpaca fields) and `chat_template_kwargs` (an object). A message may have `weight`, 0 or 1, which the
-// template does not see. Throws DataError that names the message and what is wrong with it.
+// template does not see. Throws a DataError that names the message and what is wrong with it.
 Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form);
 
 struct ChatTokens {
   std::string text;
-  std::vector<int32_t> ids;       // of the text alone: special tokens are those that the template writes
+  std::vector<int32_t> ids;       // no special tokens besides those that the template writes
   std::vector<bool> learn;        // of each id
-  std::vector<TextRange> ranges;  // of each id, in the text; empty where all is learnt
+  std::vector<TextRange> ranges;  // of each id, in the text; empty when all ids are learned
 };
 
-// A conversation's ids, and which of them are learnt: all of which a character stands in an answer that
-// counts, as in Hugging Face's assistant masks. `loss_on` and the messages' weights say which answers count.
-// Throws as ChatTemplate::render_with_answers() does.
+// Returns a conversation's ids, and which of them are learned: those with at least one character in an answer
+// that counts, as in Hugging Face's assistant masks. `loss_on` and the messages' weights decide which answers
+// count. Throws as ChatTemplate::render_with_answers() does.
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                          const Conversation& conversation, LossOn loss_on);
 
-// The token that closes an answer in the chat template; none where that is text.
+// The special token that ends an answer in the chat template; nullopt if the end is ordinary text.
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
-// How many messages stand before the last answer; all where nobody answers, or nobody asked.
+// The number of messages before the last answer; all of them if there is no answer, or no question before it.
 size_t before_last_answer(const nlohmann::ordered_json& messages);
 
-// The conversation before its last answer, as the model sees it when it is to give that, and the answer's
-// content. None: nobody answers.
+// The prompt that the model gets for the conversation's last answer, and the content of that answer.
 struct ChatQuestion {
   std::string prompt, answer;
 };
+// Returns nullopt if the conversation has no answer.
 std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
                                           const Conversation& conversation);
 

@@ -1,4 +1,4 @@
-// A tokenizer as GGUF's metadata describe one.
+// A tokenizer in the form of GGUF's metadata.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// Kinds of tokens by their numbers in the file (as in SentencePiece).
+// Kinds of tokens, with their numbers in the file (as in SentencePiece).
 enum class GgufTokenType : int32_t {
   normal = 1,
   unknown = 2,
@@ -22,7 +22,7 @@ enum class GgufTokenType : int32_t {
 
 struct GgufVocabulary {
   std::string model;  // gpt2: BPE of bytes by merges; llama: SentencePiece's BPE by scores
-  std::string pre;    // how text is cut into words: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
+  std::string pre;    // how text is split into words: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
   std::vector<std::string> tokens;  // by id, one for each row of the embedding
   std::vector<int32_t> types;       // GgufTokenType
   std::vector<std::string> merges;  // gpt2: "a b"
@@ -32,9 +32,9 @@ struct GgufVocabulary {
   std::optional<bool> add_space_prefix;  // llama
 };
 
-// Of the tokenizer of a model or adapter directory, whose model has `rows` in its embedding (ids that the
-// tokenizer lacks become unused tokens). Throws FormatError by name: a tokenizer of another kind, a way to
-// cut words that GGUF has no name for, more ids than rows.
+// Reads the tokenizer of a model or adapter directory. `rows` is the number of rows of the model's embedding;
+// ids that the tokenizer lacks become unused tokens. Throws a FormatError that names the problem: another
+// kind of tokenizer, a way of splitting words that GGUF has no name for, more ids than rows.
 GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& directory, int64_t rows);
 
 }  // namespace trainer

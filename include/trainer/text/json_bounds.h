@@ -1,4 +1,4 @@
-// What JSON of a row must not hold, because nlohmann::json takes it and what comes after is wrong.
+// What the JSON of a row must not contain: nlohmann::json accepts it, but the result is wrong or crashes.
 #pragma once
 
 #include <optional>
@@ -6,11 +6,11 @@
 
 namespace trainer {
 
-// The first integer outside of strings that neither int64 nor uint64 holds, of which nlohmann::json makes a
-// rounded double.
+// Returns the first integer outside of strings that does not fit in int64 or uint64 (nlohmann::json would
+// make a rounded double of it), or none.
 std::optional<std::string_view> integer_beyond_64_bits(std::string_view json);
 
-// Whether lists and objects are in each other deeper than that: copying and writing them would exhaust the
+// Whether lists and objects are nested deeper than `deepest`: copying and writing them would overflow the
 // stack.
 bool nested_too_deep(std::string_view json, int deepest = 1000);
 

@@ -1,5 +1,5 @@
-// Scores of generated texts against their targets, with the numbers of the Python packages that define them.
-// All texts are valid UTF-8.
+// Scores of generated texts against their targets. They equal the numbers of the Python packages that define
+// them. All texts must be valid UTF-8.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 namespace trainer {
 
-// Whether they are equal but for white space at their ends.
+// Whether the texts are equal, ignoring white space at both ends.
 bool exact_match(std::string_view prediction, std::string_view target);
 
 // Harmonic mean of precision and recall of words, 0 to 1, after the normalisation of SQuAD: lower case,
-// without ASCII punctuation and the articles a, an, the. Without a word left on one side: 1 where the other
-// has none either, else 0, as SQuAD 2.0's script has it (1.1's has 0).
+// without ASCII punctuation and the articles a, an, the. When one side has no words left: 1 if the other has
+// none either, else 0, as in SQuAD 2.0's script (1.1's gives 0).
 double token_f1(std::string_view prediction, std::string_view target);
 
 // F-measures, 0 to 1, of `rouge_score` 0.1.2 without stemmer. Words are runs of the letters a to z and
@@ -49,29 +49,30 @@ class Chrf {
   std::array<int64_t, kOrders> matches_{}, predicted_{}, expected_{};
 };
 
-// What the answers to a task of structured output are worth. JSON is that of RFC 8259: no NaN, no comments.
+// Scores for tasks with structured output. JSON means RFC 8259: no NaN, no comments.
 class JsonValidity {
  public:
   void add(std::string_view prediction, std::string_view target);
-  // Whether all targets so far, and at least one, are JSON objects or arrays; else the numbers say nothing.
+  // Whether there are targets, and all so far are JSON objects or arrays; otherwise the scores mean nothing.
   bool applies() const { return count_ > 0 && count_ == json_targets_; }
-  double valid() const;  // part of the predictions that are JSON of any kind
-  double match() const;  // part that equals its target, whatever the order of keys and the white space
+  double valid() const;  // share of the predictions that are JSON of any kind, 0 to 1
+  double match() const;  // share that equals the target, ignoring white space and the order of keys, 0 to 1
 
  private:
   int64_t count_ = 0, json_targets_ = 0, valid_ = 0, equal_ = 0;
 };
 
-// Several of them at once.
+// Several of these metrics at once.
 class TextMetrics {
  public:
-  // Of exact_match, f1, rouge, bleu, chrf, json (evaluation.metrics). Throws ConfigError for another name.
+  // Names: exact_match, f1, rouge, bleu, chrf, json (evaluation.metrics). Throws ConfigError for any other.
   explicit TextMetrics(const std::vector<std::string>& metrics);
 
   void add(std::string_view prediction, std::string_view target);
 
-  // exact_match, f1, rouge1, rouge2, rougeL (means), bleu, chrf, json_valid, json_match, in the order in
-  // which they were asked for; those of json only where they apply. Empty before the first add().
+  // Returns names and values in the order in which the metrics were requested: exact_match, f1, rouge1,
+  // rouge2, rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Empty
+  // before the first add().
   std::vector<std::pair<std::string, double>> values() const;
 
  private:

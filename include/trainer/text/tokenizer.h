@@ -1,4 +1,4 @@
-// Text <-> token ids, as the model's own tokenizer files say.
+// Text <-> token ids, as defined by the model's own tokenizer files.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ struct TextRange {
 
 struct TokenizedText {
   std::vector<int32_t> ids;
-  std::vector<TextRange> ranges;  // of each id: what of the text it comes from
+  std::vector<TextRange> ranges;  // of each id: the part of the text that it comes from
 };
 
-// Safe to use from several threads at once, but for add_tokens().
+// Safe to use from several threads at once, except add_tokens().
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The ids of `text`; with add_special_tokens those that Hugging Face's default call gives (T5: ends in
-  // </s>). Throws DataError for text that is not valid UTF-8.
+  // Returns the ids of `text`. With add_special_tokens they are those of Hugging Face's default call (T5: the
+  // last one is </s>). Throws DataError for text that is not valid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
-  // The same ids with their places in `text`, as `offsets` of Hugging Face's `tokenizers` gives them, but in
-  // bytes and with the blanks that are in a token: a token that is a part of a character gets all of it, one
-  // that stands for nothing of the text (</s> at the end, a blank put in front) an empty range.
+  // Returns the same ids with their ranges in `text`, like `offsets` of Hugging Face's `tokenizers`, but in
+  // bytes and with the spaces that are in a token. A token for a part of a character gets the whole
+  // character. A token for nothing in the text (</s> at the end, a space added in front) gets an empty range.
   virtual TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const = 0;
 
-  // The text of `ids`. Characters split across tokens are put together; bytes that form no character become
-  // U+FFFD. Ids outside the vocabulary throw DataError.
+  // Returns the text of `ids`. Characters split across tokens are joined; invalid bytes become U+FFFD. Throws
+  // DataError for ids outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   // One more than the highest id the tokenizer can give.
@@ -50,26 +50,27 @@ class Tokenizer {
   virtual std::optional<int32_t> pad_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
 
-  // What the ids follow from, as a short text: the same for tokenizers that give the same ids. "" where that
-  // is not known; then nothing that was made with it is kept for later.
+  // A short text that is the same only for tokenizers that give the same ids. "" when that is unknown; then
+  // nothing made with this tokenizer is cached.
   virtual std::string fingerprint() const { return ""; }
 
-  // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: found anywhere in normalized
-  // text, not special (decode() keeps them). New ones get the ids from vocab_size() on, in this order; one
-  // that the model's vocabulary has becomes an added token under its id; added tokens stay as they are
-  // (Hugging Face would make a special one ordinary).
+  // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: they match anywhere in
+  // normalized text and are not special (decode() keeps them). New tokens get ids from vocab_size() on, in
+  // this order. A token that is in the model's vocabulary becomes an added token and keeps its id. Tokens
+  // that were added before stay as they are (Hugging Face would make a special one ordinary).
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
-// Of a model directory, or an adapter directory (its own files, else those of its base model): tokenizer.json
-// (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model (SentencePiece; T5, mT5). Names
-// of the special tokens come from tokenizer_config.json / special_tokens_map.json. Throws FormatError that
-// names the file and the construct when something is missing, damaged or not supported; never guesses.
+// Loads the tokenizer of a model directory, or of an adapter directory (its own files, else those of its base
+// model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model
+// (SentencePiece; T5, mT5). The names of the special tokens come from tokenizer_config.json and
+// special_tokens_map.json. When something is missing, damaged or not supported, throws a FormatError that
+// names the file and the construct; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
-// Writes into `to` (it exists; other than `from`) the tokenizer files of `from`, a directory as above, after
-// add_tokens(added): load_tokenizer() and Hugging Face's AutoTokenizer give the same ids from them. Throws as
-// load_tokenizer() does.
+// Writes the tokenizer files of `from` (a directory as above) to `to`, with the tokens of add_tokens(added).
+// `to` must exist and differ from `from`. load_tokenizer() and Hugging Face's AutoTokenizer give the same ids
+// with these files. Throws as load_tokenizer() does.
 void save_tokenizer(const std::filesystem::path& from, const std::vector<std::string>& added,
                     const std::filesystem::path& to);
 

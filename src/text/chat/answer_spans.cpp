@@ -11,16 +11,16 @@ using jinja::Text;
 
 namespace {
 
-// A stretch of the text that comes from one message.
+// A part of the text that comes from one message.
 struct Stretch {
   size_t begin, end;
-  size_t said_begin = 0, said_end = 0;  // the message's own strings in it but for its role; empty: none
+  size_t said_begin = 0, said_end = 0;  // the message's own strings in it except its role; empty: none
   bool written = false;                 // the template itself wrote something in it
 };
 
-// Where each message stands in the text. In pieces, where a template writes the results of tools within the
-// turn that called them. What a template quotes of a message in the turn of another one (the name of the
-// function whose result it writes) is left out, and so is what it adds behind such results.
+// The ranges of each message in the text. A message has several when the template writes the results of tools
+// within the turn that called them. What a template quotes from a message in the turn of another one (the
+// name of the function whose result it writes) is left out, and so is what it adds after such results.
 std::vector<std::vector<Stretch>> stretches_of(const Text& text, size_t messages) {
   std::vector<std::vector<Stretch>> all(messages);
   Stretch* last = nullptr;
@@ -56,8 +56,8 @@ size_t without_blanks(std::string_view text, size_t begin, size_t end) {
   return end;
 }
 
-// The longest beginning of `prompt` that `text` has too; where that is not all of it, up to the end of a tag
-// or a line: "<think>" and "<tool_call>" have nothing in common.
+// The longest common prefix of `prompt` and `text`. If that is not all of `prompt`, it is shortened to the
+// end of a tag or a line: "<think>" and "<tool_call>" have nothing in common.
 size_t common_beginning(std::string_view prompt, std::string_view text) {
   const auto differ = std::ranges::mismatch(prompt, text).in1;
   size_t size = static_cast<size_t>(differ - prompt.begin());
@@ -73,11 +73,11 @@ size_t begin_of_answer(std::string_view text, const Stretch& stretch, const std:
                        const std::function<std::string()>& asked) {
   const std::string_view turn = text.substr(stretch.begin, stretch.end - stretch.begin);
   if (turn.starts_with(prompt)) return stretch.begin + prompt.size();
-  // Something else may stand before it in the first turn, such as a system prompt.
+  // In the first turn something else may come before it, such as a system prompt.
   const size_t head = stretch.said_end > 0 ? stretch.said_begin - stretch.begin : turn.size();
   if (const size_t at = turn.substr(0, head).rfind(prompt); at != std::string_view::npos)
     return stretch.begin + at + prompt.size();
-  // This turn has another prompt, such as after the result of a tool.
+  // This turn has another prompt, for example after the result of a tool.
   const std::string before = asked();
   if (!before.empty() && text.starts_with(before)) return before.size();
   if (!before.empty() && before.starts_with(text.substr(0, stretch.begin)))
@@ -85,23 +85,23 @@ size_t begin_of_answer(std::string_view text, const Stretch& stretch, const std:
   return stretch.begin + common_beginning(prompt, turn);
 }
 
-// Behind what ends the turn, without the blanks after it. `next`: where the next message begins; asked only
-// where the end is not found at once.
+// The position after the end of the turn, before any white space that follows. `next` gives the beginning of
+// the next message; it is called only when the end is not found at once.
 size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin, const std::string& end,
                      const std::function<size_t()>& next) {
   const size_t said = std::max(begin, stretch.said_end);
   const size_t ended = without_blanks(text, said, std::max(said, stretch.end));
   if (text.substr(begin, ended - begin).ends_with(end)) return ended;
-  // What ends it may be written after its turn, behind the loop or at the beginning of the next one.
+  // The end may be written after the turn: after the loop, or at the beginning of the next turn.
   for (const size_t at : {ended, stretch.end}) {
     if (at >= begin && text.substr(at).starts_with(end)) return at + end.size();
   }
-  // What stands between is of no message: a template that puts its text together before it writes it.
+  // The text between belongs to no message: the template builds its text before it writes it.
   const size_t at = end.empty() ? std::string_view::npos : text.substr(0, next()).find(end, ended);
   return at == std::string_view::npos ? ended : at + end.size();
 }
 
-// Where the first stretch behind this one begins.
+// The beginning of the first part after this one.
 size_t next_stretch(const std::vector<std::vector<Stretch>>& all, const Stretch& stretch,
                     size_t end_of_text) {
   size_t next = end_of_text;
@@ -125,11 +125,11 @@ AnswerFrame find_answer_frame(const Text& answered, const std::string& asked) {
   const std::string_view before = std::string_view(text).substr(0, turn.begin);
   if (asked.starts_with(before)) {
     frame.prompt = asked.substr(before.size());
-  } else {  // what comes before differs: the prompt is what the answer's turn begins with
+  } else {  // the text before differs: the prompt is the beginning of the answer's turn
     size_t size = turn.said_begin - turn.begin;
     while (size > 0 && !asked.ends_with(std::string_view(text).substr(turn.begin, size))) size--;
     if (size == 0)
-      throw DataError("what it writes as the prompt for an answer does not stand before the answer");
+      throw DataError("what it writes as the prompt for an answer is not in front of the answer");
     frame.prompt = text.substr(turn.begin, size);
   }
   size_t end = without_blanks(text, turn.said_end, turn.end);

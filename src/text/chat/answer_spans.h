@@ -1,4 +1,4 @@
-// What of a rendered conversation a model is to learn: from where its characters come from.
+// Finds the parts of a rendered conversation that a model should learn, from the origin of each character.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace trainer {
 
-// What stands around an answer in a template, found by rendering a question and its answer.
+// What a template writes around an answer, found by rendering a question and its answer.
 struct AnswerFrame {
-  std::string prompt;  // that generation begins with: "<|im_start|>assistant\n"
-  std::string end;     // that follows an answer: "<|im_end|>"
+  std::string prompt;  // comes before an answer: "<|im_start|>assistant\n"
+  std::string end;     // comes after an answer: "<|im_end|>"
 };
 
 // `answered`: a question and its answer; `asked`: the question with add_generation_prompt. Throws DataError
-// with the reason where the answer cannot be told from the rest.
+// with the reason when the answer cannot be told from the rest.
 AnswerFrame find_answer_frame(const jinja::Text& answered, const std::string& asked);
 
-// The answers of `messages` (places in the conversation) that were rendered. `asked(i)`: what stands before
-// message i with add_generation_prompt, "" where the template refuses that; used where a turn does not begin
-// as the frame says.
+// The answers of `messages` (indices in the conversation) that were rendered. `asked(i)` gives the text
+// before message i with add_generation_prompt, "" when the template refuses that. It is used when a turn does
+// not begin as in the frame.
 std::vector<RenderedChat::Answer> find_answers(const jinja::Text& text, size_t message_count,
                                                const std::vector<size_t>& messages, const AnswerFrame& frame,
                                                const std::function<std::string(size_t)>& asked);
 
-// What the template has put into {% generation %}. A stretch that belongs to no message is one of the message
+// What the template has put into {% generation %}. A part that belongs to no message counts for the message
 // before it.
 std::vector<RenderedChat::Answer> generated_answers(const jinja::Text& text);
 

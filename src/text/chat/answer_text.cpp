@@ -28,7 +28,7 @@ size_t AnswerText::find_stop(const std::string& text) const {
 
 bool AnswerText::stops_at(std::span<const int32_t> ids) const {
   if (stops_.empty()) return false;
-  // A token has at least a byte of text, but for a few; so many hold the longest stop string.
+  // Nearly every token has at least one byte of text, so this many hold the longest stop string.
   const size_t enough = longest_ + 8;
   return find_stop(decode(ids.last(std::min(enough, ids.size())), false)) != std::string::npos;
 }
@@ -37,7 +37,7 @@ std::string AnswerText::text(std::span<const int32_t> ids) const {
   const std::string full = decode(ids, false);
   const size_t stop = find_stop(full);
   if (stop == std::string::npos) return decode(ids, true);
-  // The tokens that lie before it, and of the next one the part before it.
+  // The tokens before it, and the part of the next token that is before it.
   for (size_t count = ids.size(); count > 0; count--) {
     const std::string before = decode(ids.first(count), false);
     if (before.size() <= stop && full.starts_with(before))

@@ -34,10 +34,10 @@ Value to_value(const Json& json, Origin origin = {}) {
   }
 }
 
-// Without the keys that are null, and with a message's reasoning under the names that templates read.
+// Drops keys that are null, and puts a message's reasoning under all names that templates read.
 Value message_value(const Json& message, size_t index) {
   if (!message.is_object())
-    throw DataError(concat("message ", index + 1, " of the conversation is no object"));
+    throw DataError(concat("message ", index + 1, " of the conversation is not an object"));
   jinja::Dict dict;
   dict.set_message(index);
   std::optional<Value> reasoning;
@@ -64,7 +64,7 @@ Value conversation_value(const Json& messages) {
   return Value(std::move(out));
 }
 
-// The places of what an assistant says.
+// The indices of the assistant's messages.
 std::vector<size_t> answers_in(const Json& messages) {
   std::vector<size_t> places;
   for (size_t i = 0; i < messages.size(); i++) {
@@ -74,7 +74,7 @@ std::vector<size_t> answers_in(const Json& messages) {
   return places;
 }
 
-// Some function, for templates that write other prompts where there are any.
+// An arbitrary function, for templates that write other prompts when there are tools.
 const Json& example_tools() {
   static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "description": "f",
     "parameters": {"type": "object", "properties": {}, "required": []}}}])");
@@ -139,7 +139,8 @@ std::map<std::string, ChatTemplate::Source> own_templates(const fs::path& direct
 
 struct ChatTemplate::Frames {
   std::mutex mutex;
-  std::map<std::pair<bool, std::string>, AnswerFrame> found;  // by whether there are tools, and the variables
+  // The key is whether there are tools, and the variables.
+  std::map<std::pair<bool, std::string>, AnswerFrame> found;
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
@@ -196,11 +197,11 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
       if (!answers.empty())
         rendered.answers = find_answers(text, messages.size(), answers, frame(tools, variables), asked);
     } catch (const DataError& error) {
-      throw DataError(concat(
-          chosen.where(),
-          ": what an assistant says cannot be told from the rest in this chat template: ", error.what(),
-          "; mark it in the template with {% generation %} and {% endgeneration %}, or learn "
-          "everything (data.loss_on: everything)"));
+      throw DataError(
+          concat(chosen.where(),
+                 ": the answers of the assistant cannot be found in this chat template: ", error.what(),
+                 "; mark it in the template with {% generation %} and {% endgeneration %}, or learn "
+                 "everything (data.loss_on: everything)"));
     }
   }
   rendered.text = text.bytes();
@@ -222,7 +223,7 @@ std::string ChatTemplate::source() const {
   return all;
 }
 
-// It depends on no conversation, so one will do.
+// The frame does not depend on the conversation, so any will do.
 AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const {
   constexpr const char *kQuestion = "Who are you?", *kAnswer = "Nobody you know.";
   const auto find_with = [&](const Json& question, const Json& answer) {
@@ -236,7 +237,7 @@ AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const 
   const auto find = [&] {
     try {
       return find_with(kQuestion, kAnswer);
-    } catch (const DataError& error) {  // some templates know contents in parts only
+    } catch (const DataError& error) {  // some templates accept only contents in parts
       const auto parts = [](const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); };
       try {
         return find_with(parts(kQuestion), parts(kAnswer));

@@ -1,4 +1,4 @@
-// A conversation to ids, and what of them is learnt.
+// Turns a conversation into ids, and finds which of them are learned.
 #include <algorithm>
 
 #include "trainer/text/conversation.h"
@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of answers in the order of the text, those that count.
+// The answers that count in the loss, in the order of the text.
 void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversation& conversation,
                    LossOn loss_on) {
   size_t last = 0;
@@ -18,7 +18,7 @@ void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversatio
   });
 }
 
-// Both are in the order of the text. A token that stands for nothing there counts by its place.
+// Both are in the order of the text. A token for nothing in the text (an empty range) counts by its position.
 std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
                              const std::vector<RenderedChat::Answer>& answers) {
   std::vector<bool> learn(tokens.size(), false);
@@ -33,7 +33,7 @@ std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
 
 bool is_answer(const Json& message) { return message["role"] == "assistant"; }
 
-// A content as text: that of its parts.
+// A content as text; a list of parts is joined.
 std::string content_of(const Json& message) {
   const auto content = message.find("content");
   if (content == message.end()) return "";

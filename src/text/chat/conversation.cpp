@@ -25,7 +25,7 @@ std::string required_text(const Json& object, const char* key, const std::string
   return *found;
 }
 
-// JSON within a row's text; discarded where it is none.
+// Parses JSON in a row's text; the result is `discarded` when it is not JSON.
 Json parse_text(const std::string& text, const std::string& where) {
   if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -34,14 +34,14 @@ Json parse_text(const std::string& text, const std::string& where) {
   return value;
 }
 
-// A list that may be written as the text of one.
+// A list, which may be given as its JSON text.
 Json list_of(const Json& value, const char* key) {
   Json list = value;
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
     list = parse_text(text, concat("\"", key, "\""));
-    if (list.is_discarded()) throw DataError(concat("\"", key, "\" is a text that is no JSON"));
+    if (list.is_discarded()) throw DataError(concat("\"", key, "\" is a text that is not JSON"));
   }
   if (!list.is_array()) throw DataError(concat("\"", key, "\" is ", list.type_name(), ", not a list"));
   return list;
@@ -51,7 +51,7 @@ bool weight_of(const Json& message, const std::string& where) {
   const Json* weight = find(message, "weight");
   if (!weight) return true;
   if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
-  throw DataError(concat(where, ": \"weight\" is ", weight->dump(), "; it is 0 (not learnt) or 1"));
+  throw DataError(concat(where, ": \"weight\" is ", weight->dump(), "; it must be 0 (not learned) or 1"));
 }
 
 void check_content(const Json& message, const std::string& where) {
@@ -83,7 +83,7 @@ Json tool_calls(const std::string& text, const std::string& where) {
   if (calls.is_object()) calls = Json::array({std::move(calls)});
   if (!calls.is_array() || calls.empty())
     throw DataError(
-        concat(where, ": the value of a function_call is no JSON object {\"name\", \"arguments\"}"));
+        concat(where, ": the value of a function_call is not a JSON object {\"name\", \"arguments\"}"));
   Json out = Json::array();
   for (Json& call : calls) {
     if (!call.is_object() || !find(call, "name"))
@@ -149,10 +149,10 @@ void add_messages(Conversation& out, const Json& messages, const char* field, bo
 
 void add_alpaca(Conversation& out, const Json& row) {
   if (const Json* history = find(row, "history")) {
-    if (!history->is_array()) throw DataError("\"history\" is no list of pairs [question, answer]");
+    if (!history->is_array()) throw DataError("\"history\" is not a list of pairs [question, answer]");
     for (const Json& pair : *history) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
-        throw DataError("\"history\" is no list of pairs [question, answer]");
+        throw DataError("\"history\" is not a list of pairs [question, answer]");
       add(out, said("user", pair[0]), "history");
       add(out, said("assistant", pair[1]), "history");
     }

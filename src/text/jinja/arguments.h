@@ -22,7 +22,7 @@ class Bound {
   const Value& at(size_t i) const { return *values_[i]; }
   bool truth(size_t i, bool fallback) const { return values_[i] ? values_[i]->truth() : fallback; }
   int64_t integer(size_t i, int64_t fallback) const;
-  // A text; throws RenderError for another type.
+  // A string argument; throws RenderError for any other type.
   Text text(size_t i, const char* fallback = "") const;
 
  private:

@@ -1,5 +1,5 @@
-// What one rendering of a template may take. The limits are far above what templates of real models need on
-// conversations of many megabytes; only a template that grows without bounds meets them.
+// The time and memory that one rendering of a template may use. The limits are far above what templates of
+// real models need on conversations of many megabytes; only a template that grows without bounds hits them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A function as a value.
+// A value that can be called as a function.
 #pragma once
 
 #include <functional>

@@ -87,7 +87,7 @@ class Namespace : public Object {
  public:
   explicit Namespace(const Dict& values) {
     for (const auto& [name, value] : values.items()) {
-      if (!name.is(Kind::text)) throw Unsupported("a namespace with names that are no strings");
+      if (!name.is(Kind::text)) throw Unsupported("a namespace with names that are not strings");
       set(name.text().bytes(), value);
     }
   }

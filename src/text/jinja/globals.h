@@ -13,7 +13,7 @@ struct RaisedByTemplate : RenderError {
   using RenderError::RenderError;
 };
 
-// None when there is no global of that name. Throws Unsupported for those of jinja2 that are not there.
+// None when there is no global of that name. Throws Unsupported for jinja2's globals that are missing here.
 std::optional<Value> find_global(const std::string& name);
 
 // namespace.name = value; throws RenderError when `target` is no namespace.

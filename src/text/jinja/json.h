@@ -1,4 +1,4 @@
-// JSON to values, and json.dumps of Python.
+// Converts JSON to values, and writes it like Python's json.dumps.
 #pragma once
 
 #include <optional>

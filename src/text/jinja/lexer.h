@@ -1,5 +1,4 @@
-// A template cut into tokens, with the treatment of white space that Hugging Face sets: trim_blocks and
-// lstrip_blocks.
+// Splits a template into tokens. White space is treated as in Hugging Face: trim_blocks and lstrip_blocks.
 #pragma once
 
 #include <stdexcept>

@@ -16,7 +16,7 @@ std::optional<Value> method_of(const Value& value, const std::string& name);
 using TextMethod = Value (*)(const Text& self, const Arguments& arguments);
 TextMethod text_method(const std::string& name);
 
-// Views as dict.keys(), dict.values() and dict.items() give them.
+// The views that dict.keys(), dict.values() and dict.items() return.
 Value dict_view(const Value& dict, const std::string& name);
 
 // A generator: can be looped over once.

@@ -49,7 +49,7 @@ struct DictDisplay : Expression {
   std::vector<std::pair<ExpressionPtr, ExpressionPtr>> items;
 };
 
-// What stands behind a value: a subscript, a call, a filter, a test.
+// What can follow a value: a subscript, a call, a filter, a test.
 struct Link {
   explicit Link(int line) : line(line) {}
   virtual ~Link() = default;
@@ -252,7 +252,7 @@ struct FilterBlock : Statement {
   Block body;
 };
 
-// {% generation %}: what the model is to learn to write.
+// {% generation %}: what the model should learn to write.
 struct Generation : Statement {
   using Statement::Statement;
   Flow execute(const Frame& frame, Text& out) const override;

@@ -1,4 +1,4 @@
-// Where a character of a rendered conversation comes from.
+// Which message, and which part of it, a character of a rendered conversation comes from.
 #pragma once
 
 #include <cstddef>

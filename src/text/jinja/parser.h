@@ -1,4 +1,4 @@
-// A template's text to its tree.
+// Parses a template's text into its tree.
 #pragma once
 
 #include <string>

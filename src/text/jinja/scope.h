@@ -11,7 +11,7 @@
 
 namespace trainer::jinja {
 
-// Names of a template as small numbers.
+// Numbers the names of a template.
 class Names {
  public:
   int add(const std::string& name) {
@@ -86,7 +86,7 @@ struct Rendering {
   Scope& new_scope(const Scope* outer) { return *scopes.emplace_back(std::make_unique<Scope>(outer)); }
 };
 
-// Where an expression is evaluated or a statement carried out.
+// The context in which an expression is evaluated or a statement is executed.
 struct Frame {
   Rendering& rendering;
   Scope& scope;
@@ -98,7 +98,7 @@ struct Frame {
   }
 };
 
-// A frame with a scope of its own, which ends with it unless a macro was made meanwhile.
+// A frame with its own scope. The scope ends with the frame unless a macro was defined in it.
 class InnerFrame {
  public:
   explicit InnerFrame(const Frame& outer)

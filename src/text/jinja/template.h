@@ -14,11 +14,11 @@ class Template {
   // `where` opens messages. Throws FormatError "WHERE:LINE: ...".
   Template(const std::string& source, std::string where);
 
-  // Throws DataError where the template or Python would raise, FormatError for what is not supported; both
+  // Throws DataError when the template or Python would raise, and FormatError for unsupported features; both
   // name the line.
   Text render(const std::vector<std::pair<std::string, Value>>& variables) const;
 
-  // The template itself says what a model is to learn: {% generation %}.
+  // Whether the template itself marks what a model should learn: {% generation %}.
   bool has_generation() const { return has_generation_; }
   const std::string& where() const { return where_; }
   const std::string& source() const { return source_; }

@@ -1,5 +1,5 @@
-// A string of a template. Every string operation of the interpreter is made of slices, appended pieces and
-// maps of single characters, which are members of this class: so each character keeps where it comes from.
+// A string of a template. Every string operation of the interpreter is built from slices, appends and maps of
+// single characters, which are members of this class. That is how each character keeps its origin.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The values of templates, which are those of Python: what they are, how they compare and how they print.
+// The values of templates, which behave like Python's: their types, comparison and printing.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace trainer::jinja {
 
-// Something the template does with these values is an error in Python as well.
+// The template does something with its values that is an error in Python too.
 struct RenderError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Python can do it, we do not.
+// The template uses something that Python supports and we do not.
 struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-// Counts of n-grams, and how far two of them agree.
+// Counts n-grams, and compares two counts.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace trainer::metrics {
 
-// Runs of characters or words as a piece of the text that they lie in.
+// An n-gram of characters or words, as the part of the text that holds it.
 using Counts = std::unordered_map<std::string_view, int64_t>;
 
-// The runs of n among pieces that lie one behind the other in one text: from the begin of one to the end of
-// another. Equal runs are equal texts, as what lies between the pieces is always the same.
+// The n-grams of pieces that follow each other in one text: from the begin of one to the end of another.
+// Equal n-grams are equal texts, because the text between pieces is always the same.
 inline Counts count_runs(const std::vector<std::string_view>& pieces, size_t n) {
   Counts counts;
   for (size_t i = 0; i + n <= pieces.size(); i++)
@@ -21,7 +21,7 @@ inline Counts count_runs(const std::vector<std::string_view>& pieces, size_t n) 
   return counts;
 }
 
-// How many runs there are of n among `pieces`.
+// The number of n-grams of `pieces`.
 inline int64_t runs(size_t pieces, size_t n) { return pieces < n ? 0 : static_cast<int64_t>(pieces - n + 1); }
 
 // The sum over all n-grams of the smaller count.
@@ -34,7 +34,7 @@ inline int64_t overlap(const Counts& a, const Counts& b) {
   return sum;
 }
 
-// The harmonic mean of precision and recall: of `matches` among `predicted` and `expected`; 0 without any.
+// The harmonic mean of precision (matches / predicted) and recall (matches / expected); 0 without matches.
 inline double f_measure(int64_t matches, int64_t predicted, int64_t expected) {
   if (matches == 0) return 0;
   const double precision = static_cast<double>(matches) / static_cast<double>(predicted);

@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-// Lower case, one blank for all that is no letter of ASCII and no digit.
+// Lower case, with a space for each run of characters that are not ASCII letters or digits.
 std::string rouge_text(std::string_view text) {
   std::string out = lower(text);
   for (char& c : out) {

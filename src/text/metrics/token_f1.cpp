@@ -25,10 +25,10 @@ std::string without_ascii_punctuation(std::string_view text) {
   return out;
 }
 
-// A blank for each word that is one: \b(a|an|the)\b.
+// Replaces each article by a space: \b(a|an|the)\b.
 std::string without_articles(std::string_view text) {
   std::string out;
-  size_t begin = 0;  // of the word that goes on
+  size_t begin = 0;  // of the current word
   const auto end_word = [&](size_t end) {
     const std::string_view word = text.substr(begin, end - begin);
     out.append(word == "a" || word == "an" || word == "the" ? " " : word);

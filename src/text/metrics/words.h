@@ -1,4 +1,4 @@
-// What the metrics ask of a text, with the meaning that it has in Python.
+// Python's string functions that the metrics use.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace trainer::metrics {
 
-// str.split(): what lies between white space. The views are into `text`.
+// str.split(): the words between white space. The views point into `text`.
 std::vector<std::string_view> words(std::string_view text);
-// The same with one blank between them: what " ".join(text.split()) gives.
+// The same words joined by one space: " ".join(text.split()).
 std::string single_spaced(std::string_view text);
 // str.strip(), str.rstrip()
 std::string_view strip(std::string_view text);

@@ -1,5 +1,5 @@
-// Tokens that are looked for in the text before anything else is done to it: special tokens and others added
-// by hand. What it does follows `AddedVocabulary` of the `tokenizers` library.
+// Tokens that are searched for in the text before anything else happens to it: special tokens and others that
+// users added. Works like `AddedVocabulary` of the `tokenizers` library.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,12 @@ class AddedTokens {
   // are. `find` looks a name up in the model's vocabulary.
   void add(const std::vector<std::string>& contents,
            const std::function<std::optional<int32_t>(std::string_view)>& find, int32_t vocabulary_size);
-  // To be called after the last change: `normalize` is what the tokenizer does to text before it looks for
-  // tokens with normalized == true. Such tokens are normalized themselves and decode to that.
+  // Call this after the last change. `normalize` is what the tokenizer does to text before it searches for
+  // tokens with normalized == true. Such tokens are normalized too, and decode to their normalized text.
   void prepare(const std::function<std::string(std::string_view)>& normalize);
 
   std::optional<int32_t> id_of(std::string_view content) const;
-  // What a token decodes to; nullptr: not an added token.
+  // The text that a token decodes to; nullptr if it is not an added token.
   const std::string* text_of(int32_t id) const;
   // Whether decode(skip_special_tokens) leaves it out. As in the `tokenizers` library, that goes by what it
   // decodes to: a special token that normalization changes is kept.
@@ -57,7 +57,7 @@ class AddedTokens {
     std::string_view text;
     int32_t id;
   };
-  // Cuts at tokens with this value of `normalized`. No empty pieces.
+  // Splits at tokens with this value of `normalized`. No piece is empty.
   void split(std::string_view text, bool normalized, std::vector<Piece>& pieces) const;
   bool has_normalized() const { return has_normalized_; }
 

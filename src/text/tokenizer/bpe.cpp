@@ -120,7 +120,7 @@ size_t Bpe::merge(std::span<int32_t> symbols) const {
   return symbols.size() <= kFew ? merge_few(symbols) : merge_many(symbols);
 }
 
-// Most words: the best of all pairs is looked for anew each time.
+// For most words: each round searches all pairs for the best one.
 size_t Bpe::merge_few(std::span<int32_t> symbols) const {
   std::array<int32_t, kFew> ranks, merged;  // of each symbol and the next one
   size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
@@ -146,8 +146,8 @@ size_t Bpe::merge_few(std::span<int32_t> symbols) const {
   return symbols.empty() ? 0 : pairs + 1;
 }
 
-// Symbols form a list: next[i] is the place of the one behind symbol i. A merge writes its result to the
-// place of the left one; the queue may hold pairs that are gone by then, told by ids that no longer fit.
+// Symbols form a linked list: next[i] is the index of the symbol after i. A merge writes its result to the
+// index of the left one. The queue may still hold pairs that no longer exist; their ids no longer match.
 size_t Bpe::merge_many(std::span<int32_t> symbols) const {
   struct Candidate {
     Merged merged;

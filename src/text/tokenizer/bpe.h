@@ -46,9 +46,9 @@ class Bpe final : public WordModel {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  // Open addressing over pairs of ids. Most pairs that are asked for are none of the table: a bit for each
-  // hash says so for nearly all, from memory that stays in the processor's cache. Pairs of ids below 256,
-  // which are single bytes as a rule, have a table of their own.
+  // A hash table of pairs of ids, with open addressing. Most pairs that are looked up are not in it: one bit
+  // for each hash rejects nearly all of them, from memory that stays in the processor's cache. Pairs of ids
+  // below 256, usually single bytes, have their own table.
   class MergeTable {
    public:
     explicit MergeTable(const std::vector<BpeModel::Merge>& merges);
@@ -70,7 +70,7 @@ class Bpe final : public WordModel {
 
   void append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t id_of_character(std::string_view character) const;
-  // These give the number of symbols that are left, at the front.
+  // These return the number of symbols that are left, at the front of the buffer.
   size_t merge(std::span<int32_t> symbols) const;
   size_t merge_few(std::span<int32_t> symbols) const;
   size_t merge_many(std::span<int32_t> symbols) const;

@@ -1,4 +1,4 @@
-// GPT-2's way to write bytes as printable characters: what byte-level BPE calls its vocabulary by ("Ġthe" is
+// GPT-2's way to write bytes as printable characters, used in the vocabulary of byte-level BPE ("Ġthe" is
 // " the").
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// The bytes that `token` stands for, or none when a character of it stands for no byte.
+// The bytes that `token` stands for, or none if one of its characters stands for no byte.
 std::optional<std::string> byte_level_bytes(std::string_view token);
 
 }  // namespace trainer

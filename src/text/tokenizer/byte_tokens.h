@@ -1,5 +1,5 @@
-// Tokens that stand for a byte, <0x00> to <0xFF>: what a model with byte_fallback says for characters that it
-// has no token for.
+// Tokens that stand for a byte, <0x00> to <0xFF>. A model with byte_fallback uses them for characters that
+// have no token.
 #pragma once
 
 #include <array>

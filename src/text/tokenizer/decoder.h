@@ -1,4 +1,4 @@
-// Puts the text of a list of tokens together.
+// Turns a list of tokens into text.
 #pragma once
 
 #include <optional>
@@ -12,32 +12,32 @@
 
 namespace trainer {
 
-// Steps that are applied in the order in which they were added, each to all tokens. Safe to use from several
-// threads at once.
+// A list of steps. Each is applied to all tokens, in the order in which they were added. Safe to use from
+// several threads at once.
 class Decoder {
  public:
-  // Tokens that are names of bytes are these bytes, all together are the text; bytes that form no character
-  // become U+FFFD.
+  // Turns byte-level names back into bytes and joins them; invalid bytes become U+FFFD.
   void add_byte_level() { steps_.emplace_back(ByteLevel{}); }
-  // A blank for each `replacement`; none in the first token unless the scheme is `never`.
+  // Writes a space for each `replacement`, but not at the start of the first token unless the scheme is
+  // `never`.
   void add_metaspace(std::string replacement, PrependScheme scheme) {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme});
   }
   void add_replace(Regex pattern, std::string content) {
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   }
-  // Neighbouring tokens <0x00> to <0xFF> become the characters that they form, or U+FFFD for each.
+  // Joins adjacent tokens <0x00> to <0xFF> into characters; if they are invalid, each becomes U+FFFD.
   void add_byte_fallback() { steps_.emplace_back(ByteFallback{}); }
-  // All tokens become one.
+  // Joins all tokens into one.
   void add_fuse() { steps_.emplace_back(Fuse{}); }
-  // Takes up to so many `content` (one character) off the ends of each token.
+  // Removes up to `start` and `stop` times `content` (one character) from the two ends of each token.
   void add_strip(std::string content, size_t start, size_t stop) {
     steps_.emplace_back(Strip{std::move(content), start, stop});
   }
 
-  // Without steps: the tokens with blanks between them.
+  // Without steps: the tokens with spaces between them.
   std::string decode(std::vector<std::string> tokens) const;
-  // Whether it does nothing but add_byte_level().
+  // Whether add_byte_level() is the only step.
   bool is_byte_level() const { return steps_.size() == 1 && std::holds_alternative<ByteLevel>(steps_[0]); }
 
  private:

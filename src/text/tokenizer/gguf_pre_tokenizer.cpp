@@ -70,14 +70,14 @@ std::string gguf_pre_tokenizer(const JsonAt& tokenizer) {
   // Programs that read GGUF do not normalize to NFC; nearly all text is in it.
   const JsonAt normalizer = tokenizer.get("normalizer");
   if (!normalizer.is_null() && normalizer.at("type").string() != "NFC")
-    normalizer.fail(concat("normalizer ", normalizer.at("type").string(), " cannot be said in GGUF"));
+    normalizer.fail(concat("normalizer ", normalizer.at("type").string(), " cannot be expressed in GGUF"));
   const JsonAt pre_tokenizer = tokenizer.at("pre_tokenizer");
   const bool ignore_merges = flag_or(tokenizer.at("model").value, "ignore_merges", false);
   std::optional<std::string> name;
   if (pre_tokenizer.value.is_object()) name = name_of(pre_tokenizer.value, ignore_merges);
   if (!name) {
     pre_tokenizer.fail(
-        "GGUF has no name for this way to cut words (known: those of Qwen2, Llama 3, SmolLM, GPT-2 and "
+        "GGUF has no name for this way to split words (known: those of Qwen2, Llama 3, SmolLM, GPT-2 and "
         "Mistral's "
         "Tekken); export safetensors");
   }

@@ -1,5 +1,5 @@
-// GGUF's names for ways to cut text into words (tokenizer.ggml.pre): what the programs that read it do by
-// them. https://github.com/ggml-org/llama.cpp (src/llama-vocab.cpp)
+// GGUF's names for ways to split text into words (tokenizer.ggml.pre), as the programs that read GGUF
+// implement them. https://github.com/ggml-org/llama.cpp (src/llama-vocab.cpp)
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// For the byte-level BPE of this tokenizer.json. Throws FormatError where none does the same.
+// The name for the byte-level BPE of this tokenizer.json. Throws FormatError if no name fits exactly.
 std::string gguf_pre_tokenizer(const JsonAt& tokenizer);
 
 }  // namespace trainer

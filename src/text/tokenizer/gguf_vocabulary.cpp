@@ -94,12 +94,12 @@ bool read_scores(const fs::path& path, GgufVocabulary& out) {
   if (!fs::exists(path)) return false;
   const SentencePieceModel model = read_sentencepiece_model(read_file(path), path);
   if (model.model_type != 2)
-    throw FormatError(concat(path.string(), ": only SentencePiece's BPE can be said in GGUF's way"));
+    throw FormatError(concat(path.string(), ": only SentencePiece's BPE can be expressed in GGUF"));
   for (size_t id = 0; id < model.pieces.size(); id++) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
     if (id >= out.tokens.size() || out.tokens[id] != piece.text) {
       throw FormatError(concat(path.string(), ": piece ", id, " is '", piece.text,
-                               "', which tokenizer.json has not; the files do not belong together"));
+                               "', which is not in tokenizer.json; the files do not belong together"));
     }
     out.types[id] = static_cast<int32_t>(piece.type);
     out.scores[id] = piece.score;
@@ -181,8 +181,8 @@ void read_special(const FileTokenizer& tokenizer, const fs::path& directory, Ggu
   if (!fits(before, out.bos) || !fits(after, out.eos)) {
     throw FormatError(
         concat((directory / "tokenizer.json").string(),
-               ": post_processor: what it puts around a text cannot be said in GGUF, which knows "
-               "a BOS in front and an EOS behind; export safetensors"));
+               ": post_processor: what it adds around a text cannot be expressed in GGUF, which has "
+               "only a BOS in front and an EOS at the end; export safetensors"));
   }
 }
 
@@ -198,7 +198,7 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
   const JsonAt root{file, path.string() + ":"};
   const JsonAt model = root.at("model");
   const std::string type = model.value.value("type", "BPE");
-  if (type != "BPE") model.fail(concat("a tokenizer of type ", type, " cannot be said in GGUF"));
+  if (type != "BPE") model.fail(concat("a tokenizer of type ", type, " cannot be expressed in GGUF"));
 
   GgufVocabulary out;
   for (const auto& [token, id] : model.at("vocab").value.items())

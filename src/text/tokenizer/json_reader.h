@@ -1,5 +1,4 @@
-// Reading JSON files of which nothing may be overlooked: each function says which file and which key is
-// wrong.
+// Strict reading of JSON files, in which no key may be overlooked. Errors name the file and the key.
 #pragma once
 
 #include <filesystem>

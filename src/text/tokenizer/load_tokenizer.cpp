@@ -12,14 +12,14 @@
 namespace trainer {
 namespace {
 
-// Without tokenizer_config.json a Unigram vocabulary goes by the names of T5Tokenizer.
+// Without tokenizer_config.json, a Unigram vocabulary gets the special token names of T5Tokenizer.
 void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
   for (auto [name, standard] : {std::pair(&special.eos, "</s>"), {&special.pad, "<pad>"}}) {
     if (!*name && pipeline.find(standard)) *name = standard;
   }
 }
 
-// As Transformers does when tokenizer_config.json speaks of it: its word goes before the post_processor.
+// As in Transformers, add_bos_token and add_eos_token in tokenizer_config.json override the post_processor.
 void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   const auto ids = [&](bool wanted, const char* name) {
     const auto found = special.by_name.find(name);
@@ -30,7 +30,7 @@ void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   pipeline.suffix = ids(special.around->eos, "eos_token");
 }
 
-// Of the files that are read here.
+// A fingerprint of the files that are read here.
 std::string fingerprint_of(const std::filesystem::path& directory) {
   std::string checksums;
   for (const char* name :
@@ -50,7 +50,7 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
   if (has("tokenizer.model")) {
     throw FormatError(concat(
         (directory / "tokenizer.model").string(),
-        ": a SentencePiece model of Llama 2 or Mistral is not read by itself; make its tokenizer.json ",
+        ": a SentencePiece model of Llama 2 or Mistral is not supported by itself; make its tokenizer.json ",
         "with AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"));
   }
   if (has("vocab.json") && has("merges.txt")) {

@@ -1,4 +1,4 @@
-// What a tokenizer does to text before it cuts it into words.
+// What a tokenizer does to text before splitting it into words.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@ namespace trainer {
 
 struct AlignedText;
 
-// Unicode's normal forms, for the characters that the `tokenizers` library knows in them.
+// Unicode's normal forms, limited to the characters that the `tokenizers` library normalizes.
 enum class NormalForm { c, d, kc, kd };
 
-// Steps that are applied in the order in which they were added. Safe to use from several threads at once.
+// A list of steps, applied in the order in which they were added. Safe to use from several threads at once.
 class Normalizer {
  public:
   void add(NormalForm form) { steps_.emplace_back(form); }
   void add(Charsmap charsmap) { steps_.emplace_back(std::move(charsmap)); }
-  // Puts `text` in front, unless there is nothing to put it in front of.
+  // Puts `text` in front, unless the text is empty.
   void add_prepend(std::string text) { steps_.emplace_back(Prepend{std::move(text)}); }
   void add_replace(Regex pattern, std::string content) {
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   }
-  // Takes white space off the ends.
+  // Removes white space at the ends.
   void add_strip(bool left, bool right) { steps_.emplace_back(Strip{left, right}); }
   void add_lowercase() { steps_.emplace_back(Lowercase{}); }
-  // Takes all combining marks out.
+  // Removes all combining marks.
   void add_strip_accents() { steps_.emplace_back(StripAccents{}); }
 
-  // The normalized text: `text` itself (valid UTF-8), or in `storage`.
+  // Returns the normalized text: `text` itself (valid UTF-8) if nothing changes, or a view into `storage`.
   std::string_view normalize(std::string_view text, std::string& storage) const;
-  // The same, with where each byte of it comes from.
+  // The same, with the range in `text` that each byte comes from.
   AlignedText align(std::string_view text) const;
 
  private:
@@ -55,7 +55,7 @@ class Normalizer {
 
 // `text` (valid UTF-8) in a normal form.
 std::string to_normal_form(std::string_view text, NormalForm form);
-// False when `text` is surely in this normal form already, which is quick to see for most text.
+// False when `text` is certainly in this normal form already; that is quick to check for most text.
 bool may_change(std::string_view text, NormalForm form);
 
 }  // namespace trainer

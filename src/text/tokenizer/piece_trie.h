@@ -17,7 +17,7 @@ class PieceTrie {
   // Of equal texts the last one counts; empty ones are left out.
   explicit PieceTrie(std::span<const std::pair<std::string_view, int32_t>> pieces);
 
-  // The node behind this byte, or kNone.
+  // The child of a node for this byte, or kNone.
   int32_t child(int32_t node, char byte) const {
     const int32_t next = nodes_[node].base ^ static_cast<unsigned char>(byte);
     return nodes_[next].parent == node ? next : kNone;
@@ -33,8 +33,8 @@ class PieceTrie {
 
  private:
   class Builder;
-  // The child behind a byte is at base ^ byte, if it names this node as its parent. Blocks of 256 nodes are
-  // complete, so that no bound needs a check.
+  // The child for a byte is at base ^ byte, if it names this node as its parent. Blocks of 256 nodes are
+  // complete, so no bound needs a check.
   struct Node {
     int32_t base = 0, parent = kNone, id = kNone;
   };

@@ -1,5 +1,6 @@
-// What a tokenizer does from text to ids and back, as tokenizer.json of the `tokenizers` library or a
-// SentencePiece model says: normalize, cut into words, words to ids, ids around them; and a decoder.
+// The steps of a tokenizer, as given by tokenizer.json of the `tokenizers` library or by a SentencePiece
+// model: normalize, split into words, turn words into ids, add ids around them; and a decoder for the way
+// back.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace trainer {
 
 class PipelineTokenizer final : public FileTokenizer {
  public:
-  // `fingerprint`: of the files that it was made from.
+  // `fingerprint` is that of the files that the tokenizer was made from.
   PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;

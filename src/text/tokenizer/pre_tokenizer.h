@@ -1,4 +1,4 @@
-// Cuts text into the words that the model makes ids of.
+// Splits text into words, which the model then turns into ids.
 #pragma once
 
 #include <array>
@@ -12,40 +12,40 @@
 
 namespace trainer {
 
-// What becomes of the matches of a pattern when text is cut by it (names: SplitDelimiterBehavior of the
+// What happens to the matches of a pattern when text is split at them (names: SplitDelimiterBehavior of the
 // `tokenizers` library).
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 enum class PrependScheme { always, first, never };
 
-// Steps that are applied in the order in which they were added. Safe to use from several threads at once.
+// A list of steps, applied in the order in which they were added. Safe to use from several threads at once.
 class PreTokenizer {
  public:
-  // Cuts at matches; with `invert` what lies between matches counts as matched.
+  // Splits at matches; with `invert` the text between matches counts as matched.
   void add_split(Regex regex, SplitBehavior behavior, bool invert) {
     steps_.emplace_back(Split{std::move(regex), behavior, invert});
   }
-  // Cuts at single characters for which `matches` is true.
+  // Splits at single characters for which `matches` is true.
   void add_split(bool (*matches)(char32_t), SplitBehavior behavior) {
     steps_.emplace_back(CharacterSplit(matches, behavior));
   }
-  // Keeps runs of word characters, and runs of others that are no white space.
+  // Keeps runs of word characters, and runs of other characters that are not white space.
   void add_whitespace() { steps_.emplace_back(Whitespace{}); }
-  // Puts a blank in front of each part so far, unless it begins with one.
+  // Puts a space in front of each part so far, unless it begins with one.
   void add_prefix_space() { steps_.emplace_back(PrefixSpace{}); }
-  // Writes `replacement` for each blank, puts one in front (`first`: at the start of the whole text only)
-  // unless it is there, and with `split` cuts before each.
+  // Writes `replacement` for each space, adds one in front if there is none (`first`: only at the start of
+  // the whole text), and with `split` splits before each.
   void add_metaspace(std::string replacement, PrependScheme scheme, bool split) {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme, split});
   }
 
-  // What stands for a blank in words; "": a blank.
+  // The sign for a space in words; "": a space.
   std::string_view sign_of_blanks() const;
-  // Blanks are left out of words before such signs are put in front.
+  // Whether spaces are removed from words before such signs are put in front.
   bool drops_blanks() const;
 
-  // The words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing comes before
-  // `text`.
+  // Returns the words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing
+  // comes before `text`.
   std::vector<std::string_view> words(std::string_view text, bool at_start,
                                       std::deque<std::string>& storage) const;
 

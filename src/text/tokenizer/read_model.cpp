@@ -136,7 +136,7 @@ void read_model(const JsonAt& json, bool byte_level, Pipeline& out) {
   const std::string type = has_type ? json.at("type").string() : "BPE";
   if (type == "BPE") return read_bpe(json, byte_level, out);
   if (type != "Unigram") refuse_type(json);
-  if (byte_level) json.fail("Unigram behind pre_tokenizer ByteLevel is not supported");
+  if (byte_level) json.fail("Unigram after pre_tokenizer ByteLevel is not supported");
   read_unigram(json, out);
 }
 

@@ -49,7 +49,7 @@ void check_ids(const std::vector<int32_t>& ids, const Pipeline& pipeline, const 
   const auto size =
       std::max(static_cast<int32_t>(pipeline.names.size()), pipeline.added_tokens.largest_id() + 1);
   for (const int32_t id : ids) {
-    if (id >= size) json.fail(concat("adds the id ", id, ", and there are ", size, " tokens"));
+    if (id >= size) json.fail(concat("adds the id ", id, ", but there are only ", size, " tokens"));
   }
 }
 

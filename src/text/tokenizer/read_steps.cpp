@@ -91,7 +91,7 @@ void read_byte_level(const JsonAt& json, PreTokenizer& out) {
 // Nothing may follow ByteLevel: it would see bytes written as characters.
 void read_pre_tokenizer(const JsonAt& json, PreTokenizer& out, bool& byte_level) {
   if (json.is_null()) return;
-  if (byte_level) json.fail("a pre_tokenizer behind ByteLevel is not supported");
+  if (byte_level) json.fail("a pre_tokenizer after ByteLevel is not supported");
   const std::string type = json.at("type").string();
   if (type == "Sequence") {
     const JsonAt list = json.at("pretokenizers");

@@ -22,9 +22,9 @@ class Regex {
   // Throws FormatError for a construct whose meaning in PCRE2 is not known to be the same; `where` opens the
   // message
   // ("tokenizer.json: pre_tokenizer").
-  // The best known patterns are not run by PCRE2 but by code of ours (known_splits.h).
+  // The best known patterns are run by our own code (known_splits.h) instead of PCRE2.
   Regex(std::string_view pattern, const std::string& where);
-  // The same pattern, run by PCRE2 in any case.
+  // The same pattern, always run by PCRE2.
   static Regex by_pcre2(std::string_view pattern, const std::string& where);
   // A pattern that matches exactly `text`, which is not empty.
   static Regex literal(std::string_view text);

@@ -1,5 +1,5 @@
-// Oniguruma's dialect to PCRE2's. What means the same in both passes, what is spelt differently is rewritten,
-// and everything else is refused: a silently different split gives silently different ids.
+// Translates Oniguruma's dialect to PCRE2's. What means the same in both is kept, what is spelled differently
+// is rewritten, and everything else is refused: a silently different split gives silently different ids.
 #include <cctype>
 
 #include "trainer/base/error.h"

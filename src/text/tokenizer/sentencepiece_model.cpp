@@ -48,7 +48,7 @@ class Fields {
 
  private:
   [[noreturn]] void damaged() const {
-    throw FormatError(concat(path_.string(), ": is damaged or is no SentencePiece model; copy it again"));
+    throw FormatError(concat(path_.string(), ": is damaged or is not a SentencePiece model; copy it again"));
   }
 
   std::string_view take(uint64_t size) {

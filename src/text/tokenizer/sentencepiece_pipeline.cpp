@@ -60,8 +60,7 @@ Pipeline read_sentencepiece_pipeline(const std::filesystem::path& path, SpecialT
     const auto id = static_cast<int32_t>(out.names.size());
     out.names.push_back(piece.text);
     if (out.vocabulary.emplace(piece.text, id).second) continue;
-    throw FormatError(concat(path.string(), ": the piece '", piece.text,
-                             "' is there twice; where the file has ",
+    throw FormatError(concat(path.string(), ": the piece '", piece.text, "' occurs twice; when the file has ",
                              "its own <extra_id_N>, tokenizer_config.json must say \"extra_ids\": 0"));
   }
   complete(special, file, model.pieces);

@@ -1,4 +1,4 @@
-// Room for a number of values that is known late and small as a rule: on the stack where it suffices.
+// A buffer whose size is known only at run time and is usually small: on the stack if it fits.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What tokenizer_config.json and special_tokens_map.json say about tokens.
+// What tokenizer_config.json and special_tokens_map.json define about tokens.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct SpecialTokens {
   std::optional<Around> around;
 };
 
-// Both files may be missing. As in Transformers, special_tokens_map.json counts only where
-// tokenizer_config.json has no `added_tokens_decoder`, and then comes before it.
+// Both files may be missing. As in Transformers, special_tokens_map.json is used only when
+// tokenizer_config.json has no `added_tokens_decoder`, and then has precedence over it.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory);
 
 // Makes them added tokens as Transformers does on loading. `find` looks a name up in the model's vocabulary,

@@ -1,4 +1,4 @@
-// Where each byte of a text that was changed comes from in the text as it was.
+// Maps each byte of a changed text to its range in the original text.
 #pragma once
 
 #include <string>
@@ -12,23 +12,24 @@ namespace trainer {
 struct AlignedText {
   explicit AlignedText(std::string_view original);
 
-  // Appends `changed`, which stands for bytes [begin, end) of `before`: character by character where both
-  // have as many, else each byte of it for all of them.
+  // Appends `changed`, which replaces bytes [begin, end) of `before`. If both have the same number of
+  // characters, they are mapped one to one; otherwise each byte of `changed` maps to the whole range.
   void append(const AlignedText& before, size_t begin, size_t end, std::string_view changed);
 
   std::string bytes;
   std::vector<TextRange> ranges;  // of each byte
 };
 
-// What stands for a blank in words; "": a blank. never_a_blank: it is put in front of words, which have none.
+// The sign for a space in words; "": a space. never_a_blank: it is only put in front of words, which contain
+// no spaces.
 struct BlankSign {
   std::string_view text;
   bool never_a_blank;
 };
 
-// `word` was made of a part of `text` behind `cursor`: blanks written as `sign`, one of these put in front,
-// characters left out. The range in `text` of each byte of it, of what was put in front that of the next
-// character; `cursor` moves behind them.
+// `word` was made from the part of `text` after `cursor`: spaces may be written as `sign`, a sign may have
+// been added in front, and characters may have been left out. Returns the range in `text` of each byte of
+// `word`; an added sign gets the range of the next character. `cursor` moves past the word.
 std::vector<TextRange> align_word(std::string_view word, std::string_view text, BlankSign sign,
                                   size_t& cursor);
 

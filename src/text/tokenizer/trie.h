@@ -13,9 +13,9 @@ class Trie {
  public:
   static constexpr int32_t kRoot = 0, kNone = -1;
 
-  // The first of equal strings stays.
+  // Of equal strings the first one counts.
   void insert(std::string_view text, int32_t id);
-  // The node behind this byte, or kNone.
+  // The child of a node for this byte, or kNone.
   int32_t child(int32_t node, char byte) const;
   // The id of the string that ends here, or kNone.
   int32_t id(int32_t node) const { return nodes_[node].id; }

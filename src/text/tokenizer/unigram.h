@@ -1,4 +1,4 @@
-// The unigram language model of SentencePiece: a word is cut into the pieces with the greatest sum of scores
+// The unigram language model of SentencePiece: a word is split into the pieces with the largest sum of scores
 // (Kudo 2018). Sums are in double precision and word by word, as in the `tokenizers` library: pieces that
 // differ in their order only ("0" "00") tie but for rounding, and SentencePiece's own library before 0.2 sums
 // in single precision.

@@ -1,4 +1,4 @@
-// What was computed for a word, kept: text repeats its words.
+// A cache of the ids of words, because text repeats its words.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-// Of a fixed size; safe to use from several threads at once, without locks: a reader that meets a writer
-// finds nothing, a writer that meets another keeps nothing.
+// It has a fixed size. It is safe to use from several threads at once, without locks: a reader that meets a
+// writer finds nothing, and a writer that meets another writer stores nothing.
 class WordCache {
  public:
   WordCache();

@@ -1,4 +1,4 @@
-// What makes ids of a word: BPE or a unigram language model.
+// Turns a word into ids: BPE or a unigram language model.
 #pragma once
 
 #include <cstdint>

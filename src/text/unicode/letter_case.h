@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// What a character becomes, in UTF-8; it may be several characters. The lower case of a capital sigma depends
-// on what stands around it, so it takes the whole text and the place of the character in it.
+// The result for a character, in UTF-8; it may be several characters. The lower case of a capital sigma
+// depends on the characters around it, so that function takes the whole text and the position in it.
 std::string upper_of(char32_t c);
 std::string title_of(char32_t c);
 std::string lower_of(const std::vector<char32_t>& text, size_t at);

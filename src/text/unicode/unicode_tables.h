@@ -1,4 +1,4 @@
-// Where the `tokenizers` library knows other characters than PCRE2 and utf8proc do.
+// Where the character tables of the `tokenizers` library differ from those of PCRE2 and utf8proc.
 #pragma once
 
 #include <span>
@@ -18,8 +18,8 @@ struct AddedRange {
 std::span<const AddedRange> added_to_categories();
 // Those of them (and newer ones) that its Digits takes for numbers.
 std::span<const CodePointRange> new_numbers();
-// Characters that its normal forms leave alone, with what stands around them: it does not know that they
-// combine, are composed or can be decomposed.
+// Characters that its normal forms leave unchanged, together with their neighbours: it does not know that
+// they combine, are composed or can be decomposed.
 std::span<const CodePointRange> not_normalized();
 
 }  // namespace trainer

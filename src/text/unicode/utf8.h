@@ -14,10 +14,10 @@ size_t valid_utf8_prefix(std::string_view text);
 // Throws DataError that names the byte and its offset unless `text` is valid UTF-8.
 void require_utf8(std::string_view text);
 
-// The code point that starts at text[offset]; offset moves behind it. `text` must be valid UTF-8.
+// The code point that starts at text[offset]; moves offset past it. `text` must be valid UTF-8.
 char32_t next_code_point(std::string_view text, size_t& offset);
 
-// How many bytes the character that starts at text[offset] has. `text` must be valid UTF-8.
+// The number of bytes of the character that starts at text[offset]. `text` must be valid UTF-8.
 size_t character_length(std::string_view text, size_t offset);
 
 void append_code_point(std::string& text, char32_t code_point);
