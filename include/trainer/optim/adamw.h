@@ -24,8 +24,7 @@ struct AdamwTensors {
   at::Tensor weight;               // fp32 or bf16
   at::Tensor gradient;             // fp32 or bf16
   at::Tensor exp_avg, exp_avg_sq;  // fp32 or bf16, both the same
-  at::Tensor
-      master;  // fp32 or undefined. If defined, the update acts on it, and weight gets its rounded value
+  at::Tensor master;  // fp32 or undefined. If defined, it is updated, and weight gets its rounded value
 };
 
 // How far the update of a tensor has come. The result of an element does not depend on the pieces.
