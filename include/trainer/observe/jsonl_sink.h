@@ -19,8 +19,8 @@ class JsonlSink : public MetricSink {
   // left out and the run continues; the first time a warning is logged.
   void write(const MetricRow& row) override;
 
-  // Removes all rows after the first `bytes`, and an incomplete row before them. Logs a warning when the file
-  // is shorter, or rows cannot be removed.
+  // Keeps the complete rows within the first `bytes` and removes everything after them. Logs a warning when
+  // the file is shorter, or rows cannot be removed.
   void keep_first(int64_t bytes);
   // Returns the size of all rows so far, after syncing them to the disk.
   int64_t synced_bytes();
