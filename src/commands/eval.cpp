@@ -63,8 +63,7 @@ void run_evaluation(const EvalOptions& options) {
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   for (const std::string& line : data.report().lines()) log::info(line);
   BatchBudget budget;
-  std::optional<Predictor>
-      predictor;  // created before the work begins: it refuses data that it cannot answer
+  std::optional<Predictor> predictor;  // created before the work begins: it may refuse the data
   if (config.evaluation.generate)
     predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);

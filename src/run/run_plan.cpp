@@ -38,8 +38,8 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
   const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
   if (!choice) {
     throw OutOfMemoryError(
-        concat("no choice of training.batch_size and memory.gradient_checkpointing, where they are auto, "
-               "fits. The smallest plan is\n",
+        concat("no value that auto allows for training.batch_size or memory.gradient_checkpointing fits. "
+               "The smallest plan is\n",
                plan_table(planner.as_configured().plan, most),
                "Use LoRA or shorter samples, or give it more memory (memory.limit, another device)."));
   }

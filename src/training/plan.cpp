@@ -16,7 +16,7 @@
 namespace trainer {
 namespace {
 
-// Returns how many of the first events lead to the peak, where the sum of all events so far is largest.
+// Returns the number of events up to the peak, the point at which their sum is largest.
 size_t events_to_peak(const std::vector<MetaEvent>& events) {
   int64_t live = 0, most = 0;
   size_t at = 0;

@@ -48,9 +48,9 @@ class Predictor {
             GenerationConfig generation, int64_t max_samples);
 
   // Generates with the current weights, without randomness. Inputs of similar length form a batch of the
-  // configured size, or a smaller one when out of memory. The longest come first, so that a lack of memory
-  // shows at once. `progress` may be empty; it may throw to end the generation. Throws OutOfMemoryError when
-  // not even one input fits.
+  // configured size, or a smaller one when out of memory. The longest come first, so that running out of
+  // memory shows at once. `progress` may be empty; it may throw to end the generation. Throws
+  // OutOfMemoryError when not even one input fits.
   Predictions predict(const Model& model, c10::Device device,
                       const std::function<void(int64_t done, int64_t total)>& progress = {});
 
