@@ -73,7 +73,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   return result;
 }
 
-// Updates what later steps use.
+// Completes the result, and updates what later steps use.
 void Trainer::end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                        StepResult& result) {
   const int64_t every = config_.memory.empty_cache_steps;
