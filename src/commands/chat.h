@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// Reads the user's messages from stdin, a line each, until the end or /exit, and answers each on stdout: on a
+// Reads the user's messages from stdin, one per line, until the end or /exit. Answers each on stdout, on a
 // terminal token by token.
 void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
           const std::vector<std::string>& stops, at::Device device);

@@ -29,7 +29,7 @@ std::string processor_info(const std::string& name) {
   return "";
 }
 
-// Those that LibTorch's and this program's kernels are faster with.
+// Instruction sets that make the kernels of LibTorch and of this program faster.
 std::vector<std::string> instruction_sets() {
   std::istringstream flags(processor_info("flags"));
   std::vector<std::string> found;
@@ -40,7 +40,7 @@ std::vector<std::string> instruction_sets() {
   return found;
 }
 
-// What a container may use of the processors; 0: all. "200000 100000" is two.
+// Returns how many processors a container may use; 0: all. "200000 100000" means two.
 int64_t cpu_quota() {
   std::ifstream in("/sys/fs/cgroup/cpu.max");
   double quota = 0, period = 0;
@@ -54,14 +54,14 @@ std::string value_of(const DoctorOptions& options, const std::string& name) {
   return "";
 }
 
-// Variables that make a run slower or another.
+// Variables that make a run slower, or change what it does.
 struct Suspicious {
   const char *name, *effect;
 };
 constexpr Suspicious kSuspicious[] = {
-    {"CUDA_LAUNCH_BLOCKING", "every kernel on the GPU is waited for"},
+    {"CUDA_LAUNCH_BLOCKING", "the program waits for every GPU kernel"},
     {"PYTORCH_NO_CUDA_MEMORY_CACHING",
-     "every tensor on the GPU is asked of the driver, and memory.limit does not hold"},
+     "the driver allocates every GPU tensor, and memory.limit does not hold"},
     {"ATEN_CPU_CAPABILITY", "LibTorch may leave instruction sets of the processor unused"},
     {"ONEDNN_MAX_CPU_ISA", "oneDNN may leave instruction sets of the processor unused"},
 };
@@ -94,7 +94,7 @@ void check_processor(Checkup& checkup, const Config& config) {
           ? checkup.ok("threads", threads_text)
           : checkup.warning(
                 "threads", threads_text,
-                concat("more than there are get in each other's way: training.num_threads=", usable));
+                concat("more threads than processors slow each other down: training.num_threads=", usable));
   counted.values = {{"threads", threads}, {"workers", config.training.num_workers}, {"processors", usable}};
 }
 
@@ -114,7 +114,7 @@ void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config) {
     const std::string& why_not = open_cuda();
     Finding& finding = why_not.empty() ? checkup.ok("cuda", versions)
                                        : checkup.warning("cuda", concat(versions, "; ", why_not),
-                                                         "until that is mended device: auto is the CPU");
+                                                         "until this is fixed, device: auto is the CPU");
     finding.values = {{"driver", sight.driver}, {"cuda", sight.cuda}};
   }
   const int64_t needed = config.gpu.min_gpu_memory_mb * 1'000'000;

@@ -28,14 +28,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// All rows of so much data are read in a few seconds.
+// Data up to this size are read completely, in a few seconds.
 constexpr uintmax_t kReadInFull = 16'000'000;
 
 std::string seconds_text(double seconds) {
   return seconds < 10 ? concat(std::round(seconds * 10) / 10, " s") : duration_string(seconds);
 }
 
-// The line of the report that a key's problem belongs to.
+// Returns the line of the report under which a problem of this key is shown.
 std::string subject_of(const std::string& key) {
   if (key.starts_with("model.") || key.starts_with("lora.")) return "model";
   if (key.starts_with("data.")) return "data";
@@ -58,7 +58,7 @@ class RunCheckup {
   }
 
  private:
-  // Runs one check; what it throws is its failure.
+  // Runs one check; an exception is reported as its failure.
   template <class Check>
   void attempt(const std::string& name, const Check& check) {
     try {
@@ -71,7 +71,7 @@ class RunCheckup {
     }
   }
 
-  // Nothing of this name has failed so far.
+  // Returns whether nothing of this name has failed so far.
   bool stands(const std::string& name) const {
     return std::ranges::none_of(checkup_.findings(), [&](const Finding& finding) {
       return finding.name == name && finding.verdict == Verdict::failed;
@@ -87,7 +87,7 @@ class RunCheckup {
   void check_output() {
     if (!stands("output")) return;
     attempt("output", [&] {
-      OutputDirectory::open(config_);  // which removes what it makes, as no run begins
+      OutputDirectory::open(config_);  // it removes what it creates, because no run begins
       checkup_.ok("output", config_.output_dir);
     });
   }
@@ -168,8 +168,8 @@ class RunCheckup {
     warns ? checkup_.warning("data", text, "") : checkup_.ok("data", text);
   }
 
-  // The plan against what there is. No smaller cut of a step saves a run whose weights, gradients and
-  // optimizer do not fit.
+  // Compares the plan with the available memory. Smaller micro-batches cannot save a run whose weights,
+  // gradients and optimizer state do not fit.
   void check_memory() {
     const at::Device device = lease_->device;
     const PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
@@ -190,8 +190,8 @@ class RunCheckup {
         : plan.total() > available
             ? checkup_.warning(
                   "memory", text,
-                  "steps will be cut smaller when memory runs out; a smaller training.batch_size or "
-                  "memory.gradient_checkpointing: true spares the attempts")
+                  "steps will be split into smaller micro-batches when memory runs out; a smaller "
+                  "training.batch_size or memory.gradient_checkpointing: true avoids the failed attempts")
             : checkup_.ok("memory", text);
     finding.values = {{"planned", plan.total()}, {"available", available}};
   }
@@ -208,7 +208,7 @@ class RunCheckup {
     const bool only_result = config_.save.strategy == IntervalStrategy::no;
     const int64_t result = *result_bytes_, kept = config_.save.total_limit,
                   each = only_result ? 0 : result + (config_.save.weights_only ? 0 : optimizer_bytes_);
-    // An old checkpoint is removed when the new one is there.
+    // An old checkpoint is removed only after the new one is written.
     const int64_t stays = result + (kept > 0 ? kept + 1 : 1) * each;
     const std::string needed =
         concat(text, "; the result takes ", bytes_string(result),

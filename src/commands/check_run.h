@@ -1,5 +1,5 @@
-// What `trainer doctor --config` checks of a run: what it names is there, its model loads, its results have
-// room.
+// What `trainer doctor --config` checks of a run: its files exist, its model loads, and the disk has room for
+// its results.
 #pragma once
 
 #include "trainer/config/config.h"

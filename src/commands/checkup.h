@@ -1,4 +1,4 @@
-// What `trainer doctor` finds: a line each, with a verdict and what to do.
+// The findings of `trainer doctor`: one line each, with a verdict and advice.
 #pragma once
 
 #include <ostream>
@@ -17,8 +17,8 @@ struct Finding {
   std::string name;  // "gpu", "data"
   Verdict verdict = Verdict::ok;
   std::string text;
-  std::string advice;                  // what to do, of warnings and failures
-  ExitCode code = ExitCode::done;      // of a failure: what the run would end with
+  std::string advice;                  // what to do; for warnings and failures
+  ExitCode code = ExitCode::done;      // for a failure: what the run would end with
   nlohmann::ordered_json values = {};  // for --json
 };
 
@@ -28,15 +28,15 @@ class Checkup {
   Finding& warning(const std::string& name, const std::string& text, const std::string& advice);
   Finding& failed(const std::string& name, const std::string& text, ExitCode code,
                   const std::string& advice = "");
-  // A failure with the error's code and text, whose later lines are advice.
+  // Adds a failure with the code and text of the error; the lines after the first are the advice.
   Finding& failed(const std::string& name, const Error& error);
 
   const std::vector<Finding>& findings() const { return findings_; }
-  // Of the first failure; done where there is none.
+  // Returns the code of the first failure; done if there is none.
   ExitCode code() const;
   std::string conclusion() const;  // "ready: 9 ok, 1 warning"
 
-  // A line each. colour: for a terminal, whose width lines are broken at; 0: they are not.
+  // Prints a line each. colour: for a terminal. Lines are wrapped at its width; 0: not wrapped.
   void print_text(std::ostream& out, bool colour, size_t width) const;
   void print_json(std::ostream& out) const;
 

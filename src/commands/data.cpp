@@ -1,4 +1,4 @@
-// trainer data: what the data of a run are like, without its weights.
+// trainer data: a report on the data of a run, without loading its weights.
 #include <iostream>
 #include <optional>
 
@@ -32,7 +32,7 @@ void print_report(const RunDataReport& report, bool json) {
   std::cout.flush();
 }
 
-// What is malformed is shown with all else, and then ends the program as it would the run.
+// A malformed row is shown with the rest of the report, and then ends the program as it would end the run.
 void run_data(const DataOptions& options) {
   Config config = options.config;
   config.data.bad_rows = BadRows::skip;

@@ -1,4 +1,4 @@
-// trainer doctor: could a run start here, and what would it find?
+// trainer doctor: checks whether a run could start on this machine.
 #include <iostream>
 
 #include "trainer/base/error.h"
@@ -26,7 +26,7 @@ void print_checkup(const Checkup& checkup, bool json) {
 }
 
 void run_doctor(const DoctorOptions& options) {
-  // The report says what loading says.
+  // The report already contains what loading would log.
   if (!log::is_shown(log::Level::debug)) log::set_level(log::Level::warning);
   const Config config = options.config.value_or(Config{});
   set_up_cpu(config.training.num_threads);

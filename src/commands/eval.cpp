@@ -1,4 +1,4 @@
-// trainer eval: what training's evaluation gives, for any model and data.
+// trainer eval: the evaluation of a training run, for any model and data.
 #include <chrono>
 #include <filesystem>
 #include <iomanip>
@@ -43,7 +43,7 @@ void print_text(const Fields& fields, std::ostream& out) {
   }
 }
 
-// Before the work rather than after it. What is there stays as it is.
+// Checked before the work, not after it. An existing file stays as it is.
 void check_writable(const std::filesystem::path& file) {
   const bool is_new = !std::filesystem::exists(file);
   AppendedFile{file};
@@ -63,7 +63,7 @@ void run_evaluation(const EvalOptions& options) {
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   for (const std::string& line : data.report().lines()) log::info(line);
   BatchBudget budget;
-  std::optional<Predictor> predictor;  // made before the work begins: it refuses what it cannot answer
+  std::optional<Predictor> predictor;  // created before the work begins: it may refuse the data
   if (config.evaluation.generate)
     predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
@@ -80,7 +80,7 @@ void run_evaluation(const EvalOptions& options) {
   Fields fields{{"model", config.model.path}, {"data", data.name()}};
   const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
   for (const auto& [name, value] : row.values.items()) {
-    if (name.starts_with("eval_")) fields[name] = value;  // step and epoch are those of a run
+    if (name.starts_with("eval_")) fields[name] = value;  // step and epoch make sense only in a run
   }
   if (options.json) {
     std::cout << fields.dump() << '\n' << std::flush;

@@ -1,4 +1,4 @@
-// trainer export, trainer merge: a model for others.
+// trainer export, trainer merge: write a model for other programs.
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
@@ -42,6 +42,7 @@ void run_export(const ExportOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_export(const trainer::ExportOptions& options) {
-  trainer::translate_torch_errors("What helps: a machine with more memory, or programs on this one that end.",
-                                  [&] { trainer::run_export(options); });
+  trainer::translate_torch_errors(
+      "What helps: a machine with more memory, or ending other programs on this one.",
+      [&] { trainer::run_export(options); });
 }

@@ -1,4 +1,4 @@
-// trainer generate: answers to prompts, to rows of JSON, in a conversation.
+// trainer generate: answers prompts, rows of JSON, or a conversation.
 #include "trainer/generation/generate.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ ModelConfig model_config(const GenerateOptions& options) {
   return config;
 }
 
-// What was given on the command line goes before what the file says.
+// Options on the command line override those of the file.
 void apply(const GenerateOptions& options, GenerationConfig& config) {
   const auto set = [](auto& value, const auto& option) {
     if (option) value = *option;
@@ -59,7 +59,7 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
   config.seed = static_cast<uint64_t>(options.seed);
 }
 
-// Answers as texts, in the order of the prompts.
+// Returns the answers as text, in the order of the prompts.
 void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, const GenerationConfig& config,
                 const GenerateOptions& options, at::Device device,
                 const std::function<void(size_t, const std::vector<std::string>&)>& deliver) {
@@ -69,8 +69,8 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   RetryOptions retry;
   retry.device = device;
   retry.on_retry = [](const OutOfMemory& lack, int64_t size) {
-    log::warning(concat("memory does not suffice for so many prompts at once (", lack.numbers(),
-                        "); from here on ", size, " at once"));
+    log::warning(concat("out of memory with so many prompts at once (", lack.numbers(), "); from here on ",
+                        size, " at once"));
   };
   OomHandler batch_size(options.batch_size, retry);
   const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
@@ -117,7 +117,7 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
              });
 }
 
-// Whether the chat template takes part.
+// Returns whether the chat template is used.
 bool converses(const GenerateOptions& options, const std::vector<PlacedRow>& rows) {
   return options.chat ||
          std::ranges::any_of(rows, [](const PlacedRow& row) { return row.row.contains("messages"); });

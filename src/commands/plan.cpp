@@ -1,4 +1,4 @@
-// trainer plan: the memory of a run, without weights, data and GPU.
+// trainer plan: computes the memory of a run, without weights, data or GPU.
 #include "trainer/training/plan.h"
 
 #include <iomanip>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A directory or file that is there, else the name of a card that comes with the program.
+// Returns an existing directory or file, else the model card of this name that comes with the program.
 std::filesystem::path find_model(const std::string& path) {
   if (path.empty()) {
     throw ConfigError(
@@ -36,7 +36,7 @@ std::filesystem::path find_model(const std::string& path) {
       ExitCode::files);
 }
 
-// What the configuration's run would choose; device: auto stands for a GPU, which is what plans are made for.
+// What the run of this configuration would choose. device: auto means a GPU, because plans are made for GPUs.
 PlanTarget target_for(const Config& config) {
   PlanTarget target;
   target.device = config.device == "cpu" ? c10::kCPU : c10::kCUDA;
@@ -97,7 +97,7 @@ void print_search(Planner& planner) {
   std::cout << "\n";
 }
 
-// Of a GPU's memory a run may take this share, when nothing else is said.
+// The share of a GPU's memory that a run may use by default.
 int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
 
 void print_gpus(Planner& planner, const std::vector<int64_t>& gpus) {
@@ -106,8 +106,7 @@ void print_gpus(Planner& planner, const std::vector<int64_t>& gpus) {
     std::cout << "  " << std::setw(6) << gigabytes(gpu) << " GB  "
               << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
     const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
-    std::cout << (best ? "fastest: " + choice_text(*best) : "nothing does, of any batch_size and recompute")
-              << "\n";
+    std::cout << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
   }
 }
 
@@ -130,12 +129,12 @@ Json gpus_as_json(Planner& planner, const std::vector<int64_t>& gpus) {
   return rows;
 }
 
-// memory.limit in bytes; a share is of memory that is not here.
+// Returns memory.limit in bytes. A share cannot be used: it refers to a device that may not be here.
 int64_t limit_of(const Config& config) {
   const std::optional<int64_t> bytes = MemoryLimit::parse(config.memory.limit).bytes();
   if (!bytes && !config.memory.limit.empty()) {
     throw ConfigError(
-        "memory.limit: a plan needs a size (24GB); a share is of a device that it does not ask");
+        "memory.limit: a plan needs a size (24GB); a share needs a device, which a plan does not query");
   }
   return bytes.value_or(0);
 }

@@ -16,10 +16,10 @@ constexpr const char* kPromptFields[] = {"input", "source", "prompt", "instructi
 std::string prompt_of(const Row& row) {
   for (const char* field : kPromptFields) {
     if (!row.contains(field)) continue;
-    if (!row[field].is_string()) throw DataError(concat("field '", field, "' is no string"));
+    if (!row[field].is_string()) throw DataError(concat("field '", field, "' is not a string"));
     return row[field];
   }
-  throw DataError("none of the fields messages, input, source, prompt, instruction, question, text");
+  throw DataError("has none of the fields messages, input, source, prompt, instruction, question, text");
 }
 
 std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
@@ -29,7 +29,7 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
-    if (!placed.row.is_object()) throw DataError(placed.where + ": is no JSON object");
+    if (!placed.row.is_object()) throw DataError(placed.where + ": is not a JSON object");
     rows.push_back(std::move(placed));
   }
   if (rows.empty()) throw DataError(concat(name, ": has no rows"));
@@ -83,7 +83,7 @@ std::vector<int32_t> PromptEncoder::encode(const PlacedRow& placed) const {
   }
 }
 
-// The messages with the system message before them and without the answer that is already there.
+// Returns the messages with the system message first, and without an answer at the end.
 Row PromptEncoder::to_answer(Row messages) const {
   if (!messages.is_array() || messages.empty()) throw DataError("messages: must be a list of messages");
   const auto role = [](const Row& message) {

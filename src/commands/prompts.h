@@ -1,4 +1,4 @@
-// What `trainer generate` answers: prompts, rows of JSON, conversations.
+// The inputs of `trainer generate`: prompts, rows of JSON, conversations.
 #pragma once
 
 #include <istream>
@@ -19,27 +19,27 @@ struct PlacedRow {
   Row row;
   std::string where;  // file:line
 };
-// Rows of JSON objects, in a file or, as "-", on stdin. Throws DataError: malformed, empty.
+// Reads rows of JSON objects from a file, or from stdin with "-". Throws DataError when malformed or empty.
 std::vector<PlacedRow> read_rows(const std::string& file);
 
 // Prompts to token ids.
 class PromptEncoder {
  public:
-  // chat: texts are a user's messages. Throws FormatError where a template is needed and the model has none.
+  // chat: texts are a user's messages. Throws FormatError when a template is needed and the model has none.
   PromptEncoder(const Tokenizer& tokenizer, const std::string& model, bool chat, const std::string& system);
 
-  // The ids of a prompt: as the tokenizer's default call gives them, or rendered by the chat template.
-  // Throws DataError for a prompt without a token.
+  // Returns the ids of a prompt, as the tokenizer's default call gives them, or rendered by the chat
+  // template. Throws DataError for a prompt without a token.
   std::vector<int32_t> encode(const std::string& prompt) const;
-  // Of a row with `messages` (their last answer, if it is there, is what is to be given, and left out), or a
-  // prompt in one of the usual fields.
+  // The same for a row with `messages`, or with a prompt in one of the usual fields. If the last message is
+  // the answer, it is left out.
   std::vector<int32_t> encode(const PlacedRow& row) const;
-  // Of a conversation that the model is to go on with. Special tokens are those of the template.
+  // The same for a conversation that the model is to continue. Special tokens are those of the template.
   std::vector<int32_t> encode_messages(const Row& messages) const;
 
-  // The opening of a conversation: the system message, if there is one.
+  // Returns the beginning of a conversation: the system message, if there is one.
   Row opening() const;
-  // The token that closes an answer in the chat template; none where that is text.
+  // Returns the token that ends an answer in the chat template; nothing if plain text ends it.
   std::optional<int32_t> end_of_turn() const;
 
  private:

@@ -1,4 +1,4 @@
-// Prompts that are longer than what a model was made for.
+// Warns of prompts that are longer than the model supports.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-// Warns where a decoder's prompt has no position left for an answer (max_position_embeddings of config.json).
+// Warns when a decoder's prompt leaves no position for an answer (max_position_embeddings of config.json).
 void warn_of_length(const Model& model, const std::vector<int32_t>& prompt, const std::string& what);
 
 }  // namespace trainer

@@ -16,7 +16,7 @@ namespace {
 
 using Values = nlohmann::ordered_json;
 
-// A number of the row; null (a NaN that was stored) and absent are nothing.
+// Returns a number of the row; nothing if it is absent or null (a stored NaN).
 std::optional<double> number(const Values& values, const char* key) {
   const auto found = values.find(key);
   if (found == values.end() || !found->is_number()) return std::nullopt;
@@ -73,7 +73,7 @@ struct Interval {
   std::optional<double> mean_loss() const {
     return losses > 0 ? std::optional(loss / static_cast<double>(losses)) : std::nullopt;
   }
-  // Of its time; where that is hardly anything, nothing.
+  // The share of the time spent waiting; nothing if it is negligible.
   std::optional<double> share_of_waiting() const {
     return data_wait >= 0.01 * seconds && seconds > 0 ? std::optional(data_wait / seconds) : std::nullopt;
   }
@@ -95,7 +95,7 @@ std::string peak_text(double peak, std::optional<double> limit) {
                 ")");
 }
 
-// What generated answers score.
+// The scores of generated answers.
 void show_scores(const Values& values) {
   Line line("answers");
   line.count(number(values, "eval_generated_samples"), "samples")
@@ -137,7 +137,7 @@ struct Console::State {
 
   int64_t step() const { return last_row.value("step", steps_seen); }
 
-  // By the mean duration of the steps so far.
+  // Estimated from the mean duration of the steps so far.
   std::optional<double> seconds_left() const {
     if (total_steps <= 0 || steps_seen == 0 || seconds_seen <= 0) return std::nullopt;
     const auto steps_left = static_cast<double>(std::max<int64_t>(total_steps - step(), 0));

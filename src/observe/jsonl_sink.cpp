@@ -8,7 +8,7 @@ namespace trainer {
 
 namespace {
 
-// Of the lines that are whole within the first `bytes` of a file.
+// Returns the size of the complete lines within the first `bytes` of a file.
 int64_t bytes_of_lines(const std::filesystem::path& path, int64_t bytes) {
   const auto file = MappedFile::open(path);
   const size_t end = file->text().substr(0, static_cast<size_t>(bytes)).rfind('\n');
@@ -28,7 +28,7 @@ void JsonlSink::write(const MetricRow& row) {
   } catch (const FormatError& e) {
     if (rows_lost_++ == 0) {
       log::warning(concat("a row of metrics is lost: ", e.what(),
-                          "; training goes on, rows will be missing from the file"));
+                          "; training continues, rows will be missing from the file"));
     }
   }
 }
@@ -36,13 +36,13 @@ void JsonlSink::write(const MetricRow& row) {
 void JsonlSink::keep_first(int64_t bytes) {
   const int64_t there = file_.size();
   if (there < bytes)
-    log::warning(concat("metrics.jsonl has ", grouped(there), " bytes where it had ", grouped(bytes),
+    log::warning(concat("metrics.jsonl has ", grouped(there), " bytes, but it had ", grouped(bytes),
                         ": rows of earlier steps are missing"));
   try {
     const int64_t kept = bytes_of_lines(path_, bytes);
     if (there > kept) file_.truncate(kept);
   } catch (const FormatError& e) {
-    log::warning(concat(e.what(), ": steps that are made again have two rows"));
+    log::warning(concat(e.what(), ": steps that are repeated have two rows"));
   }
 }
 

@@ -12,8 +12,7 @@ namespace trainer {
 std::string progress_line(const std::string& what, int64_t done, int64_t total, const std::string& detail,
                           int width);
 
-// Log lines clear it first (log::set_before_line), whatever thread they come from; the next draw brings it
-// back.
+// Log lines from any thread clear it first (log::set_before_line); the next draw brings it back.
 class ProgressBar {
  public:
   ProgressBar();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSmallestPiece = 1 << 16;
 
-// auto: fp32 where the weight is fp32 or has an fp32 master, bf16 beside bf16 weights.
+// auto: fp32 if the weight is fp32 or has an fp32 master, else bf16.
 at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
   if (wanted == StateDtype::automatic) {
     return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;

@@ -6,7 +6,7 @@
 
 namespace trainer {
 
-// What an update multiplies by, in fp32, computed in double as torch.optim.AdamW does.
+// The factors of an update in fp32, computed in double like torch.optim.AdamW.
 struct Coefficients {
   explicit Coefficients(const AdamwUpdate& u)
       : keep(static_cast<float>(1.0 - u.learning_rate * u.weight_decay)),

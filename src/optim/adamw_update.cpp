@@ -1,4 +1,5 @@
-// The update of one tensor: our own loop on the CPU, and LibTorch's operators for GPUs without kernels.
+// The update of one tensor: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the
+// kernel.
 #include <bit>
 #include <cmath>
 
@@ -25,8 +26,8 @@ inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
   return h ^ (h >> 16);
 }
 
-// fp32 -> T; bf16 rounds up with the probability of the part that is cut off. Infinities and NaN stay as they
-// are.
+// fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities
+// and NaN stay as they are.
 template <class T>
 inline T rounded(float value, uint32_t /*bits*/) {
   return static_cast<T>(value);
@@ -84,7 +85,7 @@ void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update
 void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
                 bool rehearsal) {
   AdamwTensors t = tensors;
-  t.gradient = tensors.gradient.contiguous();  // all that is allocated
+  t.gradient = tensors.gradient.contiguous();  // the only allocation
   if (rehearsal) return;
   const float scale = gradient_scale.item<float>();
   const auto with = [&]<class W, class G>() {
@@ -107,7 +108,7 @@ void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, c
   }
 }
 
-// random_bits of elements first .. first + count - 1, as int64.
+// random_bits for the elements first .. first + count - 1, as int64.
 at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::TensorOptions options) {
   constexpr int64_t low32 = 0xffffffff;
   at::Tensor h = at::arange(first, first + count, options.dtype(at::kLong)).bitwise_and_(at::Scalar(low32));
@@ -120,7 +121,7 @@ at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::Te
   return h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
 }
 
-// rounded<> on tensors: `value` in the type of `like`; `bits`: 16 random ones of each element.
+// rounded<> on tensors: returns `value` in the type of `like`. `bits`: 16 random bits per element.
 at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits) {
   if (like.scalar_type() == at::kFloat) return value;
   const at::Tensor sum = value.view(at::kInt).add(bits.to(at::kInt)).bitwise_and_(at::Scalar(~0xffff));
@@ -146,7 +147,7 @@ void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const
     new_w = rounded_as(t.weight, next, weight_bits.bitwise_and_(at::Scalar(0xffff)));
   }
   if (rehearsal) return;
-  // From here on nothing is allocated: a piece is written as a whole or, for lack of memory, not at all.
+  // From here on nothing is allocated: a piece is written completely or, when out of memory, not at all.
   piece(t.exp_avg).copy_(new_m);
   piece(t.exp_avg_sq).copy_(new_v);
   if (t.master.defined()) piece(t.master).copy_(new_w);
@@ -155,7 +156,7 @@ void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const
 
 }  // namespace
 
-// In pieces, so that what it needs beside the tensors stays small; nothing is read on the host.
+// Works in pieces, so that temporary tensors stay small. Nothing is read on the host.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                             const AdamwUpdate& update, AdamwProgress& progress) {
   AdamwTensors contiguous = tensors;

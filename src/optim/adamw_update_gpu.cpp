@@ -15,7 +15,7 @@ extern const KernelFile adamw;
 
 namespace {
 
-constexpr int64_t kWidth = 4;  // elements that a thread takes, where nothing is against it
+constexpr int64_t kWidth = 4;  // elements per thread, if size and alignment allow it
 
 bool is_whole(const at::Tensor& tensor) {
   return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
@@ -33,7 +33,7 @@ const char* element_of(const at::Tensor& tensor) {
 void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                       const AdamwUpdate& update, AdamwProgress& progress) {
   const AdamwTensors& t = tensors;
-  const at::Tensor gradient = t.gradient.contiguous();  // all that is allocated
+  const at::Tensor gradient = t.gradient.contiguous();  // the only allocation
   const int64_t count = t.weight.numel();
   bool whole = count % kWidth == 0;
   for (const at::Tensor& one : {t.weight, gradient, t.exp_avg, t.exp_avg_sq, t.master}) {

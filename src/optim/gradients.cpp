@@ -17,14 +17,14 @@ struct Gradients::Sums {
 
 namespace {
 
-// By name, as transformers does (trainer.py, get_decay_parameter_names): T5's relative_attention_bias counts
-// as one.
+// Decides by name, like transformers (trainer.py, get_decay_parameter_names): T5's relative_attention_bias
+// counts as a bias.
 bool is_norm_or_bias(const std::string& name) {
   return name.find("bias") != std::string::npos || name.find("norm") != std::string::npos;
 }
 
-// What is added up at once. LibTorch's norm on the CPU keeps fp32 sums a vector wide and loses small addends:
-// over 66 million elements the result is 0.5 % too small. A GPU adds in a tree.
+// Elements added up at once. LibTorch's norm on the CPU keeps one vector of fp32 sums and loses small
+// addends: over 66 million elements the result is 0.5 % too small. A GPU adds in a tree.
 std::vector<at::Tensor> pieces_for_norm(const at::Tensor& gradient) {
   constexpr int64_t kElements = 32768;
   if (target_of(gradient.device()) != c10::kCPU || gradient.numel() <= kElements) return {gradient};

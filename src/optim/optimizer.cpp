@@ -11,7 +11,7 @@ namespace {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-// By the names that the tensors have in the file.
+// Tensors by their names in the file.
 NamedTensors flat(OptimizerTensors tensors) {
   NamedTensors named;
   for (auto& [parameter, kept] : tensors) {
@@ -62,7 +62,7 @@ void Optimizer::restore(OptimizerSnapshot saved, const std::string& where) {
   NamedTensors values = flat(std::move(saved.tensors));
   const std::vector<std::string> problems = misfits(places, values);
   if (!problems.empty())
-    throw FormatError(concat(where, ": does not fit what is trained here:\n  ", join(problems, "\n  ")));
+    throw FormatError(concat(where, ": does not match what is trained here:\n  ", join(problems, "\n  ")));
   const at::NoGradGuard no_grad;
   for (const auto& [name, place] : places) {
     at::Tensor& value = values.at(name);

@@ -58,7 +58,7 @@ SavedWeights Artefacts::weights(Model& model) const {
 
 void Artefacts::save(const SavedWeights& weights, const fs::path& directory) const {
   make_directories(directory);
-  // The weights first: where they do not fit on the disk, no half of a model directory is left.
+  // The weights come first: if the disk is too full for them, no incomplete model directory is left.
   if (adapter) {
     save_adapter(weights, *adapter, directory);
   } else {

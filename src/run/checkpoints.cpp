@@ -25,9 +25,9 @@ Checkpoints::Checkpoints(RunParts& parts, const RunProgress& progress, const Res
   if (!start.checkpoint) return;
   last_ = resumed_from_ = *start.checkpoint;
   last_step_ = resumed_step_ = start.position.step;
-  // That step itself, or the last one before it whose numbers were finite.
+  // The step before the resumed one, or the last one before that with finite numbers.
   if (const int64_t good = last_step_ - start.position.bad_steps_in_a_row - 1; good >= 0) mark_good(good);
-  // Its row came after what metrics.jsonl had when it was written.
+  // Its row was written to metrics.jsonl after the checkpoint recorded the size of that file.
   if (checkpoint_path(output_.directory(), last_step_) == last_)
     output_.write(save_row(last_step_, last_, parts.prepared.artefacts.weights(parts.model()).bytes(), 0));
 }
@@ -40,7 +40,7 @@ Checkpoints::~Checkpoints() {
   }
 }
 
-// As the run is now; its tensors are those of the run.
+// Returns the current state of the run; its tensors are the run's own, not copies.
 RunState Checkpoints::state(bool complete) {
   RunState state;
   state.weights = parts_.prepared.artefacts.weights(parts_.model());
@@ -63,7 +63,7 @@ void Checkpoints::warn_of_lack_of_space(int64_t bytes) const {
 }
 
 void Checkpoints::save(bool complete) {
-  wait();  // its row comes before what is saved now
+  wait();  // the row of the previous one comes first
   const RunState now = state(complete);
   const int64_t step = now.trainer_state.global_step, bytes = now.weights.bytes();
   const std::string path = checkpoint_path(output_.directory(), step);
@@ -85,8 +85,7 @@ bool Checkpoints::begin_writing(RunState state) {
                           [this, mine, good = good_step_] { return write(std::move(*mine), good); });
     return true;
   } catch (const std::system_error&) {
-    log::warning(
-        "the system gives no thread to write the checkpoint in (see ulimit -u); the step waits for it");
+    log::warning("no thread could be started to write the checkpoint (see ulimit -u); the step waits for it");
     return false;
   }
 }
@@ -133,8 +132,8 @@ void Checkpoints::wait() {
 
 double Checkpoints::minutes_since_last() const { return seconds_since(last_time_) / 60; }
 
-// A copy must not take what a step will need: with a limit, what is free at the run's peak; without one, half
-// of what the machine has left.
+// A copy must not take the memory that a step will need. With a limit it may use what is free at the run's
+// peak; without one, half of the machine's free memory.
 bool Checkpoints::has_room(int64_t bytes) const {
   const HostMemory memory = host_memory();
   const int64_t planned_peak = parts_.plan.known() ? parts_.plan.plan.peak() : 0;
@@ -170,7 +169,7 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
 }
 
 void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) const {
-  outcome.keeps_good = false;  // what cannot be removed now is tried again after the next save
+  outcome.keeps_good = false;  // removal is tried again after the next save
   try {
     outcome.keeps_good = limit_checkpoints(output_.directory(), config_.save.total_limit,
                                            {outcome.best_step, good_step, outcome.step});

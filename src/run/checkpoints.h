@@ -1,5 +1,5 @@
-// The checkpoints that a run writes on the way: in the background where there is room for a copy, one at a
-// time. One that cannot be written costs a warning; the run continues.
+// Writes the checkpoints of a run, one at a time, in the background if there is memory for a copy. If one
+// cannot be written, a warning is logged and the run continues.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace trainer {
 
 class Checkpoints {
  public:
-  // All outlive it. `start`: where the run resumes is its last checkpoint so far.
+  // The arguments must outlive it. `start`: the checkpoint that the run resumes from counts as the last one.
   Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start = {});
   ~Checkpoints();  // waits for the one that is being written
   Checkpoints(const Checkpoints&) = delete;
@@ -31,35 +31,36 @@ class Checkpoints {
   // Warns when the file system has no room for the next one.
   void check_space();
 
-  // Copies the state of the run and lets it be written, or writes it. complete: a run can resume from it;
-  // otherwise it has the weights only.
+  // Copies the state and writes the copy in the background, or writes it directly. complete: a run can resume
+  // from it; otherwise it has only the weights.
   void save(bool complete);
-  // Writes it at once, whatever the configuration says. Why it is not there, if so.
+  // Writes it before it returns, regardless of the configuration. Returns why it failed, or nothing.
   std::optional<std::string> save_now(bool complete);
 
-  // The step after this one succeeded: a checkpoint of it, and those before, have good weights. One of them
-  // stays until a newer one is known to be good.
+  // The step after `step` succeeded, so checkpoints of `step` and earlier have good weights. One of them is
+  // kept until a newer one is known to be good.
   void mark_good(int64_t step);
 
-  // To be called between steps: logs what has become of the one that was being written. wait: until it is.
+  // To be called between steps. look() logs the outcome of a background write, if it has ended; wait() waits
+  // for it.
   void look();
   void wait();
 
-  // The last one that is whole; "" and 0: none.
+  // The last complete checkpoint and its step; "" and 0 if there is none.
   const std::filesystem::path& last() const { return last_; }
-  // Sentences for the end of a run: the last one, and the last one that is known to be good.
+  // Sentences for the end of a run: which checkpoint is the last, and which is the last known to be good.
   std::string last_text() const;
   std::string last_good_text();
   int64_t last_step() const { return last_step_; }
   double minutes_since_last() const;
-  // How long it took to write it.
+  // How long writing the last one took.
   double last_seconds() const { return last_seconds_; }
 
  private:
   struct Outcome {
     int64_t step = 0;
     std::optional<Checkpoint> checkpoint;
-    std::string problem, litter;  // why there is none; what could not be removed
+    std::string problem, litter;  // why writing failed; what could not be removed
     std::optional<int64_t> best_step;
     bool keeps_good = false;  // beyond save.total_limit
     double seconds = 0;
@@ -69,7 +70,7 @@ class Checkpoints {
   RunState state(bool complete);
   bool has_room(int64_t bytes) const;
   std::optional<RunState> copy(const RunState& state) const;
-  // False: there is no thread for it.
+  // Returns false if no thread could be started.
   bool begin_writing(RunState state);
   Outcome write(RunState state, std::optional<int64_t> good_step) const;
   void limit(std::optional<int64_t> good_step, Outcome& outcome) const;
@@ -79,13 +80,13 @@ class Checkpoints {
   const RunProgress& progress_;
   const Config& config_;
   OutputDirectory& output_;
-  std::filesystem::path resumed_from_;  // "": the run began at its beginning
+  std::filesystem::path resumed_from_;  // "": the run did not resume
   int64_t resumed_step_ = 0;
   std::future<Outcome> pending_;
   std::filesystem::path last_;
   int64_t last_step_ = 0;
   std::optional<int64_t> good_step_;
-  Outcome written_;  // the last one that is whole
+  Outcome written_;  // the last complete one
   double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();
 };

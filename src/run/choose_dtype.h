@@ -7,7 +7,8 @@
 
 namespace trainer {
 
-// model.dtype, or what suits the device. Throws DeviceError for bf16 on a GPU that does not compute in it.
+// Returns model.dtype, or with auto the best type for the device. Throws DeviceError for bf16 on a GPU that
+// does not support it.
 at::ScalarType choose_dtype(const ModelConfig& config, at::Device device);
 
 }  // namespace trainer

@@ -26,9 +26,8 @@ std::string DataWatch::add(const StepSeconds& seconds, const Config& config) {
   told_ = true;
   return concat("the last ", steps, " steps waited ", std::lround(100 * share),
                 " % of their time for data. What helps: more training.num_workers (now ",
-                config.training.num_workers, "), where processors are idle; more data.prefetch (now ",
-                config.data.prefetch,
-                "), where some steps have far longer samples than others; a faster disk");
+                config.training.num_workers, "), if processors are idle; more data.prefetch (now ",
+                config.data.prefetch, "), if some steps have far longer samples than others; a faster disk");
 }
 
 }  // namespace trainer

@@ -29,7 +29,7 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
     report.epoch_tokens += std::llround(times * static_cast<double>(set.tokens));
     report.epoch_supervised_tokens += std::llround(times * static_cast<double>(set.supervised_tokens));
   }
-  // Left to the memory plan, a micro-batch can be as large as the step.
+  // With auto, the memory plan may choose a micro-batch as large as the whole step.
   const int64_t batch_size = config.training.batch_size.is_automatic() ? report.effective_batch_size
                                                                        : int64_t{config.training.batch_size};
   report.padding = measure_padding(train, order, report.effective_batch_size,
@@ -46,7 +46,7 @@ void keep_data_report(const RunDataReport& report, const std::filesystem::path& 
   try {
     write_atomically(directory / "data_report.json", to_json_text(report));
   } catch (const FormatError& e) {
-    log::warning(concat("the report of the data is not kept: ", e.what()));
+    log::warning(concat("the data report is not saved: ", e.what()));
   }
 }
 

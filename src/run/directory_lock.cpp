@@ -42,16 +42,16 @@ fs::path DirectoryLock::file_in(const fs::path& directory) { return directory / 
 
 DirectoryLock::DirectoryLock(const fs::path& directory) : file_(file_in(directory)) {
   lock_directory(directory);
-  do {  // until it is the file that others see: one that ends removes it
+  do {  // until the locked file is the one that others see: a run that ends removes its file
     if (fd_ >= 0) ::close(fd_);
     open_and_lock(directory);
   } while (!is_still_there());
-  // Only for the message: without it (disk full) the lock holds all the same.
+  // Only for messages: the lock holds without it (disk full) too.
   const std::string text = concat("process ", ::getpid(), " on ", host_name(), "\n");
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) ::ftruncate(fd_, 0);
 }
 
-// Some file systems lock files only; there the file's lock is all.
+// Some file systems can lock only files, not directories; then the lock on the file has to do.
 void DirectoryLock::lock_directory(const fs::path& directory) {
   directory_fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory_fd_ < 0 || ::flock(directory_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
@@ -63,7 +63,7 @@ void DirectoryLock::lock_directory(const fs::path& directory) {
 }
 
 void DirectoryLock::open_and_lock(const fs::path& directory) {
-  // A link in its place would have its target overwritten.
+  // Does not follow a link, because its target would be overwritten.
   fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (fd_ < 0) {
     const int error = errno;
@@ -81,7 +81,7 @@ void DirectoryLock::open_and_lock(const fs::path& directory) {
   const int error = errno;
   if (error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP) {  // some network file systems
     log::warning(concat("output_dir ", directory.string(), ": this file system has no locks (",
-                        std::strerror(error), "): see to it that no other run writes there"));
+                        std::strerror(error), "): make sure that no other run writes there"));
     return;
   }
   const std::string by = holder(fd_);

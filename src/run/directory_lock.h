@@ -1,6 +1,7 @@
 // The lock on an output directory: flock on DIRECTORY/.lock and on the directory itself, so that it holds
-// when somebody removes the file. It ends with the process that holds it. The file is removed at the end; one
-// that a killed process left behind holds nothing. On a file system without locks it only warns.
+// when somebody removes the file. The lock ends with the process that holds it. The file is removed at the
+// end; a file left by a killed process locks nothing. On a file system without locks, only a warning is
+// logged.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +10,8 @@ namespace trainer {
 
 class DirectoryLock {
  public:
-  // Throws OutputDirectoryError: another process holds it (named by what it wrote into the file), or the file
-  // cannot be made.
+  // Throws OutputDirectoryError when another process holds the lock (the message names it, from the text in
+  // the file), or the file cannot be created.
   explicit DirectoryLock(const std::filesystem::path& directory);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;

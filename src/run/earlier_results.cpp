@@ -25,7 +25,7 @@ bool is_digits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
-// "checkpoint-500", also with an ending that it has until it is complete: "checkpoint-500.tmp".
+// "checkpoint-500", or with the ending that it has until it is complete: "checkpoint-500.tmp".
 bool is_checkpoint(const std::string& name) {
   constexpr std::string_view prefix = "checkpoint-";
   return name.starts_with(prefix) &&
@@ -40,7 +40,7 @@ bool is_weights(const std::string& name) {
           name.find("-of-") != std::string::npos);
 }
 
-// Written by a run beside weights and checkpoints.
+// Files that a run writes in addition to weights and checkpoints.
 bool is_record(const std::string& name) {
   static constexpr std::array names{
       kMetrics,      "bad_steps.jsonl", "skipped_rows.jsonl",  "data_report.json", "log.txt",
@@ -79,7 +79,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// The folder stays where something else is in it.
+// The folder stays if something else is in it.
 void remove_predictions(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return;
@@ -118,7 +118,7 @@ bool is_run_directory(const fs::path& directory) {
   });
 }
 
-// The position last: without it nobody could tell whose the others were.
+// The position is removed last: without it, nothing would show which run the other files belong to.
 void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
     if (is_weights(name) || is_record(name) || is_checkpoint(name)) delete_entry(directory / name);

@@ -7,25 +7,26 @@
 
 namespace trainer {
 
-// The first sign of an earlier run's results: weights, a checkpoint, or a training step in metrics.jsonl.
-// None in a directory whose run ended before its first step.
+// Returns the first sign of an earlier run's results: weights, a checkpoint, or a training step in
+// metrics.jsonl. Nothing if that run ended before its first step.
 std::optional<std::string> find_results(const std::filesystem::path& directory);
 
-// Whether a run, this one or another, could go on in it: there is a position, its own or a checkpoint's.
+// Returns whether a run, this one or another, could resume there: a position exists at the root or in a
+// checkpoint.
 bool can_go_on(const std::filesystem::path& directory);
 
-// Whether a run of this program was there: its metrics, its position, or checkpoints with a manifest. What is
-// in another directory, such as that of a base model, is not removed.
+// Returns whether a run of this program used the directory: it has metrics, a position, or checkpoints with a
+// manifest. Files of any other directory, such as that of a base model, are never removed.
 bool is_run_directory(const std::filesystem::path& directory);
 
-// Removes everything that a run writes, its configuration and log too; nothing else in the directory. Throws
+// Removes everything that a run writes, including its configuration and log, and nothing else. Throws
 // FormatError when something cannot be removed.
 void remove_results(const std::filesystem::path& directory);
 
-// Removes the rows of a run that ended before its first step. log.txt stays and tells what happened.
+// Removes the rows of a run that ended before its first step. log.txt stays, to show what happened.
 void remove_false_start(const std::filesystem::path& directory);
 
-// Removes temporary files of a run that was killed while it wrote.
+// Removes temporary files of a run that was killed while writing.
 void remove_halves(const std::filesystem::path& directory);
 
 }  // namespace trainer

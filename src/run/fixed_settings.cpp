@@ -20,8 +20,8 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-// A tensor's name, type and shape, and 16 pieces of its bytes, spread over it: another training of the same
-// model differs everywhere.
+// Adds a tensor's name, type and shape, and 16 pieces of its bytes, spread over it. That is enough, because
+// another training of the same model changes every part.
 void add_tensor(const std::string& name, const TensorView& view, std::string& seen) {
   constexpr size_t kPieces = 16, kPiece = 256;
   seen += concat(name, " ", dtype_name(view.dtype), " ", shape_string(view.shape), "\n");
@@ -43,9 +43,9 @@ std::string model_text(const fs::path& directory) {
                 grouped(weights.total_bytes()), " bytes, xxh3 ", checksum(seen));
 }
 
-// All bytes of all tensors, however they are spread over files. Loading reads them next, so that this costs
-// the time of the checksum where they stay in memory; pages are given back, as they would count as the run's
-// own.
+// The checksum of all bytes of all tensors, regardless of the files they are in. Loading reads the same bytes
+// next, so that this costs only the time of the checksum if they stay in the page cache. Pages are released,
+// because they would count as memory of the run.
 std::string weights_text(const fs::path& directory) {
   const ModelWeights weights = read_model_weights(directory);
   RunningChecksum sum;
@@ -73,8 +73,8 @@ std::string folder_text(const fs::path& folder) {
   return concat(files.size(), files.size() == 1 ? " file" : " files", ", xxh3 ", checksum(seen));
 }
 
-// What a tokenizer and a chat template are read from, each with an entry of its own: "model.path
-// tokenizer_config.json". A file that is not there has one, too, as it may come.
+// Adds an entry for each file that a tokenizer or a chat template is read from: "model.path
+// tokenizer_config.json". A missing file has an entry too, because it may be added later.
 void add_text_files(const std::string& key, const fs::path& directory, Settings& fixed) {
   for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer_config.json",
                            "special_tokens_map.json", "chat_template.jinja"})
@@ -82,7 +82,7 @@ void add_text_files(const std::string& key, const fs::path& directory, Settings&
   fixed[key + " additional_chat_templates"] = folder_text(directory / "additional_chat_templates");
 }
 
-// Of the files as they lie there, compressed or not.
+// Describes the data files as they are on the disk, compressed or not.
 std::string data_text(const std::vector<DataSource>& sources) {
   std::vector<fs::path> files;
   std::string weights;
@@ -120,7 +120,7 @@ void add_adapter(const Config& config, Settings& fixed) {
   add_text_files("lora.adapter", directory, fixed);
 }
 
-// What a key that is marked fixes_run_by_content stands for; no entry where that does not matter.
+// For each key marked fixes_run_by_content: adds its content, or nothing if that does not matter.
 using AddContent = void (*)(const Config& config, Settings& fixed);
 const std::map<std::string, AddContent>& contents() {
   static const std::map<std::string, AddContent> by_key{
@@ -153,9 +153,9 @@ bool is_of_lora(const std::string& key) { return key.starts_with("lora."); }
 // "model.path tokenizer.json" -> "model.path".
 std::string key_of(const std::string& entry) { return entry.substr(0, entry.find(' ')); }
 
-// An earlier version of the program kept fewer entries: one that is missing there is no difference. But for
-// what is kept only where it is set: LoRA, which is there with all its keys or not at all, and a share that
-// is held out.
+// An earlier version of the program saved fewer entries, so an entry that is missing there is no difference.
+// The exceptions are entries that are saved only if set: LoRA, which has all of its keys or none, and a
+// held-out share.
 bool is_unknown_there(const FixedDifference& difference, const Settings& saved, const Settings& now) {
   if (saved.contains(difference.key) || difference.key == "data.eval") return false;
   return !is_of_lora(difference.key) || std::ranges::any_of(saved, [&](const auto& entry) {
@@ -171,8 +171,8 @@ bool is_accepted(const std::string& key, const Config& config) {
                          const std::vector<std::string>& keys) {
   throw OutputDirectoryError(
       concat(where, " is of another run:\n  ", join(lines, "\n  "),
-             "\nChoose another output_dir, or start anew with overwrite_output_dir=true. To go "
-             "on from it all the same: 'resume_changed=[",
+             "\nChoose another output_dir, or start from the beginning with overwrite_output_dir=true. To "
+             "resume from it all the same: 'resume_changed=[",
              join(keys), "]'"));
 }
 
@@ -237,7 +237,7 @@ void check_samples(RunPosition& position, const std::string& samples, int64_t ep
   position.fixed[kSamples] = samples;
   if (!differ) return;
   const std::string line = concat(kSamples, ": ", there, " there, ", here, " here");
-  // Other samples are what follows from another file, model or limit that was accepted.
+  // Another file, model or limit that was accepted also changes the samples.
   const bool follows = std::ranges::any_of(config.resume_changed, [](const std::string& key) {
     return key.starts_with("data.") || key.starts_with("model.") || key == "lora.adapter";
   });

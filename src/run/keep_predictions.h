@@ -1,4 +1,4 @@
-// What a run does with the answers of an evaluation.
+// Saves and logs the generated answers of an evaluation.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace trainer {
 
-// Writes them to OUT/predictions/step-STEP.jsonl and logs the first `show` beside their targets. A file that
-// cannot be written (disk full) is a warning: the run goes on.
+// Writes them to OUT/predictions/step-STEP.jsonl and logs the first `show` with their targets. If the file
+// cannot be written (disk full), a warning is logged and the run continues.
 void keep_predictions(const Predictions& predictions, const std::filesystem::path& output_dir, int64_t step,
                       int64_t show);
 

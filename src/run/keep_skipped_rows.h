@@ -7,9 +7,9 @@
 
 namespace trainer {
 
-// Writes skipped_rows.jsonl into the output directory, where there are any: file, line, problem, the
-// beginning of the row. A file of an earlier start is replaced or removed. What cannot be written is a
-// warning.
+// Writes skipped_rows.jsonl into the output directory if rows were skipped: file, line, problem, and the
+// beginning of the row. A file of an earlier start is replaced or removed. If it cannot be written, a warning
+// is logged.
 void keep_skipped_rows(const Dataset& train, const Dataset* eval, const std::filesystem::path& output_dir);
 
 }  // namespace trainer

@@ -22,7 +22,7 @@ namespace {
 
 using LoopClock = std::chrono::steady_clock;
 
-// The command that resumes from the newest checkpoint.
+// Says which command resumes from the newest checkpoint.
 std::string how_to_resume(const Config& config) {
   std::vector<std::string> changes;
   if (config.overwrite_output_dir) changes.emplace_back("overwrite_output_dir=false");
@@ -46,7 +46,7 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
   if (!config_.training.replay_cuts.empty()) replay_ = read_step_cuts(config_.training.replay_cuts);
   parts_.trainer.on_recovery(
       [this](const Recovery& recovery) { output_.write(recovery_row(progress_.position, recovery)); });
-  // The start that owed it still evaluated.
+  // The earlier start that had this evaluation pending still had evaluation on.
   if (parts.eval_data() == nullptr || config_.training.eval_strategy == IntervalStrategy::no)
     progress_.position.evaluation_due = false;
   if (start.checkpoint) {
@@ -77,7 +77,7 @@ void Loop::train() {
 
 void Loop::take_steps() {
   hold_stop_signals();
-  if (progress_.position.evaluation_due) {  // of the step that the run was stopped after
+  if (progress_.position.evaluation_due) {  // the run was stopped before this evaluation
     evaluate_and_save();
     made_progress_ = true;
     if (progress_.is_over()) return;
@@ -95,13 +95,13 @@ void Loop::take_steps() {
     checkpoints_.look();
     check(result);
     const Decision next = decide(Moment::after_step, seconds_since(begin));
-    progress_.position.evaluation_due = next.evaluate;  // saved with the run, where it stops now
+    progress_.position.evaluation_due = next.evaluate;  // saved with the run, if it stops now
     handle_stop_requests(next);
     evaluate_and_save();
   }
 }
 
-// The samples of the steps that are still to be taken, one after the other.
+// Returns the samples of the remaining steps, step by step.
 StepLoader::NextIndices Loop::coming_steps() const {
   return [this, samples_seen = progress_.position.samples_seen,
           left = progress_.length().total_steps - progress_.position.step]() mutable {
@@ -137,7 +137,7 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   output_.write(parts_.plan.row(position.step, memory.peak));
 }
 
-// Ends a run whose numbers went bad, and proves once that updates reach the trained tensors and no others.
+// Ends a run whose numbers went bad, and checks once that updates change the trained tensors and no others.
 void Loop::check(const StepResult& result) {
   const int64_t step = progress_.position.step;
   if (const auto reason = progress_.numerics.reason_to_end()) {
@@ -187,14 +187,14 @@ bool Loop::is_evaluation_due() const {
 bool Loop::is_save_due() const {
   const SaveConfig& save = config_.save;
   if (is_best_ && config_.training.load_best_model_at_end) return true;
-  // After the last step there is the result, too: a checkpoint is what a longer run resumes from.
+  // After the last step the result is saved anyway; the checkpoint lets a longer run resume.
   if (progress_.is_over()) return save.strategy != IntervalStrategy::no && !save.weights_only;
   const bool is_late = save.minutes > 0 && checkpoints_.minutes_since_last() >= save.minutes;
   return is_late || is_due(save.strategy, save.steps, progress_.position, progress_.length());
 }
 
-// Between two steps, and within an evaluation between its parts, so that neither a long evaluation nor the
-// time until the next save is lost.
+// Called between steps, and between the parts of an evaluation, so that a run does not have to finish a long
+// evaluation before it stops.
 void Loop::handle_stop_requests(const Decision& decision) {
   checkpoints_.look();
   if (decision.stop) save_and_stop(*decision.stop);
@@ -229,7 +229,7 @@ void Loop::evaluate() {
   if (predictions) keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
   is_best_ = progress_.best.add(row);
   if (progress_.best.patience_is_over()) {
-    log::info(concat("stops early: ", progress_.best.metric(), " has not become better in ",
+    log::info(concat("stops early: ", progress_.best.metric(), " has not improved in ",
                      config_.training.early_stopping_patience, " evaluations"));
   }
 }

@@ -1,4 +1,4 @@
-// The steps of a run, with what happens between them.
+// The training loop: the steps of a run, and logging, evaluation and saving between them.
 #pragma once
 
 #include <map>
@@ -21,12 +21,12 @@ namespace trainer {
 
 class Loop {
  public:
-  // All outlive it. Model and optimizer are already those of `start`.
+  // The arguments must outlive it. Model and optimizer already have the state of `start`.
   Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit);
 
-  // Trains to the end and saves the result. Throws OutOfMemoryError, when nothing helped, with where the
-  // weights of the last step are; NumericsError; DeviceFault; Error with ExitCode::interrupted when a signal
-  // or training.max_hours ended it and the state was saved.
+  // Trains to the end and saves the result. Throws OutOfMemoryError when nothing helped (it says where the
+  // weights of the last step are); NumericsError; DeviceFault; Error with ExitCode::interrupted when a signal
+  // or training.max_hours ended the run and its state was saved.
   void go();
 
  private:
@@ -62,9 +62,9 @@ class Loop {
   Checkpoints checkpoints_;
   OutOfMemoryHandler memory_;
   std::map<int64_t, StepCuts> replay_;
-  bool budgets_are_known_ = false;  // from an earlier start
-  bool made_progress_ = false;      // this process: a step, or an evaluation that an earlier one left
-  bool is_best_ = false;            // the evaluation after this step is the best so far
+  bool budgets_are_known_ = false;           // from an earlier start
+  bool made_progress_ = false;               // in this process: a step, or a pending evaluation
+  bool is_best_ = false;                     // the evaluation after this step is the best so far
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
   MemoryWatch memory_watch_;
   DataWatch data_watch_;

@@ -18,9 +18,9 @@ void MemoryWatch::tell(const RunPosition& position, const char* what, const Grow
                             " a step: ", bytes_string(growth.from), " after step ", growth.first_step, ", ",
                             bytes_string(growth.to), " after step ", growth.last_step);
   if (limit > growth.to)
-    text += concat("; at this rate all is taken in ", grouped((limit - growth.to) / growth.bytes_per_step),
+    text += concat("; at this rate it runs out in ", grouped((limit - growth.to) / growth.bytes_per_step),
                    " steps");
-  log::warning(text + ". This should not be: please report it with metrics.jsonl");
+  log::warning(text + ". This is a bug: please report it with metrics.jsonl");
   output.write({"memory_growth",
                 {{"step", position.step},
                  {"what", what},

@@ -1,4 +1,4 @@
-// Memory that grows while a run goes on: noticed once, with how much a step.
+// Detects memory that grows during a run. It warns once, with the growth per step.
 #pragma once
 
 #include "trainer/formats/run_position.h"
@@ -10,16 +10,16 @@ namespace trainer {
 
 class MemoryWatch {
  public:
-  // After each step. A warning, and a row of kind memory_growth.
+  // To be called after each step. Logs a warning and writes a row of kind memory_growth.
   void add(const RunPosition& position, const MemorySummary& memory, OutputDirectory& output);
 
  private:
   void tell(const RunPosition& position, const char* what, const Growth& growth, int64_t limit,
             OutputDirectory& output);
 
-  // Tensors after a step are those before it: exact but for small ones.
+  // A step leaves as many tensors as it found, except for small ones.
   GrowthWatch tensors_{/*noise=*/200'000};
-  // Everything else in the process: the libraries' caches fill for a while.
+  // Everything else in the process. The caches of libraries fill up for a while.
   GrowthWatch process_{/*noise=*/16'000'000, /*skip=*/200};
 };
 

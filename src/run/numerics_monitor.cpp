@@ -11,8 +11,8 @@
 namespace trainer {
 namespace {
 
-// Where the blame lies: in samples whose loss is not finite when they are alone, else in the gradient where
-// the loss was finite. "together": in neither.
+// The cause of a bad step: samples whose loss is not finite on their own, or the gradient if the loss was
+// finite. "together": neither of the two.
 struct Blame {
   std::string cause;
   std::vector<std::string> origins;  // of the samples that are to blame, or of all
@@ -42,7 +42,7 @@ std::string explained(const Blame& blame, size_t samples) {
   if (blame.cause == "gradient")
     return concat("the loss of each sample is finite, so it is the gradient; the samples are ", named);
   if (blame.cause == "together")
-    return concat("alone, each sample has a loss that is finite; the samples are ", named);
+    return concat("each sample on its own has a finite loss; the samples are ", named);
   if (blame.origins.size() == samples && samples > 1)
     return concat("the loss of every sample is not finite, so it is the weights; the samples are ", named);
   return concat("the loss is not finite for ", grouped(std::ssize(blame.origins)), " of ",
@@ -67,9 +67,9 @@ MetricRow row_of(int64_t step, const StepResult& result, const Blame& blame,
 
 constexpr size_t kWindow = 64, kLeast = 20;
 constexpr double kFactor = 1.5, kDeviations = 8;
-constexpr double kNormal = 1.4826;  // what makes the median absolute deviation a standard deviation
+constexpr double kNormal = 1.4826;  // converts the median absolute deviation to a standard deviation
 
-// The upper one of the two in the middle.
+// For an even count: the upper one of the two middle values.
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -132,7 +132,7 @@ void NumericsMonitor::add_bad_step(int64_t step, const StepResult& result,
   }
 }
 
-// The median of the losses before, where this one is a spike.
+// Returns the median of the losses before if this one is a spike, else nothing.
 std::optional<double> NumericsMonitor::median_below_spike(double loss) const {
   if (recent_losses_.size() < kLeast) return std::nullopt;
   const double median = median_of(recent_losses_);

@@ -14,7 +14,8 @@
 namespace trainer {
 namespace {
 
-// What `work` ran out of memory with. The exception is gone when this returns: it may keep tensors alive.
+// Returns the message if `work` runs out of memory. The exception, which may keep tensors alive, is gone
+// then.
 std::optional<std::string> out_of_memory_in(const std::function<void()>& work) {
   try {
     work();
@@ -79,7 +80,7 @@ bool OutOfMemoryHandler::move_to(at::Device device, const std::string& error) {
   return true;
 }
 
-// Says where the state of the last step is.
+// Saves the state of the last step if possible, and says where it is.
 std::string OutOfMemoryHandler::save_last_state() {
   const int64_t step = progress_.position.step;
   checkpoints_.wait();

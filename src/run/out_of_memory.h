@@ -1,5 +1,5 @@
-// What a run does when it is out of memory and smaller micro-batches (training/attempts.h) did not help: it
-// moves to another GPU or to the CPU; where that does not help either, it saves the last good state and ends.
+// What a run does when it is out of memory and smaller micro-batches (training/attempts.h) did not help. It
+// moves to another GPU or to the CPU; if that does not help either, it saves the last good state and ends.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,8 @@ namespace trainer {
 
 class OutOfMemoryHandler {
  public:
-  // All outlive it. after_move: called when the run has moved to another device, before the step is repeated.
+  // The arguments must outlive it. after_move is called when the run has moved to another device, before the
+  // step is repeated.
   OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
                      std::function<void()> after_move = {});
 
@@ -26,7 +27,7 @@ class OutOfMemoryHandler {
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Calls `work`. When it is out of memory, saves the state of the last step, if it is whole, and throws
-  // OutOfMemoryError that says where it is.
+  // OutOfMemoryError that says where the state was saved.
   void guard(const std::function<void()>& work);
 
  private:

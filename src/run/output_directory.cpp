@@ -21,7 +21,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// Makes it and what lies above it; returns what was made, the lowest first.
+// Creates the directory and its parents; returns what was created, deepest first.
 std::vector<fs::path> make_directory(const fs::path& directory) {
   std::vector<fs::path> made;
   std::error_code error;
@@ -44,7 +44,7 @@ bool lies_below(const fs::path& path, const fs::path& directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// A run's directory in place of a checkpoint in it.
+// Throws when the path is the directory of a run instead of a checkpoint in it.
 void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
@@ -54,7 +54,7 @@ void refuse_run_as_checkpoint(const fs::path& path) {
                            checkpoint_path(path, steps.back()).string()));
 }
 
-// A run must not write over what it starts from, nor remove it with an earlier run's results.
+// A run must not overwrite what it starts from, nor remove it with an earlier run's results.
 void protect_inputs(const Config& config, const fs::path& directory) {
   const bool names_checkpoint = config.resume != "auto" && config.resume != "never";
   if (names_checkpoint) refuse_run_as_checkpoint(config.resume);
@@ -101,7 +101,7 @@ struct OutputDirectory::State {
     lock.reset();
     if (metrics) return;
     std::error_code ignored;
-    for (const fs::path& made : made_directories) fs::remove(made, ignored);  // only where it is empty
+    for (const fs::path& made : made_directories) fs::remove(made, ignored);  // only if it is empty
   }
 
   Config config;
@@ -123,7 +123,7 @@ OutputDirectory OutputDirectory::open(const Config& config) {
   state->made_directories = make_directory(directory);
   protect_inputs(config, directory);
   auto results = find_results(directory);
-  // A directory of results that are to stay gets no lock file; if it has one, its run may still be going.
+  // A directory whose results have to stay gets no lock file. If it has one, its run may still be running.
   const auto is_refused = [&] {
     return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
   };

@@ -1,11 +1,11 @@
-// memory.rehearse: what would run out of memory late does so before the first step.
+// memory.rehearse: a run that would run out of memory later does so before its first step.
 #pragma once
 
 #include "run/run_parts.h"
 
 namespace trainer {
 
-// Goes through the largest step that the data can give, and logs its peak.
+// Runs the largest step that the data can give, and logs its peak memory.
 void rehearse(RunParts& parts);
 
 }  // namespace trainer

@@ -28,7 +28,7 @@ std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics)
                                               row.value("packed_budget", int64_t{0})};
     } catch (const nlohmann::json::exception& error) {
       throw DataError(concat("training.replay_cuts: ", metrics.string(), ":", number,
-                             ": no row of a metrics.jsonl with the cuts of a step: ", error.what()));
+                             ": is not a row of a metrics.jsonl with the cuts of a step: ", error.what()));
     }
   }
   if (steps.empty())

@@ -33,7 +33,7 @@ class Search {
  public:
   Search(const Config& config, const fs::path& directory) : config_(config), directory_(directory) {}
 
-  // In a directory without results, or with such as are not to stay.
+  // In a directory without results, or with results that will be removed.
   Resumption anew() {
     if (names_checkpoint()) begin_at_named();
     return std::move(found_);
@@ -70,7 +70,7 @@ class Search {
 
   static std::string absolute(const fs::path& path) { return fs::weakly_canonical(path).string(); }
 
-  // A checkpoint elsewhere is where a run begins, and this one is there already.
+  // A run begins from a checkpoint in another directory only once, and the run here exists already.
   void check_beginning(const RunPosition& root) const {
     if (!names_checkpoint() || lies_in(named(), directory_)) return;
     if (absolute(named()) == root.began_from) return;
@@ -78,11 +78,11 @@ class Search {
         concat("output_dir ", directory_.string(), ": holds a run that began ",
                root.began_from.empty() ? "at its beginning" : "from " + root.began_from,
                ", not from resume: ", named().string(),
-               "; choose another output_dir, resume that run (resume=auto), or start anew with "
-               "overwrite_output_dir=true"));
+               "; choose another output_dir, resume that run (resume=auto), or start from the "
+               "beginning with overwrite_output_dir=true"));
   }
 
-  // Of the run in the output directory, written at its start and at its end.
+  // The position of the run in the output directory, written at its start and at its end.
   std::optional<RunPosition> own_position() const {
     if (!fs::exists(directory_ / kPositionFile)) return std::nullopt;
     try {
@@ -96,7 +96,8 @@ class Search {
   void find_newest(const std::optional<RunPosition>& root) {
     remove_checkpoint_litter(directory_);
     const auto newest = newest_complete_checkpoint(directory_, {kPositionFile, kOptimizerFile});
-    const char* choices = "; choose another output_dir, or start anew with overwrite_output_dir=true";
+    const char* choices =
+        "; choose another output_dir, or start from the beginning with overwrite_output_dir=true";
     if (newest) {
       resume_from(*newest);
     } else if (root && root->step > 0) {
@@ -134,7 +135,7 @@ class Search {
     if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // of another file
   }
 
-  // Also takes over what this start leaves open.
+  // Also copies the settings that this start leaves open.
   void check_same(const RunPosition& saved, const fs::path& where) {
     Fixed& fixed = found_.position.fixed;
     if (fixed.empty()) fixed = fixed_settings(config_);
@@ -142,7 +143,7 @@ class Search {
     check_fixed_settings(saved.fixed, fixed, config_, where.string(), accepted_);
   }
 
-  // Whether the result of this run is there, and no longer one is asked for.
+  // Returns whether this run is complete, with its result, and no longer run is asked for.
   bool is_complete(const RunPosition& root) const { return is_over(root) && has_result(); }
 
   bool is_over(const RunPosition& root) const {
@@ -152,7 +153,7 @@ class Search {
     return best.patience_is_over() || root.step >= run_length(config_, root.dataset_size, root).total_steps;
   }
 
-  // Of a complete run: its last checkpoint gives what was removed or damaged since.
+  // For a complete run. If its result was removed or damaged, it is made again from the last checkpoint.
   bool has_result() const {
     try {
       config_.lora ? static_cast<void>(read_adapter_weights(directory_))
@@ -167,7 +168,8 @@ class Search {
   const Config& config_;
   fs::path directory_;
   Resumption found_;
-  std::set<std::string> accepted_;  // told already: the directory and the checkpoint in it differ alike
+  std::set<std::string>
+      accepted_;  // logged already: the directory and its checkpoint have the same differences
 };
 
 }  // namespace

@@ -14,12 +14,12 @@ RunLength run_length(const Config& config, int64_t dataset_size, const RunPositi
   if (length.total_steps <= 0) {
     const auto all = static_cast<int64_t>(
         std::ceil(config.training.num_train_epochs * static_cast<double>(length.steps_per_epoch)));
-    // As many as begin.step, unless data or effective batch have changed on the way.
+    // Equals begin.step, unless the data or the effective batch changed when the run resumed.
     const int64_t done = begin.samples_seen / dataset_size * length.steps_per_epoch +
                          steps_per_epoch(begin.samples_seen % dataset_size, batch);
     length.total_steps = begin.step + std::max<int64_t>(all - done, 0);
   }
-  if (length.total_steps <= 0) throw DataError("the training data and configuration leave no step to train");
+  if (length.total_steps <= 0) throw DataError("the training data and configuration give no training steps");
   return length;
 }
 

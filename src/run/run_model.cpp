@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-// An adapter that is continued has its own shape.
+// An adapter that is trained further brings its own shape, so some keys do not apply.
 void warn_of_unused_keys(const Config& config) {
   if (config.lora->adapter.empty()) return;
   for (const std::string& key : keys_of_section("lora")) {
@@ -25,7 +25,7 @@ void warn_of_unused_keys(const Config& config) {
   }
 }
 
-// A continued adapter may bring a tokenizer with more tokens than its base's.
+// An adapter that is trained further may bring a tokenizer with more tokens than its base model's.
 std::filesystem::path tokenizer_directory(const Config& config) {
   if (config.lora && !config.lora->adapter.empty()) {
     const std::filesystem::path adapter = config.lora->adapter;

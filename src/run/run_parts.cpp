@@ -11,9 +11,9 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kAnswersWhileTraining = 200;  // where evaluation.max_samples is not set
+constexpr int64_t kAnswersWhileTraining = 200;  // if evaluation.max_samples is not set
 
-// A type that is left to the program stays what it was when the run began.
+// With model.dtype auto, a run that resumes keeps the type that it began with.
 Config with_saved_dtype(const Config& asked, const Resumption& start) {
   Config config = asked;
   const auto saved = start.position.fixed.find("model.dtype");

@@ -1,4 +1,4 @@
-// All that a run is made of, made in the order of the members and destroyed in reverse.
+// The parts of a run, created in the order of the members and destroyed in reverse.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,21 @@
 namespace trainer {
 
 struct RunParts {
-  // Takes the device, loads the model, opens the data, plans the memory. Writes nothing into `output`, which
-  // outlives it. Throws what is wrong with any of these.
+  // Takes the device, loads the model, opens the data and plans the memory. Writes nothing into `output`,
+  // which must outlive it. Throws the errors of each of these.
   RunParts(const Config& asked, OutputDirectory& output, const Resumption& start);
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;
 
   const Dataset* eval_data() const { return eval ? &*eval : nullptr; }
   Model& model() { return *prepared.model; }
-  // The budgets that recovery has learned, to be saved; and restored from there, false where they say nothing
-  // because sizes or limits have changed.
+  // Return the budgets that recovery has learned, to be saved, and restore them. restore_budgets() returns
+  // false when they no longer apply because sizes or limits have changed.
   std::map<std::string, int64_t> learned_budgets();
   bool restore_budgets(const RunPosition& position);
 
   OutputDirectory& output;
-  const Config given;  // as asked, with the dtype that the run began with
+  const Config given;  // the configuration as given, with the dtype that the run began with
   const DeviceLease lease;
   at::Device device;  // where the run is now
   const std::unique_ptr<Tokenizer> tokenizer;
@@ -46,8 +46,8 @@ struct RunParts {
   const Dataset train;
   const std::optional<Dataset> eval;
   const RunPlan plan;
-  const Config& config;                // of the plan: with numbers where the configuration says auto
-  std::optional<Predictor> predictor;  // where answers are generated
+  const Config& config;                // that of the plan, with numbers in place of auto
+  std::optional<Predictor> predictor;  // if answers are generated
   const SampleOrder order;             // of the training data
   const RunLength length;
   Trainer trainer;

@@ -28,18 +28,18 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
   if (!open) {
     try {
       return {config, planner.as_configured().plan, limit, false};
-    } catch (const c10::Error& error) {  // a run does not fail for what it only wants to know
+    } catch (const c10::Error& error) {  // a run must not fail because its plan does
       log::warning(concat("no memory plan: ", error.what_without_backtrace()));
       return {config, {}, limit, false};
     }
   }
-  // Without a limit not all that the machine has: programs and files need some.
+  // Without a limit, leave a tenth of the machine's memory: other programs and files need some.
   const int64_t most = limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
   const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
   if (!choice) {
     throw OutOfMemoryError(
-        concat("the plan finds no training.batch_size and memory.gradient_checkpointing, as far as they are "
-               "auto, that fit. The least is\n",
+        concat("no value that auto allows for training.batch_size or memory.gradient_checkpointing fits. "
+               "The smallest plan is\n",
                plan_table(planner.as_configured().plan, most),
                "Use LoRA or shorter samples, or give it more memory (memory.limit, another device)."));
   }

@@ -23,7 +23,7 @@ RunProgress::RunProgress(const Config& config, const RunLength& length, const Ru
   history.restore(history_rows, from);
   if (!best.restore(from)) {
     log::warning(concat("the best evaluation so far was by another metric or on other data (", from.best_by,
-                        "): from here on ", best.metric(), " decides, beginning anew"));
+                        "): from here on ", best.metric(), " decides, starting from the beginning"));
   }
 }
 

@@ -1,5 +1,5 @@
-// What a run knows of itself beside its tensors: where it stands, its history, its best evaluation, what its
-// numbers are watched for. It is restored from a checkpoint, and says what a checkpoint keeps of it.
+// The state of a run besides its tensors: position, history, best evaluation, and the watch for bad numbers.
+// It is saved in checkpoints and restored from them.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace trainer {
 class RunProgress {
  public:
   // `from`: where the run begins or resumes; `history`: log_history of the checkpoint that it resumes from.
-  // Throws FormatError when bad_steps.jsonl cannot be brought to that step.
+  // Throws FormatError when later rows cannot be removed from bad_steps.jsonl.
   RunProgress(const Config& config, const RunLength& length, const RunPosition& from = {},
               const nlohmann::ordered_json& history = nlohmann::ordered_json::array());
 
@@ -34,13 +34,13 @@ class RunProgress {
   // After each step.
   void advance(const EffectiveBatch& batch);
 
-  // For trainer_position.json and trainer_state.json. metrics_bytes: of metrics.jsonl; budgets: what recovery
-  // has learned (saved_budgets.h).
+  // Return the content of trainer_position.json and trainer_state.json. metrics_bytes: size of metrics.jsonl;
+  // budgets: what recovery has learned (saved_budgets.h).
   RunPosition to_position(int64_t metrics_bytes, const std::map<std::string, int64_t>& budgets) const;
   TrainerState to_trainer_state(const std::filesystem::path& output_dir) const;
 
   const RunLength& length() const { return length_; }
-  // Nothing is left to train: after the last step, or where early stopping ends the run.
+  // Returns whether nothing is left to train: after the last step, or when early stopping ends the run.
   bool is_over() const { return is_last_step() || best.patience_is_over(); }
   bool is_last_step() const { return position.step >= length_.total_steps; }
 

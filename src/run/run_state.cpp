@@ -14,7 +14,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// Two names of one tensor stay two names of one.
+// Copies tensors to the host. Two names of one tensor stay two names of one copy.
 class HostCopies {
  public:
   at::Tensor of(const at::Tensor& tensor) {
@@ -28,7 +28,7 @@ class HostCopies {
   std::map<const void*, at::Tensor> copies_;
 };
 
-// On the bytes of a mapped file, whose pages are given back with the tensor.
+// Returns a tensor on the bytes of a mapped file. The pages are released with the tensor.
 at::Tensor in_file(const TensorView& view, const std::shared_ptr<const MappedFile>& mapping) {
   const auto give_back = [view, mapping](void*) {
     release_pages(view.data, static_cast<int64_t>(view.nbytes));

@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-// The weights of the best evaluation in the place of the last ones.
+// Replaces the last weights with those of the best evaluation.
 void load_best_model(RunParts& parts, const RunProgress& progress) {
   const std::optional<int64_t> step = progress.best.step();
   if (!step)
@@ -48,7 +48,7 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
     write_position(directory, progress.to_position(metrics_bytes, {}));  // now it is complete
     log::info(concat("saved ", directory.string(), "  ", bytes_string(weights.bytes()), "  in ",
                      duration_string(seconds)));
-    checkpoints.mark_good(step);  // there is no further step to show it
+    checkpoints.mark_good(step);  // no later step will show it
   } catch (const FormatError& error) {
     throw FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
                              " The same command resumes from there when this is fixed"));

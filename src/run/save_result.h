@@ -1,4 +1,4 @@
-// The end of a run: its result, at the root of the output directory.
+// The end of a run: saves the result at the root of the output directory.
 #pragma once
 
 #include "run/checkpoints.h"
@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// Saves the weights of the last step, or with training.load_best_model_at_end those of the best evaluation,
-// and marks the run as complete. Throws FormatError when they cannot be saved.
+// Saves the weights of the last step (with training.load_best_model_at_end, those of the best evaluation) and
+// marks the run as complete. Throws FormatError when they cannot be saved.
 void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// What is shown before the first step.
+// The block of lines that is shown before the first step.
 #pragma once
 
 #include "trainer/data/report.h"

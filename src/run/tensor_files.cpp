@@ -45,7 +45,7 @@ void fill_tensors(const std::map<std::string, at::Tensor>& places,
                   const std::map<std::string, TensorView>& stored, const std::filesystem::path& where) {
   const std::vector<std::string> problems = misfits(places, stored);
   if (!problems.empty()) {
-    throw FormatError(concat(where.string(), ": does not fit what is trained here:\n  ",
+    throw FormatError(concat(where.string(), ": does not match what is trained here:\n  ",
                              join_some(problems, 1000, "\n  ")));
   }
   const at::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// Tensors of a run to files, and back into their places.
+// Writes tensors of a run to files, and loads them back in place.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace trainer {
 
-// A tensor on a device comes to the host when it is written.
+// A tensor on a device is copied to the host when it is written.
 TensorSource source_of(const at::Tensor& tensor);
 
-// Copies what a file holds into the tensors of the same names, converted where the types differ. Throws
-// FormatError that names `where` and each tensor that is missing, unexpected or misshapen; then nothing was
-// copied.
+// Copies the tensors of a file into the tensors with the same names, converted if the types differ. Throws
+// FormatError that names `where` and each tensor that is missing, unexpected or misshapen; in that case
+// nothing is copied.
 void fill_tensors(const std::map<std::string, at::Tensor>& places,
                   const std::map<std::string, TensorView>& stored, const std::filesystem::path& where);
 

@@ -1,4 +1,4 @@
-// trainer train: the story of a run.
+// trainer train: a run from start to end.
 #include "trainer/run/train.h"
 
 #include "trainer/base/log.h"
@@ -28,7 +28,7 @@ void fix_settings(const RunParts& parts, const Config& asked, Resumption& start)
   start.position.fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
 }
 
-// From here on the output directory is this run's. All that can be wrong with the data was found before.
+// From here on the output directory belongs to this run. All problems of the data were found before.
 void begin_output(RunParts& parts, const Resumption& start) {
   const Config& config = parts.config;
   OutputDirectory& output = parts.output;
@@ -68,8 +68,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
   translate_torch_errors(
       "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {}; "
-      "model.dtype: bf16; "
-      "another device.",
+      "model.dtype: bf16; another device.",
       [&] { run_training(config, sinks); });
 }
 

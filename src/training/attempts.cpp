@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-// The largest micro-batch that has one of `slots`.
+// Returns the largest micro-batch that contains one of `slots`.
 const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const Division& division,
                                          const std::vector<int64_t>& slots) {
   const auto size = [&](const std::vector<int64_t>& group) {
@@ -60,16 +60,16 @@ void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& b
 }
 
 std::string Recovery::line() const {
-  std::string how = "the same again after freeing memory";
+  std::string how = "retrying the same after freeing memory";
   if (to_tokens < from_tokens) {
     how = concat("the micro-batch of ", from_samples, " samples with ", from_tokens,
-                 " tokens is cut into smaller ones, of at most ", to_tokens,
+                 " tokens is split into smaller ones, of at most ", to_tokens,
                  " tokens; the result stays the same");
   } else if (to_samples < from_samples) {
-    how = concat("the micro-batch of ", from_samples, " samples is cut into smaller ones, of at most ",
+    how = concat("the micro-batch of ", from_samples, " samples is split into smaller ones, of at most ",
                  to_samples, "; the result stays the same");
   } else if (recomputed_blocks > 0) {
-    how = concat("once more with ", recomputed_blocks, " blocks computed again in backward");
+    how = concat("retrying with ", recomputed_blocks, " blocks recomputed in backward");
   }
   return concat("out of memory (", stage, "): ", lack.numbers(), "; ", how);
 }

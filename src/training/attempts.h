@@ -1,5 +1,5 @@
-// The attempts at one step, or at one part of an evaluation: done again where memory did not suffice, until
-// it does or nothing is left to try.
+// Repeats a step, or a part of an evaluation, when it runs out of memory, until it fits or nothing is left to
+// try.
 #pragma once
 
 #include <functional>
@@ -12,24 +12,24 @@
 
 namespace trainer {
 
-// How an effective batch goes through the model.
+// How an effective batch is split into micro-batches.
 struct Division {
   CutLimits limits;
   bool encoder_decoder = true;
   std::vector<std::vector<int64_t>> slots;  // of each micro-batch
-  int64_t packed_budget = 0;                // that they were packed by; 0: they were not
+  int64_t packed_budget = 0;                // tokens of a packed micro-batch; 0: not packed
   int64_t recomputed_blocks = 0;
-  int64_t most_blocks = 0;  // that can be recomputed
+  int64_t most_blocks = 0;  // blocks that can be recomputed
 };
 
-// The micro-batches that its limits give.
+// Splits the batch by the limits of `division`.
 void cut_by_limits(const EffectiveBatch& batch, Division& division);
-// Halves the budget until the micro-batch of these slots is cut into smaller ones; it has more than one.
+// Halves the budget until the micro-batch of these slots is split. It must have more than one sample.
 void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
                  const std::vector<int64_t>& slots);
-// What a micro-batch of these slots has more of than a smaller one: samples; where it is packed, tokens.
+// Returns the size of the micro-batch of these slots: its samples, or its tokens if it is packed.
 int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots);
-// The lack of memory of the micro-batch of these slots, and what `division` has in its place.
+// Describes that the micro-batch of these slots ran out of memory, and what replaces it in `division`.
 Recovery recovery_of(const std::string& stage, const OutOfMemory& lack, const EffectiveBatch& batch,
                      const Division& division, const std::vector<int64_t>& slots);
 
@@ -42,9 +42,9 @@ struct Place {
 struct AttemptOptions {
   const RecoveryConfig& config;
   at::Device device;
-  std::string stage;                     // names all of it; "": each attempt says where it is
-  std::function<void()> clean_up;        // drops what a failed attempt left
-  std::function<std::string()> explain;  // ends the message when it is given up
+  std::string stage;                     // name of the whole; "": each attempt sets its own
+  std::function<void()> clean_up;        // discards what a failed attempt left
+  std::function<std::string()> explain;  // text at the end of the final error
   RecoveryListener listener;
 };
 
@@ -52,17 +52,18 @@ class Attempts {
  public:
   explicit Attempts(AttemptOptions options) : options_(std::move(options)) {}
 
-  // `work` starts anew with each division: with smaller micro-batches, as `budget` remembers, and where a
-  // single sample does not fit, with every block recomputed. Throws OutOfMemoryError when that is not enough.
+  // Calls `work`, and again from the beginning each time it runs out of memory: with smaller micro-batches,
+  // which `budget` remembers, and if a single sample does not fit, with every block recomputed. Throws
+  // OutOfMemoryError when that is not enough.
   void divide(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
               const std::function<void(Place&)>& work);
 
-  // `work` goes on where it stopped, once memory was freed.
+  // Calls `work`, and again after freeing memory when it runs out. `work` must continue where it stopped.
   void repeat(const std::string& stage, const std::function<void()>& work);
 
   int64_t retries() const { return retries_; }
 
-  // Logs it, and tells the listener.
+  // Logs the recovery and calls the listener.
   void announce(const Recovery& recovery);
 
  private:

@@ -34,13 +34,13 @@ void check_packing(const Config& config, const Model& model) {
   if (!config.data.packing || !model.encoder_decoder()) return;
   throw ConfigError(concat(
       "data.packing: is for decoders, and ", model.model_type(),
-      " is an encoder-decoder: its encoder and its cross-attention look at a whole source, which samples "
-      "cannot share. Leave it out: samples of similar length go together, so there is little padding"));
+      " is an encoder-decoder: its encoder and its cross-attention see a whole source, which samples "
+      "cannot share. Leave it out: samples of similar length are batched, so there is little padding"));
 }
 
 namespace {
 
-// Loss sum and right tokens of a group of samples, on the device.
+// Sum of losses and number of correct tokens of a group of samples, on the device.
 struct Sums {
   at::Tensor loss, correct;
 };
@@ -74,11 +74,11 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
   context.count_correct = true;
   EvaluationResult result;
   const int64_t batch_size = config.eval_batch_size(),
-                group = batch_size * 16;  // ordered by length within a group
+                group = batch_size * 16;  // sorted by length within a group
   Division division;
   division.encoder_decoder = model.encoder_decoder();
   division.limits = cut_limits(config, division.encoder_decoder, batch_size);
-  std::vector<Sums> groups;  // read when all are under way
+  std::vector<Sums> groups;  // read after all were launched
   const int64_t every = config.memory.empty_cache_steps;
   int64_t micro_batches = 0;
   StepLoader loader(dataset, groups_of(dataset, group), {config.training.num_workers, config.data.prefetch});

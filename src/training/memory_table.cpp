@@ -41,11 +41,11 @@ std::string advice(const Config& config, const Model& model) {
   if (config.optimizer.master_weights) lines.push_back("optimizer.master_weights: false");
   if (!config.lora) {
     lines.push_back(
-        "lora: {} trains small matrices beside frozen weights: no gradients and no optimizer state of "
+        "lora: {} trains small matrices next to frozen weights: no gradients and no optimizer state for "
         "the weights");
   }
   if (model.dtype() == at::kFloat) lines.push_back("model.dtype: bf16, half the memory of the weights");
-  return "What helps, what costs least first:\n  " + join(lines, "\n  ");
+  return "What helps, cheapest first:\n  " + join(lines, "\n  ");
 }
 
 }  // namespace

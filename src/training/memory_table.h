@@ -1,4 +1,4 @@
-// What takes the memory of a run that did not find enough.
+// Shows what uses the memory of a run that ran out of it.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace trainer {
 
-// Weights, gradients, optimizer state, what is allocated, the peak and the limit, a line each; then what to
-// change, what costs least first.
+// Returns a line each for weights, gradients, optimizer state, allocated memory, peak and limit; then what to
+// change, cheapest first.
 std::string memory_table(const Config& config, Model& model, int64_t optimizer_state, at::Device device);
 
-// The same of an evaluation or a generation: what is allocated, the peak and the limit, and `advice`.
+// The same for an evaluation or a generation: allocated memory, peak and limit, then `advice`.
 std::string memory_table(at::Device device, const std::string& advice);
 
 }  // namespace trainer

@@ -16,7 +16,7 @@
 namespace trainer {
 namespace {
 
-// Where the sum of all events is largest: so many of the first.
+// Returns the number of events up to the peak, the point at which their sum is largest.
 size_t events_to_peak(const std::vector<MetaEvent>& events) {
   int64_t live = 0, most = 0;
   size_t at = 0;
@@ -29,11 +29,11 @@ size_t events_to_peak(const std::vector<MetaEvent>& events) {
   return at;
 }
 
-// Where two gradients of one tensor meet, autograd adds one to the other if nobody else holds it; but never
-// on meta, where it makes a third one and then lets go of both, the older one first, which another node made.
-// So that one goes before the sum comes.
+// To sum two gradients of one tensor, autograd adds one to the other in place if nothing else holds it. On
+// meta it never does: it allocates a third one and then frees both, first the older one, which another node
+// made. Here the older one is freed before the sum is allocated, as on a real device.
 std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
-  std::vector<uint64_t> node_of;  // that a block was made by
+  std::vector<uint64_t> node_of;  // the node that allocated each block
   for (size_t i = 0; i < events.size(); i++) {
     const MetaEvent event = events[i];
     if (event.bytes < 0) continue;
@@ -51,7 +51,7 @@ std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
   return events;
 }
 
-// Gradients are what backward has made and the update still sees.
+// Gradients: what backward allocated and the update still uses.
 std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
   std::vector<bool> gradients;
   bool updating = false;
@@ -103,13 +103,13 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events) {
   return plan;
 }
 
-// LibTorch's allocators hand out multiples of so much.
+// LibTorch's allocators round sizes up to a multiple of this.
 int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 512; }
 
 // Known sizes, not measured here: a CUDA context with the kernels that a run loads, cuBLAS's workspace as
 // CUBLAS_WORKSPACE_CONFIG=:4096:8 sets it, the unused ends of the caching allocator's segments (20 MB each
-// for large and small tensors), and a twentieth of what comes and goes for gaps between blocks. What is
-// allocated once, before the first step, leaves none.
+// for large and small tensors), and for gaps between blocks a twentieth of what is allocated and freed in a
+// step. What is allocated once, before the first step, leaves no gaps.
 int64_t reserve_of(const MemoryPlan& plan, c10::DeviceType device) {
   if (device == c10::kCPU) return 0;
   constexpr int64_t workspace = 8 * 4096 * 1024, segments = 2 * 20 << 20;

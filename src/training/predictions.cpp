@@ -19,7 +19,7 @@
 namespace trainer {
 namespace {
 
-// So many samples, spread evenly: data are often sorted.
+// Returns this many samples, spread evenly, because data are often sorted.
 std::vector<int64_t> spread(int64_t size, int64_t limit) {
   const int64_t count = limit == 0 ? size : std::min(limit, size);
   std::vector<int64_t> indices;
@@ -43,8 +43,8 @@ RetryOptions retry_options(const RecoveryConfig& config, c10::Device device) {
   options.device = device;
   options.max_retries = config.max_retries;
   options.on_retry = [](const OutOfMemory& lack, int64_t size) {
-    log::warning(concat("memory does not suffice for so many answers at once (", lack.numbers(),
-                        "); from here on ", size, " at once"));
+    log::warning(concat("out of memory with so many answers at once (", lack.numbers(), "); from here on ",
+                        size, " at once"));
   };
   return options;
 }
@@ -99,7 +99,7 @@ Predictions Predictor::predict(const Model& model, c10::Device device,
     if (progress) progress(static_cast<int64_t>(first), std::ssize(prompts_));
   }
   budget_ = handler.budget();
-  empty_cache(device);  // of caches of keys and values that have another size next time
+  empty_cache(device);  // KV caches will have another size next time
   TextMetrics metrics(metrics_);
   for (const Prediction& row : out.rows) metrics.add(row.prediction, row.target);
   out.scores = metrics.values();

@@ -29,7 +29,7 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
   check_packing(config, model);
   set_dropout(model, config.training);
   const bool added = !config.model.add_tokens.empty();
-  const bool continues = config.lora && !config.lora->adapter.empty();  // with rows of its own
+  const bool continues = config.lora && !config.lora->adapter.empty();  // it has its own rows
   if (added && !continues) grow_vocabulary(model, vocab_rows);
   if (!config.lora) return std::nullopt;
   AdapterConfig adapter = apply_lora(model, *config.lora, static_cast<uint64_t>(config.seed), device, added);

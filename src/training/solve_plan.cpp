@@ -11,7 +11,7 @@ namespace trainer {
 
 Planner::Planner(Config config, std::filesystem::path model, PlanTarget target)
     : config_(std::move(config)), model_(std::move(model)), target_(target) {
-  // From here on other sizes of micro-batches do not change the step.
+  // From here on, the size of micro-batches does not change the effective batch.
   config_.training.effective_batch_size = config_.effective_batch_size();
   config_.training.gradient_accumulation_steps.reset();
 }
@@ -56,8 +56,8 @@ std::vector<int64_t> Planner::block_counts() {
   return counts;
 }
 
-// A block's forward pass is a third of its work. A micro-batch costs what cut() reckons with, besides its
-// tokens.
+// The forward pass of a block is a third of its work. In addition to its tokens, a micro-batch has the
+// overhead that cut() assumes.
 double Planner::cost(const MemoryPlan& plan) const {
   const auto overhead = [&](int64_t batch_size) {
     return 1.0 + static_cast<double>(CutLimits{}.overhead_tokens) /
@@ -67,8 +67,8 @@ double Planner::cost(const MemoryPlan& plan) const {
   return (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
 }
 
-// More blocks need less memory, each about as much: along a straight line between two plans that are made,
-// and by halving where the line does not lead on.
+// Each recomputed block saves about the same memory. So the search interpolates linearly between two known
+// plans, and every third round bisects, in case the interpolation makes no progress.
 std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t most, int64_t limit) {
   const auto total = [&](int64_t blocks) { return choice(batch_size, blocks).plan.total(); };
   int64_t too_few = 0, enough = most;
@@ -87,7 +87,8 @@ std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t mos
   return choice(batch_size, enough);
 }
 
-// The most recomputed blocks with which this batch size is cheaper than `best`; less than 0: none.
+// Returns the largest number of recomputed blocks with which this batch size is still cheaper than `best`;
+// below 0 if there is none.
 int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best) {
   if (!best) return num_blocks();
   MemoryPlan plan = best->plan;
@@ -98,8 +99,9 @@ int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanCho
   return plan.recompute_blocks;
 }
 
-// A larger micro-batch needs more memory and is cheaper with the same blocks. So, where blocks can be chosen,
-// the largest without recompute comes first, and then larger ones as far as they can still be cheaper.
+// A larger micro-batch needs more memory, and is cheaper with the same blocks. So if blocks can be chosen,
+// the largest size without recompute is tried first, and then larger ones as long as they can still be
+// cheaper.
 std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   std::vector<int64_t> sizes{int64_t{config_.training.batch_size}};

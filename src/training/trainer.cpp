@@ -20,7 +20,7 @@
 namespace trainer {
 namespace {
 
-// Packed samples are in another order than padded ones.
+// A replay needs the same layout, because packed samples are in another order than padded ones.
 void check_replay(const CutLimits& limits, const StepCuts& replay) {
   const bool packs = packed_budget(limits) > 0, packed = replay.packed_budget > 0;
   if (packs == packed) return;
@@ -49,9 +49,10 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   Division division = first_division(batch, replay);
   const at::Tensor loss_sum = accumulate(batch, division, attempts);
   const at::Tensor norm = gradient_norm(attempts);
-  // The only values read from the device, before the update, because it must not begin with bad ones.
+  // The only values that are read from the device. They are read before the update, which must not use bad
+  // ones.
   attempts.repeat("reading the loss", [&] {
-    if (device_.is_meta()) return;  // there are no values
+    if (device_.is_meta()) return;  // no values exist
     result.loss =
         loss_sum.item<double>() / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
     result.grad_norm = norm.item<double>();
@@ -72,7 +73,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   return result;
 }
 
-// What a step leaves for those after it.
+// Completes the result, and updates what later steps use.
 void Trainer::end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                        StepResult& result) {
   const int64_t every = config_.memory.empty_cache_steps;
@@ -87,7 +88,7 @@ void Trainer::end_step(const EffectiveBatch& batch, const Division& division, At
   if (thrash_watch_.after_step()) answer_thrashing(batch, division, attempts);
 }
 
-// As a lack of memory, but for the steps to come: this one has ended.
+// Like running out of memory, but only for later steps: this one has ended.
 void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts) {
   const std::vector<int64_t> largest = *std::ranges::max_element(
       division.slots, {}, [&](const auto& slots) { return size_of(batch, division, slots); });
@@ -111,7 +112,7 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
   empty_cache(device_);
 }
 
-// Of the step that is under way.
+// The context of the current step.
 ForwardContext Trainer::step_context() const {
   ForwardContext context;
   context.training = true;
@@ -121,7 +122,7 @@ ForwardContext Trainer::step_context() const {
   return context;
 }
 
-// An attempt of its own: what processes would reduce together comes after it, where none of them repeats
+// A separate attempt, because a reduction over processes would follow it, and no process may repeat that
 // alone.
 at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
   at::Tensor norm;
@@ -132,7 +133,7 @@ at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
   return norm;
 }
 
-// The gradient of the whole effective batch; returns the sum of its token losses.
+// Computes the gradient of the whole effective batch; returns the sum of its token losses.
 at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts) {
   ForwardContext context = step_context();
   const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
@@ -160,7 +161,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
   return loss_sum;
 }
 
-// With the dropout that each has in the step.
+// Each sample gets the same dropout as in the step.
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
@@ -208,7 +209,7 @@ void Trainer::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   gradients_.clear();
   model_.for_each_parameter([&](const std::string&, Parameter& parameter) {
-    // In place: optimizer, gradients and adapters refer to the same tensor.
+    // In place, because optimizer, gradients and adapters refer to the same tensor.
     for (const at::Tensor& kept : parameter.value.tensors())
       kept.set_data(kept.detach().to(device, kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   });

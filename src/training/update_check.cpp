@@ -11,7 +11,9 @@ at::Tensor UpdateCheck::sample_of(const at::Tensor& tensor) {
   constexpr int64_t kElements = 4096;
   const at::Tensor flat = tensor.detach().view({-1});
   const int64_t stride = std::max<int64_t>(1, flat.numel() / kElements);
-  return flat.slice(0, 0, flat.numel(), stride).clone().view(at::kByte);  // NaN equals itself as bytes
+  return flat.slice(0, 0, flat.numel(), stride)
+      .clone()
+      .view(at::kByte);  // as bytes, so that NaN equals itself
 }
 
 UpdateCheck::UpdateCheck(Model& model) {
@@ -25,8 +27,8 @@ std::string UpdateCheck::after_update(double learning_rate) const {
   for (const Seen& seen : frozen_) {
     if (!sample_of(seen.value).equal(seen.sample)) {
       throw NumericsError(concat("the frozen tensor ", seen.name,
-                                 " changed in the first update; this is a defect of the "
-                                 "program: please report it with the configuration"));
+                                 " changed in the first update; this is a bug: please report "
+                                 "it with the configuration"));
     }
   }
   size_t moved = 0;

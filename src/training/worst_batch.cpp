@@ -9,7 +9,7 @@ namespace {
 
 int64_t longest_of(int64_t seen, int64_t allowed) { return seen > 0 ? std::min(seen, allowed) : allowed; }
 
-// Every token is supervised.
+// A sample whose tokens are all supervised.
 Sample sample_of(int64_t source, int64_t target) {
   return {std::vector<int32_t>(static_cast<size_t>(source), 0),
           std::vector<int32_t>(static_cast<size_t>(target), 0)};
@@ -32,7 +32,7 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Lon
 
   EffectiveBatch batch;
   batch.samples.assign(static_cast<size_t>(samples), sample_of(source, target));
-  // Rows of full length may leave room in the budget, which packed samples of other lengths fill.
+  // Rows of full length may leave room in the budget; packed samples of other lengths would fill it.
   const int64_t budget = config.training.batch_size * source_allowed, room = budget - rows * source;
   const bool packs = config.data.packing && config.training.micro_batching == MicroBatching::tokens;
   if (packs && samples > rows && room > 0) {

@@ -102,7 +102,7 @@ class Data(EndToEnd):
         (output / "data_report.json" / "in the way").mkdir(parents=True)
         result = self.train("tiny_t5.yaml", output, "max_steps=3", *settings)
         self.assert_done(result)
-        self.assertIn("the report of the data is not kept: ", result.stderr)
+        self.assertIn("the data report is not saved: ", result.stderr)
 
 
 class DataOfADecoder(EndToEnd):

@@ -93,7 +93,7 @@ class Eval(EndToEnd):
         while (result := trainer(*arguments, f"memory.limit={limit / 1e3:.0f}kB")).returncode == 0:
             measured = json.loads(result.stdout)
             self.assertEqual({key: measured[key] for key in SCORES}, {key: expected[key] for key in SCORES})
-            recovered += "memory does not suffice for so many answers at once" in result.stderr
+            recovered += "out of memory with so many answers at once" in result.stderr
             self.assertGreater(limit, 1e5, "nothing is hopeless?")
             limit *= 0.8
         self.assert_refused(result, 5, "out of memory")

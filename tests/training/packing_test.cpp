@@ -75,7 +75,7 @@ TEST_F(PackingTest, ALackOfMemoryHalvesTheTokensOfARow) {
   EXPECT_EQ(recoveries[0].from_tokens, 74);
   EXPECT_EQ(recoveries[0].to_tokens, 40);
   EXPECT_TRUE(test::contains(recoveries[0].line(),
-                             "the micro-batch of 5 samples with 74 tokens is cut into smaller ones, of at "
+                             "the micro-batch of 5 samples with 74 tokens is split into smaller ones, of at "
                              "most 40 tokens"));
 }
 

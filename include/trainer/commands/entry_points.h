@@ -1,5 +1,5 @@
-// What the launcher calls in libtrainer_core.so, the library that links LibTorch. They are found by name
-// after the library was opened, hence extern "C". All throw the types of trainer/base/error.h.
+// The functions that the launcher calls in libtrainer_core.so, the library that links LibTorch. It opens the
+// library and looks them up by name, hence extern "C". All throw the types of trainer/base/error.h.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace trainer {
 
-// What `trainer generate` was asked for. What is not set comes from the model's generation_config.json.
+// Options of `trainer generate`. Those that are not set come from the model's generation_config.json.
 struct GenerateOptions {
   std::string model;                 // a model or adapter directory
   std::vector<std::string> prompts;  // answered on stdout
-  std::string input_file;            // or: rows of JSON, "-" for stdin
+  std::string input_file;            // or: a file with rows of JSON, "-" for stdin
   std::string output_file;           // empty: stdout
   bool chat = false;                 // prompts are a user's messages; without prompts: a conversation
   std::string system;                // the message that opens each conversation
@@ -37,46 +37,46 @@ struct GenerateOptions {
   int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";  // auto, bf16, fp32
-  std::string memory_limit;    // as the configuration's memory.limit
+  std::string memory_limit;    // like memory.limit in the configuration
   int64_t num_threads = 0;     // 0: OMP_NUM_THREADS, else one per core
 };
 
-// What `trainer eval` was asked for.
+// Options of `trainer eval`.
 struct EvalOptions {
-  Config config;  // model.path is a model or adapter directory, data.eval the data
+  Config config;  // model.path: a model or adapter directory; data.eval: the data
   bool json = false;
-  std::string predictions_file;  // where answers go beside their targets; empty: nowhere
+  std::string predictions_file;  // for the answers and their targets; empty: not written
 };
 
-// What `trainer export` or `trainer merge` was asked for.
+// Options of `trainer export` and `trainer merge`.
 struct ExportOptions {
   std::string source;  // an adapter or model directory, a checkpoint, a run's output directory
   std::string out;     // a directory that does not exist, or is empty; for GGUF a file that does not exist
   bool gguf = false;
   std::string dtype = "auto";  // auto, bf16, fp16, fp32; for GGUF also q8_0
   int64_t max_shard_bytes = 5'000'000'000;
-  bool adapter = false;  // the adapter alone
+  bool adapter = false;  // export only the adapter
 };
 
-// What `trainer doctor` was asked for.
+// Options of `trainer doctor`.
 struct DoctorOptions {
   std::optional<Config> config;  // of the run to check
-  std::string problem;           // or: what is wrong with the configuration,
+  std::string problem;           // or: what is wrong with the configuration
   ExitCode problem_code = ExitCode::usage;
   std::vector<std::pair<std::string, std::string>> environment;  // variables that the user has set
   bool json = false;
 };
 
-// What `trainer plan` was asked for.
+// Options of `trainer plan`.
 struct PlanOptions {
   Config config;  // model.path: a directory with a config.json, a file like it, or the name of one that comes
                   // with the program
   bool json = false;
   bool search = false;        // the table of choices
-  std::vector<int64_t> gpus;  // bytes of memory: what fits where
+  std::vector<int64_t> gpus;  // memory in bytes, to show what fits on each
 };
 
-// What `trainer data` was asked for.
+// Options of `trainer data`.
 struct DataOptions {
   Config config;
   bool json = false;
@@ -93,12 +93,12 @@ extern "C" void trainer_core_eval(const trainer::EvalOptions& options);
 
 extern "C" void trainer_core_export(const trainer::ExportOptions& options);
 
-// Prints its report. Throws Error with the code of the first failure.
+// Prints the report. Throws Error with the exit code of the first failure.
 extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);
 
-// The configuration has passed check_for_training. Prints its report, then throws DataError where the data
-// are above a limit.
+// The configuration has passed check_for_training. Prints the report, then throws DataError if the data
+// exceed a limit.
 extern "C" void trainer_core_data(const trainer::DataOptions& options);
 
-// Throws OutOfMemoryError where the plan exceeds the limit.
+// Throws OutOfMemoryError if the plan exceeds the limit.
 extern "C" void trainer_core_plan(const trainer::PlanOptions& options);

@@ -1,6 +1,6 @@
-// What a person sees of a run on stderr: the start block, one line per logging interval and evaluation, and
-// on a terminal a progress bar below them. Lines go through log::info, so that --quiet leaves them out and
-// log.txt has them.
+// What a run shows on stderr: the start block, one line per logging interval and evaluation, and on a
+// terminal a progress bar below them. Lines go through log::info, so that --quiet hides them and log.txt has
+// them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ConsoleOptions {
   bool progress_bar = false;   // stderr is a terminal
 };
 
-// Progress bar where stderr is a terminal.
+// Returns options with a progress bar if stderr is a terminal.
 ConsoleOptions console_options(int64_t logging_steps);
 
 // At most one console with a progress bar can live at a time.
@@ -37,16 +37,16 @@ class Console : public MetricSink {
   // Shows the block and remembers where the run will end.
   void start(const StartBlock& block, int64_t total_steps);
 
-  // A row of kind train moves the bar and, every logging_steps steps and at the last step, gives a line: loss
-  // is the mean over the interval's steps, rates are its tokens and samples by its step_seconds, the peak is
-  // the interval's. Kind eval gives a line, other kinds none. A key that a row lacks is left
-  // out of its line.
+  // A row of kind train moves the bar. Every logging_steps steps, and at the last step, it also gives a line:
+  // the loss is the mean over the steps of the interval, rates are tokens and samples of the interval divided
+  // by its step_seconds, the peak is that of the interval. A row of kind eval gives a line, other kinds give
+  // none. Keys that a row does not have are left out of its line.
   void write(const MetricRow& row) override;
 
-  // Moves the bar by hand, for work that writes no rows. No effect where there is no bar.
+  // Moves the bar directly, for work that writes no rows. Does nothing without a bar.
   void progress(const std::string& what, int64_t done, int64_t total);
 
-  // Shows the steps since the last line, if any, and takes the bar away.
+  // Shows the steps since the last line, if any, and removes the bar.
   void finish();
 
  private:

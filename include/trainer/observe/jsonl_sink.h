@@ -11,18 +11,18 @@ namespace trainer {
 
 class JsonlSink : public MetricSink {
  public:
-  // Opens or makes the file, for appending. Throws FormatError when it cannot be opened.
+  // Opens or creates the file for appending. Throws FormatError when it cannot be opened.
   explicit JsonlSink(std::filesystem::path path);
 
-  // Appends the row with `kind` first, doubles so that they read back exactly, NaN and infinities as null.
-  // The row is in the file when this returns. When it cannot be written (disk full) the run goes on: the row
-  // is left out as a whole and the first time a warning says so.
+  // Appends the row, `kind` first. Doubles are written so that they read back exactly, NaN and infinities as
+  // null. The row is in the file when this returns. If it cannot be written (disk full), the whole row is
+  // left out and the run continues; the first time a warning is logged.
   void write(const MetricRow& row) override;
 
-  // Removes all rows behind the first `bytes`, also one of which only a part is left. Where there are not so
-  // many bytes, or rows cannot be removed, a warning says so.
+  // Keeps the complete rows within the first `bytes` and removes everything after them. Logs a warning when
+  // the file is shorter, or rows cannot be removed.
   void keep_first(int64_t bytes);
-  // The bytes of all rows so far, when they are on the disk.
+  // Returns the size of all rows so far, after syncing them to the disk.
   int64_t synced_bytes();
 
  private:

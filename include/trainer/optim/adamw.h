@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter 2019), in the arithmetic of torch.optim.AdamW.
+// AdamW (Loshchilov and Hutter 2019), with the arithmetic of torch.optim.AdamW.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,41 @@
 
 namespace trainer {
 
-// One tensor's update; all in place. Arithmetic is fp32; bf16 values are written with stochastic rounding
+// The update of one tensor, in place. Arithmetic is fp32. bf16 values are written with stochastic rounding
 // keyed by (key, element), because plain rounding loses small updates and keeps second moments from decaying.
 struct AdamwUpdate {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   int64_t step;  // of this update, counted from 1 (bias correction)
   uint64_t key;  // of (seed, step, tensor)
 };
-// What an update reads and writes, of one shape.
+// What an update reads and writes. All have the same shape.
 struct AdamwTensors {
   at::Tensor weight;               // fp32 or bf16
   at::Tensor gradient;             // fp32 or bf16
   at::Tensor exp_avg, exp_avg_sq;  // fp32 or bf16, both the same
-  at::Tensor master;  // fp32 or undefined. With it the update acts on it, and weight gets its rounded value
+  at::Tensor master;  // fp32 or undefined. If defined, it is updated, and weight gets its rounded value
 };
 
-// How far the update of a tensor is. An element's result does not depend on the pieces.
+// How far the update of a tensor has come. The result of an element does not depend on the pieces.
 struct AdamwProgress {
   int64_t done = 0;         // elements that have been written
-  int64_t piece = 1 << 23;  // elements at once where there is no kernel of ours: some 400 MB
+  int64_t piece = 1 << 23;  // elements at once without a kernel of ours: some 400 MB
   bool rehearsal = false;   // allocates as the update does, and writes nothing
 };
 
-// gradient_scale: fp32 scalar on the device that multiplies the gradient (clipping). When it throws for lack
-// of memory, a call with the same arguments goes on where it stopped.
+// gradient_scale: fp32 scalar on the device, multiplied with the gradient (clipping). After an out-of-memory
+// exception, a call with the same arguments continues where this one stopped.
 void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
                   AdamwProgress& progress);
 
-// What CUDA uses: src/optim/kernels/adamw.cu, and the composite where that does not work.
+// For CUDA: src/optim/kernels/adamw.cu, or the composite if the kernel does not work.
 void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                       const AdamwUpdate& update, AdamwProgress& progress);
 // The same with LibTorch's operators and the same random bits.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                             const AdamwUpdate& update, AdamwProgress& progress);
 
-// Keeps "exp_avg", "exp_avg_sq" and, where there is one, "master" of each parameter.
+// Keeps "exp_avg", "exp_avg_sq" and, with master weights, "master" of each parameter.
 class AdamW final : public Optimizer {
  public:
   AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed);
@@ -73,7 +73,7 @@ class AdamW final : public Optimizer {
   uint64_t seed_;
   size_t next_ = 0;  // the tensor whose update is under way
   AdamwProgress progress_;
-  // Of its own, so that a rehearsal that is given up leaves no trace in the step after it.
+  // Separate, so that an interrupted rehearsal does not affect the step after it.
   AdamwProgress rehearsal_{.rehearsal = true};
 };
 

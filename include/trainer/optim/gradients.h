@@ -18,11 +18,11 @@ struct TrainedParameter {
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
 };
 
-// In the order of the model's tree.
+// Returns the parameters that require grad, in the order of the model's modules.
 std::vector<TrainedParameter> trained_parameters(Module& model);
 
-// Sums are kept in the parameter's type, or in fp32 where asked for: then each micro-batch's gradient moves
-// over to the sum as soon as it is complete and is freed.
+// Sums are kept in the parameter's type, or in fp32 if asked for. With fp32, the gradient of each micro-batch
+// is added to the sum and freed as soon as it is complete.
 class Gradients {
  public:
   Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype);
@@ -30,16 +30,16 @@ class Gradients {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  void clear();  // to be called before a step, and when one is given up half-way
-  // The sum of parameter i; undefined when no backward has reached it.
+  void clear();  // to be called before a step, and when a step is abandoned
+  // Returns the sum of parameter i; undefined when no backward has reached it.
   at::Tensor get(size_t i) const;
-  // Euclidean norm over all, fp32 scalar on the device.
+  // Returns the Euclidean norm over all parameters, an fp32 scalar on the device.
   at::Tensor norm() const;
 
  private:
   struct Sums;
   std::vector<at::Tensor> leaves_;
-  std::shared_ptr<Sums> sums_;  // when they are wider than the parameters
+  std::shared_ptr<Sums> sums_;  // if they are wider than the parameters
 };
 
 }  // namespace trainer

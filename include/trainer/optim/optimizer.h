@@ -1,5 +1,5 @@
-// What turns the gradients of a step into an update of the weights. The trainer, the memory plan, checkpoints
-// and moves to another device know nothing else of it (docs/adding-an-optimizer.md).
+// Turns the gradients of a step into an update of the weights. The trainer, the memory plan, checkpoints and
+// moves to another device use only this interface (docs/adding-an-optimizer.md).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,11 @@
 
 namespace trainer {
 
-// Parameter -> what is kept of it ("exp_avg") -> tensor, of any shape and of a type that checkpoints hold.
+// Parameter -> name of its state ("exp_avg") -> tensor, of any shape and of a type that checkpoints can
+// store.
 using OptimizerTensors = std::map<std::string, std::map<std::string, at::Tensor>>;
 
-// What a checkpoint keeps of an optimizer. The tensors are the optimizer's own, not copies.
+// What a checkpoint stores of an optimizer. The tensors are the optimizer's own, not copies.
 struct OptimizerSnapshot {
   std::string name;
   int64_t steps_taken = 0;
@@ -41,7 +42,7 @@ class Optimizer {
   // is the same. On tensors of `meta` it allocates what it allocates elsewhere, and reads no values.
   virtual void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                     double learning_rate) = 0;
-  // Whether step() was left with a part of the weights written.
+  // Returns whether step() was interrupted after it had written a part of the weights.
   virtual bool half_written() const = 0;
 
   // Allocates what step() allocates, and changes nothing.
@@ -50,14 +51,14 @@ class Optimizer {
   // Moves the state. The parameters are moved by their owner, in place.
   virtual void move_to(at::Device device) = 0;
 
-  // All state, by parameter. Names of what is kept have no dots.
+  // Returns all state, by parameter. Names of state have no dots.
   virtual OptimizerTensors tensors() const = 0;
   int64_t state_bytes() const;
   int64_t steps_taken() const { return steps_; }
 
   OptimizerSnapshot snapshot() const { return {name(), steps_, tensors()}; }
-  // Copies what was saved into tensors(); each saved tensor is released as soon as it was copied. Throws
-  // FormatError, and changes nothing, where it is the state of another optimizer or does not fit: the message
+  // Copies the saved state into tensors(), and releases each saved tensor as soon as it was copied. If it is
+  // the state of another optimizer or does not fit, changes nothing and throws FormatError: the message
   // begins with `where` and names each tensor that is missing, unexpected, misshapen or of another type.
   void restore(OptimizerSnapshot saved, const std::string& where);
 
@@ -65,13 +66,14 @@ class Optimizer {
   int64_t steps_ = 0;  // updates that step() has finished
 };
 
-// fp32 scalar that clips gradients of this norm to max_grad_norm (0: not). It is not read on the host.
+// Returns the fp32 scalar that clips gradients of this norm to max_grad_norm (0: no clipping). It is computed
+// on the device and not read by the host.
 at::Tensor clip_scale(const at::Tensor& norm, double max_grad_norm);
 
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(
     std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)>;
 
-// The optimizer that config.name asks for. Throws ConfigError where there is none of that name.
+// Returns the optimizer that config.name names. Throws ConfigError if none has that name.
 std::unique_ptr<Optimizer> make_optimizer(std::vector<TrainedParameter> parameters,
                                           const OptimizerConfig& config, uint64_t seed);
 

@@ -1,4 +1,4 @@
-// Learning rate schedules, as transformers' get_scheduler computes them (transformers, optimization.py).
+// Learning rate schedules, computed like transformers' get_scheduler (transformers, optimization.py).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace trainer {
 class Schedule {
  public:
   Schedule(const OptimizerConfig& config, int64_t total_steps);
-  // Learning rate of the update number `step`, counted from 0.
+  // Returns the learning rate of update number `step`, counted from 0.
   double learning_rate(int64_t step) const;
   int64_t warmup_steps() const { return warmup_; }
 

@@ -16,11 +16,11 @@
 
 namespace trainer {
 
-// What is saved of a model, apart from it, so that a copy can be written on another thread.
+// What a model saves. It is held apart from the model, so that a copy can be written on another thread.
 struct SavedWeights {
-  std::map<std::string, at::Tensor> tensors;  // by their names in the file; one may have two names
+  std::map<std::string, at::Tensor> tensors;  // by name in the file; a tensor may have two names
   at::ScalarType dtype = at::kFloat;          // of the model
-  nlohmann::ordered_json config_changes;      // keys of config.json that are not the base's
+  nlohmann::ordered_json config_changes;      // keys of config.json that differ from the base's
 
   int64_t bytes() const;
 };
@@ -31,16 +31,17 @@ struct Artefacts {
   std::filesystem::path tokenizer;       // the directory whose tokenizer is used; empty: base
   std::vector<std::string> added_tokens;
 
-  // The adapter's tensors or all of the model's: these themselves, no copies.
+  // Returns the adapter's tensors, or all tensors of the model. They are not copied.
   SavedWeights weights(Model& model) const;
 
   // Writes adapter_config.json + adapter_model.safetensors, or config.json + weights, and the tokenizer's
-  // files, into `directory` (made if need be). Throws FormatError; files are written whole or not at all.
+  // files, into `directory`, which is created if it is missing. A file is written completely or not at all.
+  // Throws FormatError.
   void save(const SavedWeights& weights, const std::filesystem::path& directory) const;
   void save(Model& model, const std::filesystem::path& directory) const { save(weights(model), directory); }
 
-  // Fills the model with what save() wrote, each tensor in its place. Throws FormatError: what is missing,
-  // unexpected or misshapen.
+  // Loads into the model, in place, what save() wrote. Throws FormatError that names the tensors that are
+  // missing, unexpected or misshapen.
   void load(Model& model, const std::filesystem::path& directory) const;
 };
 

@@ -14,23 +14,23 @@ namespace trainer {
 
 class BestMetric {
  public:
-  // training.metric_for_best_model and early_stopping_patience. `data`: what tells the evaluation data from
-  // others.
+  // Uses training.metric_for_best_model and early_stopping_patience. `data` identifies the evaluation data.
   explicit BestMetric(const TrainingConfig& config, const std::string& data = "");
 
-  // Whether it is better than all before. Throws ConfigError where the evaluation has no such value.
+  // Returns whether this evaluation is better than all before it. Throws ConfigError when the evaluation does
+  // not have the metric.
   bool add(const MetricRow& evaluation);
 
-  // Whether early_stopping_patience evaluations in a row were no better.
+  // Returns whether early_stopping_patience evaluations in a row brought no improvement.
   bool patience_is_over() const { return patience_ > 0 && without_gain_ >= patience_; }
 
   const std::string& metric() const { return metric_; }  // "eval_loss"
   std::optional<double> value() const { return value_; }
   std::optional<int64_t> step() const { return step_; }
 
-  // Its state, to resume from.
+  // Writes the state into `position`, to resume from.
   void save(RunPosition& position) const;
-  // False where that is by another metric or of other data: nothing of it counts.
+  // Reads the state back. Returns false, and takes nothing, when it belongs to another metric or other data.
   bool restore(const RunPosition& position);
 
  private:

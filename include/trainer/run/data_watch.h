@@ -1,4 +1,4 @@
-// Steps that wait for their data: told once, with what to do.
+// Warns once when steps wait for their data, and says what to do.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace trainer {
 
 class DataWatch {
  public:
-  // After each step. A warning when the steps of a while waited for more than a tenth of their time, else "".
+  // To be called after each step. Returns a warning when the last steps spent more than a tenth of their time
+  // waiting for data, else "".
   std::string add(const StepSeconds& seconds, const Config& config);
 
  private:
-  bool is_first_step_ = true;  // nothing could be made ahead of it
+  bool is_first_step_ = true;  // its data could not be prepared ahead
   bool told_ = false;
   int64_t steps_ = 0;
   StepSeconds sum_;

@@ -1,4 +1,4 @@
-// The data of a run, as its report tells.
+// The report on the data of a run.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@
 
 namespace trainer {
 
-// What was counted when the data were opened, what repeats, the steps of an epoch and what they pad, and the
-// first samples in `order`, which is of `train`. eval: nullptr: none.
+// Returns the report: what was counted when the data were opened, duplicates, the steps of an epoch and their
+// padding, and the first samples in `order`, the order of `train`. `eval` may be nullptr.
 RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
                             const SampleOrder& order, const Tokenizer& tokenizer);
 
-// Writes DIRECTORY/data_report.json. A disk without room for it must not keep a run from going on: then it
-// warns.
+// Writes DIRECTORY/data_report.json. A full disk must not stop a run, so a failure is only logged as a
+// warning.
 void keep_data_report(const RunDataReport& report, const std::filesystem::path& directory);
 
 }  // namespace trainer

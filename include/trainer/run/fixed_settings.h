@@ -1,4 +1,4 @@
-// What must not change between the starts of one run, as texts to compare and to show.
+// The settings that must not change when a run resumes, as texts to compare and to show.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,32 @@
 
 namespace trainer {
 
-// The keys that the schema marks (trainer/config/on_resume.h), by value or by content: model and data are the
-// same wherever they lie. What a key names in several files has an entry for each: "model.path
-// tokenizer.json". Also the keys whose changes are only logged. Without model.dtype where that is auto. Reads
-// the data files and the weights. Throws FormatError and DataError where files cannot be read.
+// Returns the keys that the schema marks (trainer/config/on_resume.h), each with its value or with the
+// content that it names: model and data may move to another path. A key that names several files has an entry
+// for each: "model.path tokenizer.json". Keys whose changes are only logged are included. model.dtype is left
+// out when it is auto. Reads the data files and the weights. Throws FormatError and DataError when files
+// cannot be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
 
-// Takes over what a start that resumes leaves open until the model and the data are there.
+// Copies from `saved` to `now` the entries that are known only after model and data are loaded.
 void keep_open_settings(const std::map<std::string, std::string>& saved,
                         std::map<std::string, std::string>& now);
 
-// Compares what an earlier start saved with this one's. An entry that only this one has is no difference: the
-// other was written by an earlier version. Logs what is accepted, each line once (`logged`). Throws
-// FormatError that names every other difference with both values; `where`: what was read.
+// Compares the settings that an earlier start saved with those of this start. An entry that only `now` has is
+// no difference: an earlier version of the program saved the others. Logs the differences that are accepted,
+// each line once (`logged`). Throws FormatError that names every other difference with both values. `where`
+// is the path that `saved` was read from.
 void check_fixed_settings(const std::map<std::string, std::string>& saved,
                           const std::map<std::string, std::string>& now, const Config& config,
                           const std::string& where, std::set<std::string>& logged);
 
-// The same for what the data amount to (trainer/data/samples_text.h), of which a change shows that no key
-// knows of. Puts it into position.fixed.
+// The same check for the samples that the data give (trainer/data/samples_text.h). It finds changes that no
+// key shows. Stores `samples` in position.fixed.
 void check_samples(RunPosition& position, const std::string& samples, int64_t epoch_size,
                    const Config& config);
 
-// What tells the evaluation data from others, to know whether evaluations can be compared. Reads the files.
-// Throws DataError.
+// Returns a text that identifies the evaluation data: evaluations with the same text can be compared. Reads
+// the files. Throws DataError.
 std::string evaluation_data_text(const Config& config);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// What trainer_state.json tells of the steps so far (log_history), in Transformers' names.
+// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trainer {
 
 class History {
  public:
-  // A row every `logging_steps` steps, with the mean loss since the one before.
+  // Adds a row every `logging_steps` steps, with the mean loss since the previous row.
   explicit History(int64_t logging_steps) : logging_steps_(logging_steps) {}
 
   void add_step(const RunPosition& position, const StepResult& result);
@@ -22,8 +22,8 @@ class History {
 
   const nlohmann::ordered_json& rows() const { return rows_; }
 
-  // Its state, to resume from: the rows are in trainer_state.json, what belongs to the next row in the
-  // position.
+  // Saves and restores the state, to resume from. The rows are in trainer_state.json; the losses that belong
+  // to the next row are in the position.
   void save(RunPosition& position) const;
   void restore(nlohmann::ordered_json rows, const RunPosition& position);
 

@@ -11,17 +11,18 @@
 namespace trainer {
 
 struct StepSeconds {
-  double all = 0;        // from waiting for its data to the end of the update
-  double data_wait = 0;  // of these, waiting for its data
+  double all = 0;        // from the wait for its data to the end of the update
+  double data_wait = 0;  // the part of it spent waiting for data
 };
 
+// Each function returns the row of one event.
 MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, const StepResult& result,
                     const StepSeconds& seconds, at::Device device);
-// predictions: nullptr where none were generated.
+// `predictions`: nullptr if none were generated. `seconds`: duration of the evaluation.
 MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& result,
                          const Predictions* predictions, double seconds);
 MetricRow recovery_row(const RunPosition& position, const Recovery& recovery);
-// `seconds`: how long the run stood still. in_background: it is still being written.
+// `seconds`: how long training was blocked. in_background: the file is still being written.
 MetricRow save_row(int64_t step, const std::string& path, int64_t bytes, double seconds,
                    bool in_background = false);
 

@@ -17,25 +17,25 @@ namespace trainer {
 
 class NumericsMonitor {
  public:
-  // The file:line of a step's samples, in the order of the batch.
+  // Returns the file:line of each sample of a step, in the order of the batch.
   using Origins = std::function<std::vector<std::string>()>;
 
-  // `file`: OUT/bad_steps.jsonl; the first bad step makes it. `max_bad_steps`: of the configuration. `from`:
-  // where the run resumes; the rows of later steps are removed, because those steps are made again. Throws
-  // FormatError when they cannot be.
+  // `file`: OUT/bad_steps.jsonl, created at the first bad step. `max_bad_steps`: training.max_bad_steps.
+  // `from`: where the run resumes. Rows of later steps are removed, because those steps are repeated. Throws
+  // FormatError when they cannot be removed.
   NumericsMonitor(std::filesystem::path file, int64_t max_bad_steps, const RunPosition& from = {});
 
-  // Takes the result of a step. One that was not applied is logged, with the samples that caused it, and gets
-  // a row in the file with all of its samples: only then are `origins` asked for. A spike is logged, and
-  // `row` of the step gets "spike": true. A loss is a spike above 1.5 times the median of the last 64 losses,
-  // and above it by 8 times their usual deviation (1.4826 x the median absolute deviation); none is before 20
-  // losses.
+  // Takes the result of a step. A step that was not applied is logged with the samples that caused it, and
+  // the file gets a row with all of its samples; `origins` is called only then. A spike is logged, and `row`,
+  // the row of the step, gets "spike": true. A loss is a spike if it is above 1.5 times the median of the
+  // last 64 losses, and also above that median by 8 times their usual deviation (1.4826 x the median absolute
+  // deviation). The first 20 losses are never spikes.
   void add(int64_t step, const StepResult& result, MetricRow& row, const Origins& origins);
 
-  // Why the run has to end, where max_bad_steps is reached.
+  // Returns why the run has to end when max_bad_steps is reached, else nothing.
   std::optional<std::string> reason_to_end() const;
 
-  // Its state, to resume from.
+  // Writes the state into `position`, to resume from.
   void save(RunPosition& position) const;
 
  private:
@@ -45,7 +45,7 @@ class NumericsMonitor {
 
   std::filesystem::path file_;
   int64_t max_bad_steps_, bad_steps_in_a_row_;
-  std::vector<double> recent_losses_;  // the oldest first
+  std::vector<double> recent_losses_;  // oldest first
   std::optional<JsonlSink> rows_;
 };
 

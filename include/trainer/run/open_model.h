@@ -1,4 +1,4 @@
-// A model that is used, not trained: `generate`, `eval`.
+// A model for inference: `trainer generate` and `trainer eval`.
 #pragma once
 
 #include <filesystem>
@@ -12,22 +12,22 @@
 
 namespace trainer {
 
-// generation_config.json; the tokenizer's end token, which training puts behind every answer, ends an answer
-// too.
+// Returns the settings of generation_config.json. The tokenizer's end token also ends an answer, because
+// training appends it to every answer.
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer);
 
 struct OpenModel {
-  std::filesystem::path base;  // the model directory, also where an adapter was opened
+  std::filesystem::path base;  // the model directory, also when an adapter was opened
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
 
   GenerationConfig generation_config() const { return trainer::generation_config(base, *tokenizer); }
 };
 
-// config.path: a model or adapter directory. The weights are frozen.
+// Loads a model with frozen weights. config.path: a model or adapter directory.
 OpenModel open_model(const ModelConfig& config, at::Device device);
 
-// Throws FormatError when the tokenizer gives ids that the model has no embedding of.
+// Throws FormatError when the tokenizer produces ids that the model has no embedding for.
 void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path);
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
-// A run's output directory: created, locked against a second run, with log, metrics and configuration in it.
-// What is written to it is also shown on the console and sent to other listeners.
+// The output directory of a run, with its log, metrics and configuration. It is created, and locked against a
+// second run. Rows that are written to it are also shown on the console and sent to other listeners.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,18 @@ struct OutputDirectoryError : Error {
 
 class OutputDirectory : public MetricSink {
  public:
-  // Makes config.output_dir and locks it (a dead process holds no lock). One with results (a training step in
-  // metrics.jsonl, weights, a checkpoint) is refused unless config.overwrite_output_dir, or config.resume
-  // allows a run to resume and there is a position to resume from: whether it is that of this run is
-  // left to the caller. Throws OutputDirectoryError: in use (by which process), holds results, not writable,
-  // holds the model or adapter that the run starts from. A run that ends before begin() leaves the directory
-  // as it was.
+  // Creates config.output_dir and locks it (a dead process holds no lock). A directory with results (a
+  // training step in metrics.jsonl, weights, a checkpoint) is refused, unless config.overwrite_output_dir is
+  // set, or config.resume allows the run to resume and a position to resume from exists. The caller checks
+  // whether that position belongs to this run. Throws OutputDirectoryError when the directory is in use (it
+  // names the process), holds results, is not writable, or holds the model or adapter that the run starts
+  // from. A run that ends before begin() leaves the directory as it was.
   static OutputDirectory open(const Config& config);
 
-  // To be called when nothing more can be wrong with model and data: writes config.yaml and
-  // trainer_position.json (`fixed` and `began_from` of `start`) and starts log.txt and metrics.jsonl. Results
-  // of an earlier start of the same run stay where `keeps_results`, with the first `metrics_bytes` of
-  // metrics.jsonl; otherwise they are removed. Throws FormatError and OutputDirectoryError when something
-  // cannot be written or removed.
+  // To be called after model and data were checked. Writes config.yaml and trainer_position.json (`fixed` and
+  // `began_from` of `start`), and starts log.txt and metrics.jsonl. With `keeps_results`, results of an
+  // earlier start of the same run stay, with the first `metrics_bytes` of metrics.jsonl; otherwise they are
+  // removed. Throws FormatError and OutputDirectoryError when something cannot be written or removed.
   void begin(const RunPosition& start = {}, bool keeps_results = false);
 
   OutputDirectory(OutputDirectory&&) noexcept;
@@ -42,16 +41,16 @@ class OutputDirectory : public MetricSink {
 
   const std::filesystem::path& directory() const;
 
-  // Whether an earlier run has left results in it.
+  // Returns whether an earlier run has left results in the directory.
   bool has_results() const;
 
-  // Of metrics.jsonl; what is in it so far is on the disk.
+  // Returns the size of metrics.jsonl, after everything in it has been synced to the disk.
   int64_t metrics_bytes();
 
-  // The start block, progress and the end are shown there.
+  // Shows the start block, the progress and the end.
   Console& console();
 
-  // Another listener: gets each row after the file and the console. It must outlive the run.
+  // Adds a listener, which gets each row after the file and the console. It must outlive the run.
   void add_sink(MetricSink& sink);
 
   // Appends a row to metrics.jsonl (at full precision) and, for kinds train and eval, shows it on the

@@ -1,4 +1,4 @@
-// The cuts of another run, to go through its steps as it did.
+// The micro-batches of another run, to repeat its steps with the same split (training.replay_cuts).
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace trainer {
 
-// Of each step in a metrics.jsonl; of a step that was done twice (a run that was resumed) the last. Throws
-// DataError where the file cannot be read or a row is none.
+// Returns the split of each step in a metrics.jsonl, by step. If a step occurs twice (in a run that was
+// resumed), the last one counts. Throws DataError when the file cannot be read or a row is malformed.
 std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// The tokenizer and model of a run from its configuration: loaded, and made ready to be trained.
+// Loads the tokenizer and the model of a run, and makes the model ready for training.
 #pragma once
 
 #include <filesystem>
@@ -17,10 +17,12 @@ struct Prepared {
   Artefacts artefacts;
 };
 
-// With the tokens that the configuration adds. A continued adapter may bring one of its own.
+// Returns the tokenizer, with the tokens that the configuration adds. An adapter that is trained further
+// (lora.adapter) may bring its own tokenizer.
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config);
 
-// Throws FormatError and ConfigError: files that do not fit, keys that this model has no use for.
+// Loads the model. Throws FormatError when files do not fit, ConfigError when a key does not apply to this
+// model.
 Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device);
 
 }  // namespace trainer

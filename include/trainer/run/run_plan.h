@@ -1,4 +1,4 @@
-// The memory plan of a run that is about to begin, and how it compares with what the run takes.
+// The memory plan of a run that is about to begin, and its comparison with what the run really uses.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@
 namespace trainer {
 
 struct RunPlan {
-  Config config;  // with numbers where the configuration says auto
+  Config config;  // with numbers in place of auto
   MemoryPlan plan;
   int64_t limit = 0;  // bytes; 0: none
   bool solved = false;
 
   bool known() const { return plan.num_blocks > 0; }
 
-  // Three lines of the start block.
+  // Returns three lines of the start block.
   std::vector<std::pair<std::string, std::string>> lines() const;
-  // After the first step, `measured` the most that tensors took: a line for the log, and a row of metrics.
+  // A line for the log and a row of metrics, for after the first step. `measured`: peak of tensors in bytes.
   std::string compared(int64_t measured) const;
   MetricRow row(int64_t step, int64_t measured) const;
 };
 
-// Of the data, as they are cut.
+// Returns the longest sample of the data, after truncation.
 LongestSample longest_sample(const Dataset& train);
 
-// Of a run on `device`, under the limit in force there. Throws OutOfMemoryError where nothing that the
-// configuration leaves open fits.
+// Plans a run on `device`, under the memory limit that applies there. Throws OutOfMemoryError when no choice
+// that the configuration leaves open fits.
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// All that a checkpoint holds: what a run needs to go on as if it had not been stopped.
+// The content of a checkpoint: what a run needs to resume as if it had not been stopped.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ struct RunState {
   SavedWeights weights;
   OptimizerSnapshot optimizer;
   TrainerState trainer_state;
-  std::optional<RunPosition> position;  // absent, and no optimizer: weights that no run goes on from
+  std::optional<RunPosition> position;  // absent, with no optimizer: weights only, no run can resume
 
-  int64_t bytes() const;  // of all tensors
+  int64_t bytes() const;  // size of all tensors
 
-  // With tensors of its own in main memory. Throws for lack of memory.
+  // Returns a copy whose tensors are in main memory. Throws when out of memory.
   RunState copied_to_host() const;
 
-  // Fills `directory`, which is there, with the files of docs/checkpoints.md but for the manifest. Throws
+  // Writes the files of docs/checkpoints.md, except the manifest, into `directory`, which must exist. Throws
   // FormatError.
   void write(const Artefacts& artefacts, const std::filesystem::path& directory) const;
 };
 
-// Restores the optimizer's state from a checkpoint. Throws FormatError: another optimizer, other parameters,
-// other shapes, other types.
+// Restores the optimizer's state from a checkpoint. Throws FormatError when the checkpoint has another
+// optimizer, or other parameters, shapes or types.
 void load_optimizer(Trainer& trainer, const std::filesystem::path& checkpoint);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// What recovery from a lack of memory has learned, as a run's position keeps it.
+// What out-of-memory recovery has learned, in the form that a run's position stores.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,13 @@
 
 namespace trainer {
 
-// The budgets, and under which sizes and limits they were learned. generation: of Predictor, nullptr: none.
+// Returns the budgets, with the sizes and limits under which they were learned. `generation`: the Predictor's
+// budget, or nullptr.
 std::map<std::string, int64_t> budgets_to_keep(const Config& config, c10::Device device,
                                                const BatchBudgets& budgets, const BatchBudget* generation);
 
-// Puts them back where sizes and limits are the same; otherwise they say nothing, and false is returned.
+// Restores the budgets. If sizes or limits have changed, they no longer apply: nothing is restored, and false
+// is returned.
 bool put_back_budgets(const std::map<std::string, int64_t>& kept, const Config& config, c10::Device device,
                       BatchBudgets& budgets, BatchBudget* generation);
 

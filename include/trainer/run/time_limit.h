@@ -1,20 +1,20 @@
-// training.max_hours: when a run has to save and end, so that it is done in time.
+// training.max_hours: decides when a run has to save and end, so that it finishes in time.
 #pragma once
 
 #include <functional>
 
 namespace trainer {
 
-// Seconds by a clock that is never set.
+// Returns seconds of a monotonic clock.
 double steady_seconds();
 
-// Counts from when it was made.
+// Counts from its construction.
 class TimeLimit {
  public:
   // 0: no limit.
   explicit TimeLimit(double hours, std::function<double()> clock = steady_seconds);
 
-  // Whether what takes so many seconds more would end too late.
+  // Returns whether work of this many seconds, begun now, would end too late.
   bool is_up(double seconds_to_come) const;
 
  private:

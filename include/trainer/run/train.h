@@ -1,5 +1,5 @@
-// A whole run from C++, as `trainer train` makes it: the start block and progress on stderr, artefacts,
-// metrics.jsonl and log.txt in the output directory.
+// A whole run from C++, the same as `trainer train`: it shows the start block and progress on stderr, and
+// writes artefacts, metrics.jsonl and log.txt into the output directory.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 namespace trainer {
 
 // Trains as configured (load_training_config() reads and checks a configuration). Each row of metrics also
-// goes to `sinks`, from this thread. Signals are the caller's: where a StopSignals
-// (trainer/base/stop_signals.h) lives, the run answers them as the program does. Throws the types of
+// goes to `sinks`, on this thread. Signals are left to the caller: while a StopSignals object
+// (trainer/base/stop_signals.h) exists, the run handles them as the program does. Throws the types of
 // trainer/base/error.h.
 void train(const Config& config, const std::vector<MetricSink*>& sinks = {});
 

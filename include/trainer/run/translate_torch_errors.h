@@ -1,4 +1,4 @@
-// LibTorch's errors in this program's words and with its exit codes.
+// Turns LibTorch's errors into errors of this program, with its exit codes.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace trainer {
 
-// Calls `command`. A lack of memory leaves as OutOfMemoryError, ending with `memory_advice`; a lost GPU as
-// DeviceFault; other errors of LibTorch without their C++ backtrace.
+// Calls `command`. If it runs out of memory, throws OutOfMemoryError whose text ends with `memory_advice`; if
+// a GPU fails, DeviceFault. Other errors of LibTorch lose their C++ backtrace.
 void translate_torch_errors(const std::string& memory_advice, const std::function<void()>& command);
 
 }  // namespace trainer

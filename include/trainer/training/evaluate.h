@@ -1,4 +1,4 @@
-// Loss and token accuracy over a data set: while training, and by `trainer eval`.
+// Loss and token accuracy over a data set, during training and in `trainer eval`.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ struct EvaluationResult {
   int64_t samples = 0, supervised_tokens = 0;
 };
 
-// In micro-batches of eval_batch_size, without dropout and label smoothing. Where memory does not suffice,
-// in smaller ones, which `budget` remembers. `between` is called before each micro-batch, and may throw to
-// end it. Throws OutOfMemoryError when a single sample does not fit.
+// Evaluates in micro-batches of eval_batch_size, without dropout and label smoothing. When out of memory, it
+// continues in smaller micro-batches, which `budget` remembers. `between` is called before each micro-batch;
+// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {});
 
-// How micro-batches of this size are cut, and how they are laid out.
+// The limits by which samples are split into micro-batches of this size, and the layout of a micro-batch.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
 CollateOptions collate_options(const Config& config, const Model& model);
 
-// Throws ConfigError: data.packing, and the model is an encoder-decoder.
+// Throws ConfigError when data.packing is set and the model is an encoder-decoder.
 void check_packing(const Config& config, const Model& model);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Evaluation by generation: answers to the inputs of a data set, beside their targets, and what they score.
+// Evaluation by generation: answers to the inputs of a data set, next to their targets, and their scores.
 #pragma once
 
 #include <cstdint>
@@ -26,37 +26,38 @@ struct Prediction {
 
 struct Predictions {
   std::vector<Prediction> rows;                        // in the order of the data
-  std::vector<std::pair<std::string, double>> scores;  // as TextMetrics has them
-  double mean_tokens = 0;                              // of an answer, its end token included
+  std::vector<std::pair<std::string, double>> scores;  // named as in TextMetrics
+  double mean_tokens = 0;                              // per answer, including the end token
   double seconds = 0;
 
-  // The first ones beside their targets, for a person: three lines each, cut to what a terminal holds.
+  // Returns the first `count` answers with their targets, for people to read: three lines each, shortened to
+  // the width of a terminal.
   std::vector<std::string> lines(int64_t count) const;
-  // Rows of JSON with origin, input, target and prediction. Throws FormatError; the file is whole or not
-  // there.
+  // Writes rows of JSON with origin, input, target and prediction. The file is written completely or not at
+  // all. Throws FormatError.
   void write(const std::filesystem::path& file) const;
 };
 
-// Answers the same samples each time it is asked. Data and tokenizer must outlive it.
+// Answers the same samples at each call. Data and tokenizer must outlive it.
 class Predictor {
  public:
-  // config.evaluation says how; `generation` the rest: the model's generation_config. max_samples, 0 for all,
-  // is for where the configuration has none. Throws ConfigError for data without targets (kind text),
-  // DataError for an input without tokens.
+  // config.evaluation has the settings; `generation`, the model's generation_config, has those it leaves
+  // open. `max_samples` (0: all) applies if the configuration does not set it. Throws ConfigError for data
+  // without targets (kind text), DataError for an input without tokens.
   Predictor(const Dataset& data, const Tokenizer& tokenizer, const Config& config,
             GenerationConfig generation, int64_t max_samples);
 
-  // By the model as it is now; nothing random. Inputs of similar length go through it together, as many at
-  // once as configured, fewer where memory does not suffice; the longest come first, so that this shows at
-  // once. `progress` may be empty; it may throw to end it. Throws OutOfMemoryError when there is no memory
-  // for one.
+  // Generates with the current weights, without randomness. Inputs of similar length form a batch of the
+  // configured size, or a smaller one when out of memory. The longest come first, so that running out of
+  // memory shows at once. `progress` may be empty; it may throw to end the generation. Throws
+  // OutOfMemoryError when not even one input fits.
   Predictions predict(const Model& model, c10::Device device,
                       const std::function<void(int64_t done, int64_t total)>& progress = {});
 
   BatchBudget& budget() { return budget_; }  // to be saved with a run
 
  private:
-  // Where an input stands in the answers, and its tokens.
+  // An input: its place among the answers, and its tokens.
   struct Prompt {
     size_t place;
     std::vector<int32_t> tokens;
@@ -67,10 +68,10 @@ class Predictor {
   std::vector<std::string> metrics_;
   GenerationConfig generation_;
   RecoveryConfig recovery_;
-  std::vector<int64_t> samples_;  // their indices in the data
+  std::vector<int64_t> samples_;  // indices in the data
   int64_t batch_size_;
-  std::vector<Prompt> prompts_;  // the longest first
-  BatchBudget budget_;           // a size that was too large once is not tried again at the next evaluation
+  std::vector<Prompt> prompts_;  // longest first
+  BatchBudget budget_;           // a size that was too large is not tried again at the next evaluation
 };
 
 }  // namespace trainer

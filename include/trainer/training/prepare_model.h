@@ -9,9 +9,10 @@
 
 namespace trainer {
 
-// Sets the dropout, gives the vocabulary `vocab_rows` rows where tokens were added, puts the adapter on.
-// Returns the adapter's settings as they are saved; nothing in full fine-tuning. Also of a model on meta
-// (models/load_model.h). Throws ConfigError: what the configuration asks that this model has not.
+// Sets the dropout, resizes the vocabulary to `vocab_rows` rows if tokens were added, and adds the adapter.
+// Returns the adapter's settings as they are saved, or nothing in full fine-tuning. Works for a model on meta
+// too (models/load_model.h). Throws ConfigError when the configuration asks for something that this model
+// does not have.
 std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& config, int64_t vocab_rows,
                                                   at::Device device);
 

@@ -1,4 +1,4 @@
-// What a run says when memory did not suffice and how it went on (docs/memory.md).
+// What a run reports when it ran out of memory, and how it continued (docs/memory.md).
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace trainer {
 struct Recovery {
   std::string stage;  // forward, backward, optimizer, evaluation, rehearsal, ...
   OutOfMemory lack;
-  // Samples of the micro-batch that did not fit, and of the largest one that takes its place; equal where the
-  // same is tried again.
+  // Samples of the micro-batch that did not fit, and of the largest one that replaces it; equal if the same
+  // micro-batch is tried again.
   int64_t from_samples = 0, to_samples = 0;
-  int64_t from_tokens = 0, to_tokens = 0;  // of the same, where samples are packed by tokens
-  int64_t recomputed_blocks = 0;           // in the attempt to come
+  int64_t from_tokens = 0, to_tokens = 0;  // of the same, if samples are packed by tokens
+  int64_t recomputed_blocks = 0;           // in the next attempt
   std::string line() const;
 };
 using RecoveryListener = std::function<void(const Recovery&)>;
 
-// How much smaller micro-batches are at present: to be saved with a run.
+// The current sizes of micro-batches, reduced when out of memory. Saved with a run.
 struct BatchBudgets {
   BatchBudget training, evaluation;
 };
 
-// How a step went through the model, to be repeated (training.replay_cuts).
+// How a step was split, so that it can be repeated (training.replay_cuts).
 struct StepCuts {
   std::vector<int64_t> samples;  // of each micro-batch
   int64_t recomputed_blocks = 0;

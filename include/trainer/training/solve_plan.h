@@ -1,5 +1,5 @@
-// What to choose where the configuration leaves it open: how many samples a micro-batch has, and how many
-// blocks run again in backward.
+// Chooses what the configuration leaves open (auto): the samples of a micro-batch, and the number of blocks
+// that are recomputed in backward.
 #pragma once
 
 #include <filesystem>
@@ -13,29 +13,31 @@
 
 namespace trainer {
 
-// A micro-batch and a number of recomputed blocks, with what they need.
+// A micro-batch size and a number of recomputed blocks, with the memory that they need.
 struct PlanChoice {
   MemoryPlan plan;
-  double cost = 1.0;  // of a step's time, estimated: 1 without recompute and in one micro-batch
+  double cost = 1.0;  // estimated time of a step; 1 is without recompute and in one micro-batch
 };
 
-// Plans of one run in its variants; each is made once.
+// The plans of a run for different choices. Each is made once and kept.
 class Planner {
  public:
   Planner(Config config, std::filesystem::path model, PlanTarget target);
 
-  // With this batch_size and so many recomputed blocks; the effective batch stays what it is.
+  // Returns the plan with this batch_size and this many recomputed blocks. The effective batch stays the
+  // same.
   const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks);
-  // As the configuration says; what it leaves open counts as batch_size 1 and all blocks.
+  // Returns the plan of the configuration. What it leaves open is taken as batch_size 1 and all blocks.
   const PlanChoice& as_configured();
-  // The cheapest that needs at most `limit` bytes in all, of those that the configuration leaves open, or
-  // with `whatever` of all; nothing where none does. Sizes are powers of two and that of the effective batch.
+  // Returns the cheapest choice that needs at most `limit` bytes in all, or nothing when none does. It keeps
+  // what the configuration sets; with `whatever` it may change that too. Batch sizes are powers of two, and
+  // the size of the effective batch.
   std::optional<PlanChoice> cheapest(int64_t limit, bool whatever);
-  // Batch sizes to choose from, and numbers of blocks for a table (none, quarters, all).
+  // Return the batch sizes to choose from, and the numbers of blocks for a table (none, quarters, all).
   std::vector<int64_t> batch_sizes() const;
   std::vector<int64_t> block_counts();
 
-  // The configuration with a choice in it.
+  // Returns the configuration with this choice filled in.
   Config with(const PlanChoice& choice) const;
 
  private:
@@ -47,7 +49,7 @@ class Planner {
   Config config_;
   std::filesystem::path model_;
   PlanTarget target_;
-  int64_t num_blocks_ = 0;  // 0: not asked yet
+  int64_t num_blocks_ = 0;  // 0: not known yet
   std::map<std::pair<int64_t, int64_t>, PlanChoice> made_;
 };
 

@@ -25,13 +25,13 @@ struct StepResult {
   double loss = 0;       // mean over the supervised tokens of the step
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  // The loss or the norm is no finite number, and the weights and the optimizer's state are as they were.
+  // The loss or the gradient norm is NaN or Inf; weights and optimizer state were left unchanged.
   bool skipped = false;
-  std::vector<double> sample_losses;  // where skipped: each sample alone, over its own supervised tokens
+  std::vector<double> sample_losses;  // if skipped: of each sample alone, over its own supervised tokens
   std::vector<int64_t> cuts;          // samples of each micro-batch
   int64_t packed_budget = 0;          // the most tokens of a packed micro-batch (data/batching.h)
-  int64_t recomputed_blocks = 0;      // that kept only their input
-  int64_t retries = 0;                // how often memory did not suffice
+  int64_t recomputed_blocks = 0;      // blocks that kept only their input
+  int64_t retries = 0;                // how often it ran out of memory
 };
 
 class Attempts;
@@ -40,41 +40,43 @@ struct Division;
 
 class Trainer {
  public:
-  // The model's trained parameters are those that require grad. Allocates gradients' bookkeeping and
-  // optimizer state. `optimizer` makes another one than the configuration names.
+  // Trains the model's parameters that require grad. Allocates the optimizer state and what is needed to sum
+  // gradients. `optimizer` replaces the optimizer that the configuration names.
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
           const OptimizerFactory& optimizer = make_optimizer);
 
-  // Sum of token losses / supervised tokens over the whole effective batch, however it is cut; then one
-  // update. Where memory does not suffice, the step is done again in smaller micro-batches (`recovery` in the
-  // configuration) and gives what it would have given cut like that from the start. Throws OutOfMemoryError
-  // with a table of what takes the memory when nothing helps; has_whole_weights() then says whether the
-  // weights are those of the last step. A step whose loss or gradient is not finite is counted, by the
-  // schedule too, but not applied. `replay`: cuts as recorded, instead of those that the configuration gives.
+  // One update. The loss is the sum of token losses / supervised tokens over the whole effective batch, no
+  // matter how it is split. When out of memory, the step is repeated in smaller micro-batches (`recovery` in
+  // the configuration); the result is the one of that split from the start. When nothing helps, throws
+  // OutOfMemoryError with a table of what uses the memory; has_whole_weights() then says whether the weights
+  // are those of the last step. A step whose loss or gradient is not finite is not applied, but it counts,
+  // also for the schedule. `replay`: a recorded split, used instead of the configured one.
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
-  // Goes through a step as step() does, optimizer included, and changes nothing but the budget of the
-  // micro-batches that follow.
+  // Runs a step like step(), including the optimizer, but changes nothing except the budget of later
+  // micro-batches.
   void rehearse(const EffectiveBatch& batch);
 
-  // Model, optimizer and what comes after go on on another device, where they are after the last step; with
-  // the configured size of micro-batches. Needs has_whole_weights(). When it throws for lack of memory there,
-  // each tensor is whole on one of the devices; moving back, or elsewhere, loses nothing.
+  // Moves model and optimizer to another device, in the state after the last step. Training continues there,
+  // with micro-batches of the configured size. Needs has_whole_weights(). If the device runs out of memory it
+  // throws; then each tensor is complete on one of the two devices, and moving back, or elsewhere, loses
+  // nothing.
   void move_to(at::Device device);
 
-  // Of the model as it is now. `between` is called before each micro-batch, and may throw to end it.
+  // Evaluates the current weights. `between` is called before each micro-batch; it may throw to end the
+  // evaluation.
   EvaluationResult evaluate(const Dataset& dataset, const std::function<void()>& between = {});
 
-  // Hears of each lack of memory, after it was logged.
+  // Sets a listener, called each time after an out-of-memory event was logged.
   void on_recovery(RecoveryListener listener) { listener_ = std::move(listener); }
   BatchBudgets& budgets() { return budgets_; }
-  // Another watch than that of the device's allocator.
+  // Replaces the watch on the device's allocator.
   void set_thrash_watch(ThrashWatch watch) { thrash_watch_ = std::move(watch); }
   bool has_whole_weights() const { return !optimizer_->half_written(); }
 
-  // Those that were not applied, too.
+  // Returns the number of steps, including those that were not applied.
   int64_t steps_taken() const { return steps_; }
-  // So many were made before, by an earlier start of the run.
+  // Sets the number of steps that earlier starts of the run have made.
   void set_steps_taken(int64_t steps) { steps_ = steps; }
   OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
   // See Optimizer::restore().

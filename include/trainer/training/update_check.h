@@ -1,5 +1,5 @@
-// Proof that training trains what it should: after the first update trained tensors have moved, frozen ones
-// have not.
+// Checks that training changes the right tensors: after the first update the trained ones have changed, and
+// the frozen ones have not.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@ class UpdateCheck {
   // Remembers up to 4,096 elements of every tensor, spread over it.
   explicit UpdateCheck(Model& model);
 
-  // Throws NumericsError when nothing trained has moved (`learning_rate` above 0 was applied) or something
-  // frozen has; else a line for the log. A tensor whose gradient was zero (LoRA's A while B is zero) need not
-  // move.
+  // Returns a line for the log. Throws NumericsError when no trained tensor has changed (a `learning_rate`
+  // above 0 was applied), or a frozen one has. A tensor whose gradient was zero (LoRA's A while B is zero)
+  // may stay the same.
   std::string after_update(double learning_rate) const;
 
  private:

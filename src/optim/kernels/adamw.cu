@@ -1,4 +1,4 @@
-// AdamW's update (src/optim/adamw_update.cpp). Open: Weight, Gradient, State, kWidth.
+// AdamW's update (src/optim/adamw_update.cpp). Defined at compilation: Weight, Gradient, State, kWidth.
 #include "device/kernels/prelude.cuh"
 
 struct Coefficients {
@@ -16,7 +16,8 @@ DEVICE unsigned random_bits(unsigned low, unsigned high, unsigned index) {
   return h ^ (h >> 16);
 }
 
-// fp32 to T; bf16 rounds up with the probability of the part that is cut off. Infinities and NaN stay.
+// fp32 to T. bf16 rounds up with the probability of the part that is cut off. Infinities and NaN stay as they
+// are.
 template <class T>
 DEVICE T rounded_by(float value, unsigned /*bits*/) {
   return value;
@@ -28,8 +29,8 @@ DEVICE bf16 rounded_by<bf16>(float value, unsigned bits) {
   return {static_cast<unsigned short>((finite ? pattern + (bits & 0xffffu) : pattern) >> 16)};
 }
 
-// master: nullptr, or what the update acts on; then the weight gets its rounded value. A thread takes kWidth
-// elements; count: a multiple of that.
+// master: nullptr, or the values that are updated; then the weight gets their rounded values. A thread
+// handles kWidth elements; count is a multiple of kWidth.
 KERNEL adamw_update(Weight* weight, const Gradient* gradient, State* exp_avg, State* exp_avg_sq,
                     float* master, const float* gradient_scale, Coefficients c, unsigned long long key,
                     long long count) {
