@@ -1,5 +1,5 @@
-// Kernels on meta, for the memory plan, of LibTorch's operators that have theirs in Python: each allocates
-// what the target's does and computes nothing.
+// Meta kernels for the memory plan, for LibTorch's operators whose own meta kernels are in Python. Each
+// allocates what the target's kernel allocates and computes nothing.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
