@@ -140,10 +140,9 @@ class Search {
                         what_is_seen("; "), "; next look in ", duration_string(pause), ", for ",
                         duration_string(limit - waited), " more"));
     if (!machine_.sleep(pause)) {
-      throw Error(
-          ExitCode::interrupted,
-          "stopped by a signal while it waited for a GPU; nothing was begun, and the same command waits "
-          "again");
+      throw Error(ExitCode::interrupted,
+                  "stopped by a signal while waiting for a GPU; nothing was started, "
+                  "run the same command to wait again");
     }
   }
 
@@ -210,7 +209,7 @@ DeviceLease acquire_device(const std::string& wanted, const GpuConfig& config, c
   if (wanted != "auto")
     throw DeviceError(concat("device: ", wanted, ": ", nothing, ". Use device=cpu or device=auto."));
   // Without any GPU everybody expects the CPU.
-  if (config.wait_for_gpu || search.sees_gpus()) machine.say(concat("the CPU is used: ", nothing));
+  if (config.wait_for_gpu || search.sees_gpus()) machine.say(concat("using the CPU: ", nothing));
   return {};
 }
 
