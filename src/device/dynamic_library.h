@@ -11,8 +11,7 @@ class DynamicLibrary {
 
   bool is_open() const { return handle_ != nullptr; }
 
-  // Calls a function of type int(Arguments...), which returns 0 on success; returns `missing` if it is
-  // missing.
+  // Calls a function of type int(Arguments...), which returns 0 on success; `missing` if it does not exist.
   template <class... Arguments>
   int call(int missing, const char* name, Arguments... arguments) const {
     auto* function =

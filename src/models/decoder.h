@@ -49,8 +49,7 @@ class DecoderAttention : public Module {
  private:
   at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
 
-  // Attends to the keys in the way that the pass needs: padded rows, packed rows, or a new token for each
-  // row.
+  // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 
   int64_t head_dim_, window_;  // window 0: none

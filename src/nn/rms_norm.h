@@ -8,9 +8,8 @@
 namespace trainer {
 
 // Takes x [..., size] and weight [size] in x's type; returns (result with x's shape, rstd fp32 [rows]). The
-// result is x / rms in fp32, rounded to x's type, times the weight, rounded again. With plus_one it is x /
-// rms
-// * (1 + weight) in fp32, rounded once. A row's result depends only on the row.
+// result is x / rms in fp32, rounded to x's type, times the weight, rounded again. With plus_one it is
+// x / rms * (1 + weight) in fp32, rounded once. A row's result depends only on the row.
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
                                             bool plus_one = false);
 
