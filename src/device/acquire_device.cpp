@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kAny = -1;
 
-// N of "cuda:N", kAny for "auto" and "cuda".
+// Returns N of "cuda:N", or kAny for "auto" and "cuda".
 int index_of(const std::string& wanted) {
   if (wanted == "auto" || wanted == "cuda") return kAny;
   int index = kAny;
@@ -33,7 +33,7 @@ DeviceLease lease(int index, std::shared_ptr<const GpuLock> lock) {
   return {{c10::kCUDA, static_cast<c10::DeviceIndex>(index)}, std::move(lock)};
 }
 
-// One search for a GPU, which may take several looks.
+// One search for a GPU, which may need several attempts.
 class Search {
  public:
   Search(const std::string& wanted, const GpuConfig& config, const Machine& machine)
@@ -48,7 +48,7 @@ class Search {
 
   bool sees_gpus() const { return !sight_.visible().empty(); }
 
-  // Why there is nothing to choose from, or "".
+  // Why there are no GPUs to choose from, or "".
   std::string nothing_to_choose() {
     sight_ = machine_.gpus.look();
     if (sight_.visible().empty()) return sight_.why_none.empty() ? "no GPU" : sight_.why_none;
@@ -66,7 +66,7 @@ class Search {
     }
   }
 
-  // The best one that qualifies and is not locked.
+  // Returns the best GPU that qualifies and is not locked.
   std::optional<DeviceLease> take_unlocked() {
     holders_.clear();
     for (const Gpu& gpu : qualified()) {
@@ -102,7 +102,7 @@ class Search {
         concat("device: ", wanted_, ": this machine shows ", count, " GPU(s), cuda:0 to cuda:", count - 1));
   }
 
-  // GPUs are shared: without gpu.wait_for_gpu one that another run has locked will do.
+  // GPUs can be shared: without gpu.wait_for_gpu, a GPU that another run has locked is accepted.
   DeviceLease take_without_lock() const {
     const std::vector<Gpu> gpus = qualified();
     if (gpus.empty()) {
@@ -140,10 +140,9 @@ class Search {
                         what_is_seen("; "), "; next look in ", duration_string(pause), ", for ",
                         duration_string(limit - waited), " more"));
     if (!machine_.sleep(pause)) {
-      throw Error(
-          ExitCode::interrupted,
-          "stopped by a signal while it waited for a GPU; nothing was begun, and the same command waits "
-          "again");
+      throw Error(ExitCode::interrupted,
+                  "stopped by a signal while waiting for a GPU; nothing was started, "
+                  "run the same command to wait again");
     }
   }
 
@@ -160,7 +159,7 @@ class Search {
     return "";
   }
 
-  // Each GPU after `separator`, which a list in one line has only between them.
+  // Lists the GPUs, each after `separator`; a list in one line has it only between them.
   std::string what_is_seen(const std::string& separator) const {
     std::vector<std::string> texts;
     for (const Gpu& gpu : candidates()) {
@@ -209,8 +208,8 @@ DeviceLease acquire_device(const std::string& wanted, const GpuConfig& config, c
   if (nothing.empty()) return search.take();
   if (wanted != "auto")
     throw DeviceError(concat("device: ", wanted, ": ", nothing, ". Use device=cpu or device=auto."));
-  // Without a GPU the CPU is what one expects.
-  if (config.wait_for_gpu || search.sees_gpus()) machine.say(concat("the CPU is used: ", nothing));
+  // Without any GPU everybody expects the CPU.
+  if (config.wait_for_gpu || search.sees_gpus()) machine.say(concat("using the CPU: ", nothing));
   return {};
 }
 

@@ -1,4 +1,4 @@
-// What the CUDA driver and NVML say, as one list.
+// Merges the GPU lists of the CUDA driver and NVML.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// The devices of the driver in its order, each with what NVML knows of the same UUID, then NVML's others.
-// `ask_driver` is for a device that NVML tells nothing of.
+// Returns the driver's devices in its order, each with what NVML knows about the same UUID, then the GPUs
+// that only NVML lists. `ask_driver` is called for a device that NVML does not know.
 GpuSight combine_sight(const CudaDriver& driver, const NvmlSight& nvml,
                        const std::function<std::optional<FreeMemory>(int index)>& ask_driver);
 

@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-// cuda.h, which need not be installed. The names are those of the versions of its functions.
+// Declarations from cuda.h, which need not be installed. The names include the functions' versions.
 constexpr int kMissing = -1;
 constexpr int kNoDevice = 100;
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
@@ -49,7 +49,7 @@ CudaDevice ask_device(int device) {
   call("cuDeviceGetName", name, static_cast<int>(sizeof name), device);
   out.name = name;
   Uuid uuid{};
-  // The first version gives a MIG instance its GPU's.
+  // For a MIG instance the first version of the function returns the UUID of its GPU.
   if (call("cuDeviceGetUuid_v2", &uuid, device) != 0) call("cuDeviceGetUuid", &uuid, device);
   out.uuid = uuid_text(uuid);
   size_t total = 0;

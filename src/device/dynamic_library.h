@@ -1,4 +1,4 @@
-// A library that may not be there, and its functions by name.
+// A library that may be missing, and its functions by name.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@ class DynamicLibrary {
 
   bool is_open() const { return handle_ != nullptr; }
 
-  // Calls a function of type int(Arguments...), whose 0 means success; `missing` where it is not there.
+  // Calls a function of type int(Arguments...), which returns 0 on success; `missing` if it does not exist.
   template <class... Arguments>
   int call(int missing, const char* name, Arguments... arguments) const {
     auto* function =

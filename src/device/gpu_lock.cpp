@@ -17,19 +17,19 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// As /tmp itself: everybody makes files, nobody removes another's.
+// The mode of /tmp itself: everybody can create files, nobody can remove another user's.
 constexpr mode_t kEverybody = 01777;
-// No links are followed, and a pipe that somebody put there does not block.
+// Follows no links, and does not block on a pipe that somebody may have put there.
 constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 
 bool make_directory(const fs::path& directory) {
-  // The mode given to mkdir is cut by the umask.
+  // The umask reduces the mode given to mkdir.
   return ::mkdir(directory.c_str(), kEverybody) == 0 ? ::chmod(directory.c_str(), kEverybody) == 0
                                                      : errno == EEXIST;
 }
 
-// -1 and errno where it cannot be opened. First without O_CREAT: in a directory with the sticky bit Linux
-// refuses that on a file of another user (fs.protected_regular).
+// Returns -1 and sets errno if the file cannot be opened. Tries first without O_CREAT: in a directory with
+// the sticky bit, Linux refuses that flag for another user's file (fs.protected_regular).
 int open_file(const fs::path& file) {
   for (int attempt = 0; attempt < 10; attempt++) {
     int fd = ::open(file.c_str(), O_RDWR | kFlags);
@@ -56,7 +56,7 @@ std::string own_name() {
                 entry != nullptr ? entry->pw_name : concat("user ", ::getuid()));
 }
 
-// Another user wrote it: only a line of plain characters is shown.
+// Another user may have written it: shows only one line of plain characters.
 std::string holder_in(int fd) {
   std::array<char, 128> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -93,13 +93,13 @@ GpuLock::Attempt GpuLock::try_take(const fs::path& directory, const std::string&
     ::close(fd);
     return attempt;
   }
-  // Only for the message of others: without it the lock holds all the same.
+  // Only for the messages of other runs: the lock works without it too.
   const std::string name = own_name() + "\n";
   if (::ftruncate(fd, 0) == 0 && ::pwrite(fd, name.data(), name.size(), 0) < 0) ::ftruncate(fd, 0);
   return {std::unique_ptr<GpuLock>(new GpuLock(fd)), "", ""};
 }
 
-// The file stays: removing it could take it from a run that has opened it and waits.
+// The file stays: another run may have opened it and be waiting for the lock.
 GpuLock::~GpuLock() { ::close(fd_); }
 
 }  // namespace trainer

@@ -1,6 +1,6 @@
-// One run that waited for a GPU at a time holds it: a locked file for each GPU, by its UUID, in a directory
-// that every user of the machine can use. The system takes the lock back when a process dies, however it
-// dies.
+// Only one run that waited for a GPU can hold it at a time. There is a locked file for each GPU, named by its
+// UUID, in a directory that every user of the machine can use. The system releases the lock when a process
+// ends, however it ends.
 #pragma once
 
 #include <filesystem>
@@ -9,16 +9,16 @@
 
 namespace trainer {
 
-// /tmp/trainer-gpus, or what the environment says as TRAINER_GPU_LOCKS. The same for all users, so not
-// TMPDIR.
+// Returns the environment variable TRAINER_GPU_LOCKS, or /tmp/trainer-gpus without it. The directory must be
+// the same for all users, so TMPDIR does not count.
 std::filesystem::path gpu_lock_directory();
 
 class GpuLock {
  public:
   struct Attempt {
-    std::unique_ptr<GpuLock> lock;  // null: not taken, because
-    std::string holder;             // another has it: "process 1234 of ann",
-    std::string problem;            // or no file can be locked there: why
+    std::unique_ptr<GpuLock> lock;  // null: not taken
+    std::string holder;             // who has it, if another run does: "process 1234 of ann"
+    std::string problem;            // why no file can be locked there; "" if one can
   };
   static Attempt try_take(const std::filesystem::path& directory, const std::string& uuid);
 

@@ -12,15 +12,15 @@
 namespace trainer {
 namespace {
 
-// The handler writes into it, whichever thread it runs on; the sleeper polls it.
+// The signal handler writes into it, on whichever thread it runs; the sleeping thread polls it.
 std::array<int, 2> signalled{-1, -1};
 
 void on_signal(int) {
   const char byte = 0;
-  if (::write(signalled[1], &byte, 1) < 0) return;  // full: the sleeper knows already
+  if (::write(signalled[1], &byte, 1) < 0) return;  // full: the sleeping thread already knows
 }
 
-// Installed while it lives, except over a signal that is ignored (nohup).
+// Installs the handler while it lives, except for a signal that is ignored (nohup).
 class Handler {
  public:
   explicit Handler(int signal) : signal_(signal) {

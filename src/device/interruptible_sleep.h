@@ -1,10 +1,10 @@
-// Waiting that Ctrl-C ends in good order.
+// Waiting that Ctrl-C ends cleanly.
 #pragma once
 
 namespace trainer {
 
-// Sleeps so long; false when SIGINT or SIGTERM came, which then have no other effect. What the process did
-// with these signals before, also ignoring them, it does again afterwards. From one thread at a time.
+// Sleeps for this time. Returns false if SIGINT or SIGTERM arrived, which then has no other effect.
+// Afterwards the process handles (or ignores) these signals as before. Call from one thread at a time.
 bool interruptible_sleep(double seconds);
 
 }  // namespace trainer

@@ -30,7 +30,7 @@ int driver_call(const char* name, Arguments... arguments) {
   return cuda_library().call(kNoDriverFunction, name, arguments...);
 }
 
-// As LibTorch reports CUDA's errors, whose numbers are the driver's.
+// Throws as LibTorch does for CUDA's errors, whose numbers are the driver's.
 void check(int code, const char* what) {
   if (code == 0) return;
   const char* name = nullptr;
@@ -40,7 +40,7 @@ void check(int code, const char* what) {
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, message);
 }
 
-// Makes a context the thread's for as long as it lives.
+// While it lives, makes a context the current one of this thread.
 class CurrentContext {
  public:
   explicit CurrentContext(void* context) { check(driver_call("cuCtxPushCurrent_v2", context), "context"); }
@@ -52,7 +52,7 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 };
 
-// On a device's primary context, which is LibTorch's too. Neither it nor the module is ever given up.
+// Kernels on a device's primary context, which LibTorch uses too. Neither it nor the module is ever released.
 class CudaKernels : public Kernels {
  public:
   CudaKernels(c10::Device device, const std::string& image) : device_(device) {
@@ -97,7 +97,7 @@ bool switched_off() {
   return off;
 }
 
-// Compiled kernels by device, file and definitions; nullptr: they do not work.
+// Compiled kernels by device, file and definitions; nullptr if they do not work.
 class Registry {
  public:
   const Kernels* find(c10::Device device, const KernelFile& file, const std::string& definitions) {
@@ -107,7 +107,7 @@ class Registry {
     return kernels_.emplace(key, build(device, file, definitions)).first->second.get();
   }
 
-  // Whether a plan may count on a file.
+  // Whether a plan may rely on a file.
   bool works(const KernelFile& file) {
     const std::scoped_lock lock(mutex_);
     return !failed_.contains(file.name);
@@ -133,9 +133,8 @@ class Registry {
     }
     failed_.insert(file.name);
     if (!std::exchange(warned_, true)) {
-      log::warning(concat(device.str(),
-                          ": operators of LibTorch in place of kernels of ours, which take less ",
-                          "time and memory: ", problem));
+      log::warning(concat(device.str(), ": using LibTorch's operators instead of the trainer's own kernels, ",
+                          "which need less time and memory: ", problem));
     }
     return nullptr;
   }
@@ -156,7 +155,7 @@ KernelsForCpu& kernels_for_cpu() {
   return instance;
 }
 
-// Where no GPU is open the plan is for one elsewhere.
+// If no GPU is open, the plan is for one on another machine.
 const Kernels* planned(const KernelFile& file) {
   static const NothingStarts nothing;
   if (c10::impl::hasDeviceGuardImpl(c10::kCUDA) && !why_no_nvrtc().empty()) return nullptr;

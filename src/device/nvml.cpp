@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// nvml.h, which need not be installed.
+// Declarations from nvml.h, which need not be installed.
 constexpr int kNoNvmlFunction = -1;
 constexpr int kInsufficientSize = 7;
 constexpr unsigned long long kNotAvailable = ~0ULL;
@@ -85,7 +85,7 @@ Gpu ask_gpu(Device device) {
     out.uuid = text;
   Memory memory{};
   if (const int failed = nvml_call("nvmlDeviceGetMemoryInfo", device, &memory); failed != 0) {
-    out.problem = concat("NVML does not tell its memory (error ", failed, ")");
+    out.problem = concat("NVML does not report its memory (error ", failed, ")");
   }
   out.free = static_cast<int64_t>(memory.free);
   out.total = static_cast<int64_t>(memory.total);
@@ -94,7 +94,7 @@ Gpu ask_gpu(Device device) {
   return out;
 }
 
-// The instances of a GPU that MIG divides; empty where it does not.
+// The MIG instances of a GPU; empty if MIG is off.
 std::vector<Device> instances_of(Device device) {
   unsigned int divided = 0, after_reset = 0, most = 0;
   if (nvml_call("nvmlDeviceGetMigMode", device, &divided, &after_reset) != 0 || divided == 0) return {};

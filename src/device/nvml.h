@@ -1,4 +1,4 @@
-// NVIDIA's management library: every GPU of the machine, with other people's processes. Opened by dlopen; its
+// NVIDIA's management library: every GPU of the machine, with other users' processes. Opened with dlopen; its
 // C interface is documented at docs.nvidia.com/deploy/nvml-api.
 #pragma once
 
@@ -10,8 +10,8 @@
 namespace trainer {
 
 struct NvmlSight {
-  std::vector<Gpu> gpus;  // index is not set; a GPU that is divided by MIG appears as its instances
-  std::string driver;     // version; "" where NVML is not there
+  std::vector<Gpu> gpus;  // index is not set; a GPU with MIG appears as its instances
+  std::string driver;     // version; "" if NVML is missing
 };
 NvmlSight look_with_nvml();
 

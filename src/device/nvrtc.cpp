@@ -15,11 +15,11 @@
 namespace trainer {
 namespace {
 
-// nvrtc.h, which need not be installed.
+// Declarations from nvrtc.h, which need not be installed.
 constexpr int kNoNvrtcFunction = -1;
 using Program = void*;
 
-// As the torch wheel has it beside itself, as a LibTorch archive has it in its folder, then the system's.
+// Looks next to the torch wheel, then in the folder of a LibTorch archive, then in the system.
 std::vector<std::string> places() {
   std::vector<std::string> out;
   Dl_info info{};
@@ -56,7 +56,7 @@ std::string text_of(Program program, const char* size_function, const char* func
   return nvrtc_call(function, program, text.data()) == 0 ? text : "";
 }
 
-// The newest architecture that the compiler knows and the GPU runs, as 90; 0: none.
+// The newest architecture that the compiler knows and the GPU runs, for example 90; 0: none.
 int architecture_for(int wanted) {
   int count = 0;
   if (nvrtc_call("nvrtcGetNumSupportedArchs", &count) != 0) return 0;

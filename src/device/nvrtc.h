@@ -1,4 +1,4 @@
-// NVIDIA's run-time compiler. Opened by dlopen; it needs no GPU and no driver.
+// NVIDIA's run-time compiler. Opened with dlopen; it needs no GPU and no driver.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ struct ComputeCapability {
 
 struct CompiledKernels {
   std::string image;    // for cuModuleLoadData: machine code, or PTX for a GPU newer than the compiler
-  std::string problem;  // not "": why there is no image
+  std::string problem;  // why there is no image; "" if there is
 };
 CompiledKernels compile_kernels(const KernelFile& file, const std::string& definitions,
                                 ComputeCapability gpu);
 
-// "" when it is there, else why not. Asked once.
+// Returns "" if it is available, otherwise why not. Checks only once.
 const std::string& why_no_nvrtc();
 
 }  // namespace trainer

@@ -15,7 +15,7 @@
 
 namespace trainer {
 
-// A line "Name:   1234 kB" of /proc/self/status in bytes.
+// Returns the value of a line "Name:   1234 kB" in /proc/self/status, in bytes.
 static int64_t status_bytes(const std::string& name) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -47,18 +47,18 @@ void empty_cache(c10::Device device) {
 
 void set_up_cpu(int64_t threads) {
   install_host_allocator();
-  // Left to itself glibc raises this to 32 MB, and the libraries' buffers of changing sizes fragment its
-  // heap.
+  // By default glibc raises this threshold to 32 MB, and then the libraries' buffers of changing sizes
+  // fragment its heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   // Softmax and its gradients are full of numbers below 1e-38, and matrix products of these are up to five
-  // times slower. Threads inherit the setting, so this comes before the first of them.
+  // times slower. Threads inherit the setting, so this comes before the first thread starts.
   at::globalContext().setFlushDenormal(true);
-  // OpenMP has read OMP_NUM_THREADS; without it LibTorch counts cores, not the processors that they show.
+  // OpenMP has already read OMP_NUM_THREADS; without it LibTorch counts cores, not hardware threads.
   const char* const asked = std::getenv("OMP_NUM_THREADS");
   const bool from_environment = threads == 0 && asked != nullptr && *asked != '\0';
   const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
   if (!from_environment) at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
-  // OpenMP ends the process where it gets no thread.
+  // OpenMP ends the process if it cannot start a thread.
   require_threads(at::get_num_threads() - 1, from_environment ? "OMP_NUM_THREADS" : "training.num_threads");
 }
 

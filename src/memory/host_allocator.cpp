@@ -18,7 +18,7 @@
 namespace trainer {
 namespace {
 
-constexpr size_t kAlignment = 64;     // of data; a block's header lies before it and is as long
+constexpr size_t kAlignment = 64;     // of data; a block's header is as long and lies before it
 constexpr size_t kLarge = 256 << 10;  // smaller blocks are left to malloc
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kSlack = 32 << 20;  // kept beyond the peak
@@ -31,7 +31,7 @@ static_assert(sizeof(Header) <= kAlignment);
 
 Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<char*>(data) - kAlignment); }
 
-// Anonymous pages; large ones begin at a huge page, which spares faults and address translation.
+// Maps anonymous pages. Large blocks begin at a huge page, which saves page faults and address translation.
 void* map_pages(size_t bytes) {
   const bool huge = bytes >= 2 * kHugePage;
   const size_t reserved = huge ? bytes + kHugePage : bytes;
@@ -48,10 +48,10 @@ void* map_pages(size_t bytes) {
   return reinterpret_cast<void*>(begin);
 }
 
-// Blocks that are free, by size and by age.
+// The free blocks, by size and by age.
 class KeptBlocks {
  public:
-  // One of at least `bytes` and at most an eighth more; nullptr when there is none.
+  // Takes a block of at least `bytes` and at most an eighth more; nullptr if there is none.
   Header* take(size_t bytes) {
     const auto found = by_size_.lower_bound(bytes);
     if (found == by_size_.end() || found->first > bytes + bytes / 8) return nullptr;
@@ -66,7 +66,7 @@ class KeptBlocks {
     by_size_.emplace(block->capacity, std::prev(by_age_.end()));
     total_ += block->capacity;
   }
-  // Oldest first, until at most `bytes` are kept.
+  // Frees the oldest blocks until at most `bytes` are kept.
   void shrink_to(size_t bytes) {
     while (total_ > bytes && !by_age_.empty()) {
       Header* oldest = by_age_.front();
@@ -85,10 +85,11 @@ class KeptBlocks {
   size_t total_ = 0;
 };
 
-// What is in use, and how much of it may be. Without a lock: small tensors are allocated all the time.
+// Counts the memory in use and enforces the limit. Without a lock, because small tensors are allocated all
+// the time.
 class Account {
  public:
-  // Throws c10::OutOfMemoryError when `bytes` more would be above the limit, or this allocation is to fail.
+  // Throws c10::OutOfMemoryError if `bytes` more would exceed the limit, or if this allocation must fail.
   void take(int64_t bytes) {
     const int64_t after = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     const int64_t limit = limit_.load(std::memory_order_relaxed);
@@ -106,7 +107,7 @@ class Account {
   }
   void give_back(int64_t bytes) { in_use_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // Takes the bytes back and says what was wanted.
+  // Takes the bytes back and throws the error with the numbers.
   [[noreturn]] void refuse(int64_t bytes, int64_t limit) {
     give_back(bytes);
     const int64_t in_use = in_use_, free = limit > 0 ? std::max<int64_t>(limit - in_use, 0) : -1;
@@ -152,7 +153,7 @@ class HostAllocator final : public c10::Allocator {
     return memory;
   }
   Account& account() { return account_; }
-  // What is kept makes room for what comes from elsewhere.
+  // Kept blocks make room for memory that is allocated elsewhere.
   void trim() {
     const std::lock_guard lock(mutex_);
     shrink_kept(in_use_);
@@ -204,8 +205,8 @@ class HostAllocator final : public c10::Allocator {
     return block;
   }
 
-  // Lets go of free blocks that would add to the peak or exceed the limit with `in_use` bytes of blocks in
-  // use (blocks are a little larger than what is charged for them).
+  // Releases free blocks that would add to the peak or exceed the limit when `in_use` bytes of blocks are in
+  // use (blocks are a little larger than the bytes charged for them).
   void shrink_kept(size_t in_use) {
     size_t most = std::max(peak_, in_use) + kSlack - in_use;
     if (const int64_t limit = account_.limit(); limit > 0) {
@@ -232,7 +233,7 @@ class HostAllocator final : public c10::Allocator {
   size_t in_use_ = 0, peak_ = 0;  // bytes of large blocks
 };
 
-// Never destroyed: tensors of static storage are freed after everything else.
+// Never destroyed: tensors with static storage are freed after everything else.
 HostAllocator& host_allocator() {
   static auto* allocator = new HostAllocator;
   return *allocator;

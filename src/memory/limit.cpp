@@ -30,7 +30,7 @@ std::optional<int64_t> number_in(const std::string& path) {
   return std::nullopt;  // also for "max"
 }
 
-// A container's own bound (cgroup v2).
+// What a container may still use (cgroup v2).
 int64_t free_in_cgroup() {
   const auto most = number_in("/sys/fs/cgroup/memory.max"),
              current = number_in("/sys/fs/cgroup/memory.current");
@@ -46,7 +46,7 @@ int64_t available_on_host() {
   return std::numeric_limits<int64_t>::max();
 }
 
-// Of GPUs: what was applied last.
+// The limit that was applied last, for GPUs.
 std::optional<int64_t> gpu_limit;
 
 void limit_gpu(int64_t bytes, c10::Device device) {
@@ -54,7 +54,7 @@ void limit_gpu(int64_t bytes, c10::Device device) {
     throw DeviceError("memory.limit must be applied before the first tensor on a GPU");
   const auto total = static_cast<double>(gpu_allocator()->getMemoryInfo(device.index()).second);
   const double fraction = std::clamp(static_cast<double>(bytes) / total, 0.0, 1.0);
-  // Settings are read as a whole: those of the environment would be lost without being repeated.
+  // LibTorch replaces all settings at once, so those from the environment must be repeated here.
   const std::string before = c10::CachingAllocator::getAllocatorSettings();
   c10::CachingAllocator::setAllocatorSettings(
       concat(before, before.empty() ? "" : ",", "per_process_memory_fraction:", std::to_string(fraction)));

@@ -13,7 +13,7 @@ thread_local int64_t recorders = 0;
 
 }  // namespace
 
-// Data is null, the size is in the context. Blocks may outlive the recorder that saw them come.
+// The data pointer is null; the size is in the context. Blocks may outlive the recorder of their allocation.
 class MetaAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -35,7 +35,7 @@ class MetaAllocator final : public c10::Allocator {
   };
   static void note(const Block& block, int64_t bytes) {
     const auto node = torch::autograd::get_current_node();
-    // Leaves all have the largest number, which becomes 1.
+    // All leaves have the largest number, which becomes 1.
     const uint64_t number = node ? std::max<uint64_t>(node->sequence_nr() + 1, 1) : 0;
     recorder->events_.push_back({block.number, bytes, block.phase, number});
   }

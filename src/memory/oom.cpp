@@ -30,7 +30,7 @@ constexpr std::array kLibraryMessages{"CUBLAS_STATUS_ALLOC_FAILED",
                                       "CUSPARSE_STATUS_ALLOC_FAILED",
                                       "CUSOLVER_STATUS_ALLOC_FAILED",
                                       "CUDNN_STATUS_ALLOC_FAILED",
-                                      "CUBLAS_STATUS_NOT_INITIALIZED",  // a handle that found no memory
+                                      "CUBLAS_STATUS_NOT_INITIALIZED",  // no memory for a handle
                                       "DefaultCPUAllocator: can't allocate memory",
                                       "DefaultCPUAllocator: not enough memory",
                                       "out of memory"};
@@ -40,7 +40,8 @@ std::string message_of(const std::exception& error) {
   return torch != nullptr ? torch->what_without_backtrace() : error.what();
 }
 
-// "Tried to allocate 20.00 MiB": the bytes that `pattern` finds in a message of the CUDA allocator, or -1.
+// Returns the bytes that `pattern` finds in a message of the CUDA allocator ("Tried to allocate 20.00 MiB"),
+// or -1.
 int64_t bytes_in(const std::string& message, const std::string& pattern) {
   std::smatch match;
   if (!std::regex_search(message, match, std::regex(pattern))) return -1;
@@ -64,8 +65,8 @@ OutOfMemory describe(const std::exception& error) {
   return lack;
 }
 
-// A backward pass of one element: the engine discards what a failed pass left in its queue before it runs
-// another.
+// Runs a backward pass of one element: before a new pass, the engine discards what a failed one left in its
+// queue.
 void drain_autograd(c10::Device device) {
   at::AutoGradMode with_grad(true);
   const at::Tensor leaf = at::zeros({1}, device).set_requires_grad(true);
@@ -109,7 +110,7 @@ std::optional<OutOfMemory> catch_oom(const std::function<void()>& work) {
 }
 
 void free_after_oom(c10::Device device) {
-  // Its few bytes may be what is lacking: the first try then makes room for the second.
+  // Even its few bytes may be too much: then the first attempt makes room for the second.
   constexpr int kTries = 3;
   for (int i = 0; i < kTries && catch_oom([&] { drain_autograd(device); }); i++) {
   }

@@ -13,7 +13,7 @@
 namespace trainer {
 namespace {
 
-// The line "VmRSS:   1234 kB" of /proc/self/status in bytes.
+// Returns the line "VmRSS:   1234 kB" of /proc/self/status in bytes.
 int64_t resident_bytes() {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {

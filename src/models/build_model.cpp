@@ -12,12 +12,12 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
 }
 
-// What no architecture here can do. Transformers keeps the head of a classifier under other names.
+// Refuses what no architecture here supports. Transformers stores the head of a classifier under other names.
 void refuse_other_kinds(const nlohmann::json& config) {
   if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
     throw FormatError(concat("config.json: quantization_config is not supported (quant_method ",
                              config_string(config["quantization_config"], "quant_method", "?"),
-                             "); use the model that was not quantised"));
+                             "); use the model without quantisation"));
   }
   if (!config.contains("architectures") || !config["architectures"].is_array()) return;
   for (const nlohmann::json& entry : config["architectures"]) {

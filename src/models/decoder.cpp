@@ -122,7 +122,7 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
   assign_names();
 }
 
-// The factor is rounded to the type of the computation, as transformers does (Gemma3TextScaledWordEmbedding).
+// Rounds the factor to the type of the computation, as transformers does (Gemma3TextScaledWordEmbedding).
 at::Tensor Decoder::embed(const at::Tensor& ids) const {
   const at::Tensor rows = body_.embed_tokens.forward(ids, dtype());
   if (c_.embedding_scale == 1.0) return rows;
@@ -147,7 +147,7 @@ DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slot
   return pass;
 }
 
-// Rows are padded on the right, so a causal mask alone keeps padding out of what counts; or packed.
+// Rows are either padded on the right, so that a causal mask alone hides the padding, or packed.
 DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batch,
                            const at::Tensor& h) const {
   if (!batch.packed) {

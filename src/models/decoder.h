@@ -1,5 +1,5 @@
-// The skeleton that Llama and its kin share; what differs between them is in DecoderConfig. Shapes: B batch,
-// S sequence, D hidden_size, H num_attention_heads, G num_key_value_heads, K head_dim.
+// The structure that Llama and its relatives share; DecoderConfig holds the differences. Shapes: B batch, S
+// sequence, D hidden_size, H num_attention_heads, G num_key_value_heads, K head_dim.
 #pragma once
 
 #include <algorithm>
@@ -24,23 +24,23 @@ namespace trainer {
 struct DecoderPass {
   const ForwardContext* context;
   at::Tensor rows;                  // dropout keys [B, S]
-  Rotary::Tables rotary{};          // of these positions
-  Rotary::Tables sliding_rotary{};  // of sliding layers
-  // While generating, after the prompt: where the new token of each row goes, and the mask that this needs.
+  Rotary::Tables rotary{};          // for the positions of this pass
+  Rotary::Tables sliding_rotary{};  // for sliding layers
+  // In generation, after the prompt: where the new token of each row goes, and the mask that this needs.
   const CachePositions* positions = nullptr;
   at::Tensor mask{};
-  // The same for sliding layers; also where a position is beyond the window of another. Additive, broadcast
-  // over [B, H, S, keys].
+  // The same for sliding layers; also used if a position is outside the window of another. Additive,
+  // broadcastable to [B, H, S, keys].
   at::Tensor window_mask{};
-  // Where samples share a row: they, and no masks.
+  // With packing: the sequences of the row; then there are no masks.
   std::optional<Sequences> packed{};
 };
 
 class DecoderAttention : public Module {
  public:
   DecoderAttention(const DecoderConfig& c, size_t layer);
-  // x [B, S, D] -> [B, S, D], causal. A cache is filled with x or,
-  // where the pass has positions, gets one of each row there.
+  // x [B, S, D] -> [B, S, D], causal. The cache is filled with x; if the pass has positions, it gets one
+  // position for each row instead.
   at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
@@ -49,10 +49,10 @@ class DecoderAttention : public Module {
  private:
   at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
 
-  // Attends to the keys by the pass's own way: padded rows, packed rows, a new token of each row.
+  // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 
-  int64_t head_dim_, window_;  // 0: none
+  int64_t head_dim_, window_;  // window 0: none
   bool rotated_;
   double scale_, soft_cap_;
 };
@@ -80,7 +80,7 @@ class DecoderLayer : public Module {
   std::optional<RmsNorm> before_attention, after_attention, before_mlp, after_mlp;
 };
 
-// `model` in the names on disk.
+// The module `model` in the names on disk.
 struct DecoderBody : Module {
   explicit DecoderBody(const DecoderConfig& c);
 
@@ -110,11 +110,11 @@ class Decoder : public Model, public BlockHook {
   friend class DecoderGeneration;
 
   at::Tensor embed(const at::Tensor& ids) const;
-  // Fills in the tables of these positions.
+  // Fills in the rotary tables for these positions.
   void rotate(DecoderPass& pass, const at::Tensor& positions, const std::vector<int64_t>& lengths,
               const at::TensorOptions& options) const;
-  // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S], of sequences that
-  // have these lengths with them.
+  // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S]. The lengths of the
+  // sequences include these tokens.
   DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
                     const at::Tensor& positions, const std::vector<int64_t>& lengths) const;
   DecoderPass start(const ForwardContext& context, const MicroBatch& batch, const at::Tensor& h) const;

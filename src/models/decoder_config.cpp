@@ -18,7 +18,7 @@ namespace {
 
 bool is_set(const nlohmann::json& c, const char* key) { return c.contains(key) && !c[key].is_null(); }
 
-// As torch.nn.Embedding takes pad_token_id: the original Llama's -1 is the last row.
+// Reads pad_token_id as torch.nn.Embedding does: the original Llama's -1 is the last row.
 int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
   if (!c.contains("pad_token_id") || c["pad_token_id"].is_null()) return -1;
   const int64_t id = config_int(c, "pad_token_id");
@@ -26,7 +26,7 @@ int64_t padding_idx(const nlohmann::json& c, int64_t vocab_size) {
   return id < 0 ? id + vocab_size : id;
 }
 
-// Of its matrices; in floating point, so that nothing overflows.
+// The number of values in its matrices; in floating point, so that nothing overflows.
 double parameters_of(const DecoderConfig& facts) {
   const auto hidden = static_cast<double>(facts.hidden_size), width = static_cast<double>(facts.head_dim),
              heads = static_cast<double>(2 * facts.num_heads + 2 * facts.num_kv_heads);
@@ -34,26 +34,26 @@ double parameters_of(const DecoderConfig& facts) {
   return static_cast<double>(facts.num_layers) * block + 2 * hidden * static_cast<double>(facts.vocab_size);
 }
 
-// What would change the mathematics and is not built is refused, never ignored.
+// A setting that would change the mathematics and is not implemented is refused, never ignored.
 void check(const nlohmann::json& c, const DecoderConfig& facts) {
   if (facts.head_dim % 2 != 0) refuse("an odd head_dim");
   if (facts.num_heads % facts.num_kv_heads != 0)
-    refuse("num_attention_heads that is no multiple of num_key_value_heads");
+    refuse("num_attention_heads that is not a multiple of num_key_value_heads");
   if (config_double(c, "attention_dropout", 0.0) != 0.0) refuse("attention_dropout other than 0");
   if (is_set(c, "rope_parameters")) refuse("rope_parameters: one for each type of layer");
   if (!config_bool(c, "is_causal", true)) refuse("is_causal: false");
   if (config_bool(c, "use_bidirectional_attention", false)) refuse("use_bidirectional_attention: true");
 }
 
-// Transformers computes whole heads' rotations for these families: the key does nothing with the plain
-// embedding, and nothing runs with the others.
+// For these families Transformers always rotates whole heads. The key has no effect with the standard
+// embedding, and with the other types Transformers fails.
 void check_partial_rotary(const nlohmann::json& c, const DecoderConfig& facts) {
   double share = config_double(c, "partial_rotary_factor", 1.0);
   if (c.contains("rope_scaling") && c["rope_scaling"].is_object())
     share = config_double(c["rope_scaling"], "partial_rotary_factor", share);
   if (share == 1.0) return;
   if (facts.rope.type != RopeType::standard) refuse("partial_rotary_factor other than 1 with this rope type");
-  log::warning(concat("config.json: partial_rotary_factor ", share, " is of no effect, as in Transformers: ",
+  log::warning(concat("config.json: partial_rotary_factor ", share, " has no effect, as in Transformers: ",
                       "model_type ", c.at("model_type").get<std::string>(), " rotates whole heads"));
 }
 

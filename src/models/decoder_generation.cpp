@@ -13,8 +13,8 @@ class DecoderGeneration : public Generation {
         positions_(lengths),
         caches_(model.body_.layers.size()) {}
 
-  // Padding is on the right, so a causal mask alone keeps it out of what counts, as in training. What it left
-  // in the cache is overwritten by and by, and masked until then.
+  // Padding is on the right, so a causal mask alone hides it, as in training. Its entries in the cache are
+  // masked until new tokens overwrite them.
   at::Tensor start(int64_t) override {
     const at::Tensor h = model_.embed(ids_);
     const at::Tensor positions = at::arange(ids_.size(1), ids_.options());
@@ -23,7 +23,7 @@ class DecoderGeneration : public Generation {
     return logits(through_layers(h, pass).flatten(0, 1).index_select(0, last));
   }
 
-  // Type dynamic of the rotary embedding: a key keeps the rotation that it got, as in Transformers.
+  // Rotary embedding of type dynamic: a key keeps the rotation that it got first, as in Transformers.
   at::Tensor next(const at::Tensor& tokens) override {
     const at::Tensor h = model_.embed(tokens.unsqueeze(1));
     const at::Tensor each = positions_.lengths().unsqueeze(1);

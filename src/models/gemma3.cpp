@@ -1,5 +1,5 @@
-// Gemma 3 (2025), its text model: norms on queries and keys, a window in five of six layers, and for these a
-// rotary embedding of their own. Held against transformers, models/gemma3.
+// The text model of Gemma 3 (2025): norms on queries and keys; five of six layers have a window and a rotary
+// embedding of their own. Tested against transformers, models/gemma3.
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
@@ -8,7 +8,8 @@
 
 namespace trainer {
 
-// `ropes`, rope_parameters in Transformers 5, has one for each type of layer; `flat` is what older files say.
+// `ropes`, rope_parameters in Transformers 5, has an entry for each type of layer; `flat` is the config of
+// older files.
 static RopeParameters rope_of(const nlohmann::json& ropes, const char* layer_type, int64_t head_dim,
                               nlohmann::json flat) {
   if (ropes.contains(layer_type) && ropes[layer_type].is_object()) {
@@ -45,9 +46,8 @@ DecoderConfig gemma3_config(const nlohmann::json& config) {
   facts.sliding_rope = rope_of(ropes, "sliding_attention", facts.head_dim, sliding);
   if (c.contains("attn_logit_softcapping") && !c["attn_logit_softcapping"].is_null()) {
     log::warning(
-        "config.json: attn_logit_softcapping is of no effect, as in Transformers: model_type gemma3_text "
-        "does "
-        "not cap attention scores");
+        "config.json: attn_logit_softcapping has no effect, as in Transformers: "
+        "model_type gemma3_text does not cap attention scores");
   }
   return facts;
 }

@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kStep = 128;  // positions by which the room grows, or a quarter of what there is
+constexpr int64_t kStep = 128;  // positions by which it grows, or a quarter of its size
 
 at::Tensor with_room(const at::Tensor& x, int64_t capacity) {
   at::Tensor out = at::zeros({x.size(0), x.size(1), capacity, x.size(3)}, x.options());

@@ -1,4 +1,4 @@
-// Keys and values of one attention of one layer while sequences are generated.
+// The key/value cache of generation: keys and values of one attention in one layer.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,16 @@ class CachePositions {
  public:
   explicit CachePositions(const at::Tensor& lengths);  // int64 [batch]
 
-  void advance();  // each is one token longer
+  void advance();  // each sequence becomes one token longer
   void select(const std::vector<int64_t>& rows);
 
   const at::Tensor& lengths() const { return lengths_; }  // int64 [batch], on the device
   int64_t longest() const { return longest_; }
-  bool equal() const { return equal_; }  // all are `longest`
+  bool equal() const { return equal_; }  // all lengths are `longest`
   const std::vector<int64_t>& lengths_on_host() const { return host_; }
-  // Additive mask [batch, 1, 1, longest + 1] for one more token of each row, which sees itself and what is
-  // before it; with a window so many positions in all. Undefined where every row sees everything.
+  // Returns the additive mask [batch, 1, 1, longest + 1] for one more token of each row. The token sees
+  // itself and all positions before it, or the last `window` positions. Undefined if every row sees
+  // everything.
   at::Tensor mask(at::ScalarType type, std::optional<int64_t> window = std::nullopt) const;
 
  private:
@@ -33,17 +34,16 @@ class CachePositions {
   bool equal_ = true;
 };
 
-// Has room for more than there is and grows in steps, so that a token is appended without copying what is
-// there.
+// Allocates room for more than it holds and grows in steps, so that appending a token does not copy the rest.
 class KvCache {
  public:
-  // The first n positions of each row, whatever is padding among them: k, v [batch, heads, n, head_dim].
+  // Stores the first n positions of each row, padding included: k, v [batch, heads, n, head_dim].
   void fill(const at::Tensor& k, const at::Tensor& v);
-  // One position more for each row, at its end: k, v [batch, heads, 1, head_dim]. Returns keys and values
-  // [batch, heads, longest + 1, head_dim]; beyond a row's end they are not to be looked at.
+  // Appends one position to the end of each row: k, v [batch, heads, 1, head_dim]. Returns keys and values
+  // [batch, heads, longest + 1, head_dim]; positions beyond a row's end must be masked.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v,
                                            const CachePositions& positions);
-  // Goes on with these rows, int64 on the device.
+  // Continues with these rows, int64 on the device.
   void select(const at::Tensor& rows);
 
  private:

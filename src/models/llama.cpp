@@ -1,5 +1,5 @@
-// Llama 2 and 3 (Touvron et al. 2023) and what is saved as one, such as SmolLM2. Held against transformers,
-// models/llama.
+// Llama 2 and 3 (Touvron et al. 2023) and models saved as Llama, such as SmolLM2. Tested against
+// transformers, models/llama.
 #include <algorithm>
 
 #include "trainer/base/error.h"

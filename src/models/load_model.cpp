@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = 16 << 20;
 
-// T5 files may hold the embedding under the names of its copies only.
+// T5 files may contain the embedding only under the names of its copies.
 std::string stored_name(const std::string& name, const Model& model, const ModelWeights& weights) {
   if (weights.tensors.contains(name)) return name;
   const std::vector<std::string> tied = model.tied_names();
@@ -32,7 +32,8 @@ std::string stored_name(const std::string& name, const Model& model, const Model
   return name;
 }
 
-// All that is wrong between the model's tree and the stored tensors; fills in the names that are ignored.
+// Compares the model's tree with the stored tensors and reports all differences in one error; fills in the
+// names of ignored tensors.
 void check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
                    const std::filesystem::path& directory, std::vector<std::string>& ignored) {
   std::vector<std::string> problems;
@@ -63,14 +64,14 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
     }
   }
   if (!problems.empty()) {
-    constexpr size_t kShown = 1000;  // more is no list for a person
+    constexpr size_t kShown = 1000;  // nobody reads a longer list
     throw FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
                              architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
                              "\nUse the config.json that was saved with these weights."));
   }
 }
 
-// The file's pages are given back as they are copied, so that memory holds the model once.
+// Releases the file's pages as they are copied, so that the model is in memory only once.
 at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device device) {
   at::Tensor out = at::empty(view.shape, at::TensorOptions().dtype(dtype).device(device));
   const at::Tensor flat = out.view({-1});
@@ -109,7 +110,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
     const bool same_type = scalar_type(view.dtype) == dtype;
     seen.bytes += bytes;
-    // The format does not promise alignment; tensors at odd places are copied.
+    // The format does not guarantee alignment; unaligned tensors are copied.
     const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
     if (same_type && aligned && options.device.is_cpu() && !options.train_all) {
       parameter.value = mapped_tensor(view, weights.mapping_of(stored));

@@ -1,4 +1,4 @@
-// Mistral (Jiang et al. 2023): Llama with a window in every layer, unless sliding_window is null. Held
+// Mistral (Jiang et al. 2023): Llama with a window in every layer, unless sliding_window is null. Tested
 // against transformers, models/mistral.
 #include "trainer/base/error.h"
 #include "trainer/models/decoder_config.h"

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where there are weights they say whether the head is separate, else config.json does.
+// If there are weights, they decide whether the head is separate; otherwise config.json does.
 bool separate_head(const Architecture& architecture, const nlohmann::json& config, const fs::path& path) {
   if (has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json")) {
     return has_separate_head(architecture, config, read_model_weights(path));

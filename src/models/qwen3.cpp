@@ -1,4 +1,4 @@
-// Qwen3: norms on queries and keys. Held against transformers, models/qwen3.
+// Qwen3: norms on queries and keys. Tested against transformers, models/qwen3.
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/decoder_config.h"
 

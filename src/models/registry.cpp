@@ -43,9 +43,8 @@ const Architecture& find_architecture(const std::string& model_type) {
   }
   if (model_type == "gemma3") {
     throw FormatError(
-        "config.json: model_type 'gemma3' is a model of images and text, which is not supported; its text "
-        "model "
-        "alone, of model_type 'gemma3_text', is");
+        "config.json: model_type 'gemma3' is a model of images and text, which is not supported; "
+        "only its text model is, with model_type 'gemma3_text'");
   }
   throw FormatError(
       concat("config.json: model_type '", model_type, "' is not supported (supported: ", join(known), ")"));

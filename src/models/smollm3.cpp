@@ -1,5 +1,5 @@
-// SmolLM3: Llama in which some layers do without the rotary embedding, every fourth unless the file lists
-// them. Held against transformers, models/smollm3.
+// SmolLM3: Llama with some layers that have no rotary embedding: every fourth, unless the file lists them.
+// Tested against transformers, models/smollm3.
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-// 1 for a layer that is rotated.
+// Returns 1 for each layer with a rotary embedding.
 static std::vector<bool> rotated_layers(const nlohmann::json& c, int64_t num_layers) {
   std::vector<bool> rotated;
   if (!c.contains("no_rope_layers") || c["no_rope_layers"].is_null()) {
@@ -35,7 +35,7 @@ DecoderConfig smollm3_config(const nlohmann::json& config) {
   facts.qkv_bias = facts.output_bias = config_bool(c, "attention_bias", false);
   facts.mlp_bias = config_bool(c, "mlp_bias", false);
   facts.rotated = rotated_layers(c, facts.num_layers);
-  // The layers without a rotation are those with the window.
+  // The layers without a rotation are those that have the window.
   if (config_bool(c, "use_sliding_window", false)) read_sliding_window(c, facts);
   if (facts.sliding_window > 0) {
     facts.sliding = facts.rotated;

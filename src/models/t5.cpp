@@ -1,4 +1,4 @@
-// Held against transformers, models/{t5,mt5,umt5}/modeling_*.py.
+// Tested against transformers, models/{t5,mt5,umt5}/modeling_*.py.
 #include "models/t5.h"
 
 #include <cmath>
@@ -167,7 +167,7 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
   const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
   if (!bias_in_every_block_) pass.bias = &bias;
   pass.causal = decoder_;
-  // A bias for each block would be a matrix kept for each.
+  // A bias for each block would keep a matrix for each block.
   pass.recomputed =
       pass.dropout > 0 || ((bias.weight.trained() || bias_in_every_block_) && at::GradMode::is_enabled());
   if (pass.recomputed) {
@@ -202,8 +202,8 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
                        return block.forward(x, other, pass);
                      });
     } else {
-      // An alias of its own, so that a block's gradients of the source are summed first, as in a recomputed
-      // block: the same bits either way.
+      // Each block gets its own alias, so that its gradients of the source are summed first, as in a
+      // recomputed block. The bits are then the same with and without gradient checkpointing.
       h = block.forward(h, source ? std::optional(source->view_as(*source)) : std::nullopt, pass);
     }
   }

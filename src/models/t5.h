@@ -26,19 +26,19 @@ struct T5Pass {
   const BlockHook* hook = nullptr;
   double dropout = 0.0;          // 0 outside training
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
-  at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal does it)
+  at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal mask)
   at::Tensor source_lengths;     // for cross-attention
-  // For SDPA, when there is no dropout and the bias is frozen. The first has the shared position bias in it
-  // and is undefined where nothing is hidden and there is none.
+  // For SDPA, if there is no dropout and the bias is frozen. The first mask contains the shared position
+  // bias; it is undefined if nothing is masked and there is no bias.
   at::Tensor self_mask, cross_mask;
-  bool recomputed = false;             // attention by our own Function
-  const RelativeBias* bias = nullptr;  // shared; nullptr where every block has its own
+  bool recomputed = false;             // attention_recomputed() instead of SDPA
+  const RelativeBias* bias = nullptr;  // shared; nullptr if every block has its own
   at::Tensor buckets;
   bool causal = false;
-  const CachePositions* positions = nullptr;  // while generating: where the new token of each row goes
+  const CachePositions* positions = nullptr;  // in generation: where the new token of each row goes
 };
 
-// Keys and values of one block of the decoder while generating; those of the source stay as they are.
+// Keys and values of one block of the decoder in generation; those of the source do not change.
 struct T5BlockCache {
   KvCache self;
   at::Tensor cross_k, cross_v;
@@ -79,7 +79,7 @@ class T5FeedForward : public Module {
   Activation activation_;
 };
 
-// x + dropout(part(norm(x))): one of a block's two or three parts. The part has the name that it has on disk.
+// x + dropout(part(norm(x))): one of a block's two or three parts. The part is named as on disk.
 template <class Part>
 class T5Residual : public Module {
  public:
@@ -115,10 +115,10 @@ class T5Block : public Module {
 class T5Stack : public Module {
  public:
   T5Stack(const T5Config& c, bool decoder);
-  // Fills in what depends on the sequences: `keys` of them all told, of which the last are `embedded`
-  // [B, queries, D].
+  // Fills in what depends on the sequences. `keys` is the number of positions in total; the last of them are
+  // `embedded` [B, queries, D].
   void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
-  // embedded [B, seq, D] -> [B, seq, D]; of all blocks the first `recompute` run again in backward.
+  // embedded [B, seq, D] -> [B, seq, D]; the first `recompute` blocks run again in backward.
   at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                      int64_t recompute) const;
 
@@ -161,7 +161,7 @@ class T5 : public Model, public BlockHook {
 
   T5Config c_;
   Embedding shared_;
-  Embedding encoder_embed_, decoder_embed_;  // each stack's embed_tokens: of shared's table
+  Embedding encoder_embed_, decoder_embed_;  // each stack's embed_tokens: uses shared's table
   T5Stack encoder_, decoder_;
   OutputHead head_;
 };

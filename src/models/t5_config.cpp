@@ -15,7 +15,7 @@ static bool scales_outputs(const nlohmann::json& c) {
   return config_bool(c, "scale_decoder_outputs", config_bool(c, "tie_word_embeddings", true));
 }
 
-// Of its matrices; in floating point, so that nothing overflows.
+// The number of values in its matrices; in floating point, so that nothing overflows.
 static double parameters_of(const T5Config& config) {
   const auto width = static_cast<double>(config.d_model);
   const double attention =
@@ -46,9 +46,9 @@ T5Config::T5Config(const nlohmann::json& c)
       config_string(c, "feed_forward_proj", c.at("model_type") == "t5" ? "relu" : "gated-gelu");
   gated = name.starts_with("gated-");
   if (gated) name = name.substr(6);
-  // "gated-gelu" has always meant the form with tanh; plain "gelu" the exact one
+  // "gated-gelu" has always meant the tanh approximation; plain "gelu" means the exact function
   if (gated && name == "gelu") name = "gelu_new";
-  // What transformers makes of feed_forward_proj is in files, too, and there goes before it.
+  // Files may also contain the keys that transformers derives from feed_forward_proj; those take precedence.
   gated = config_bool(c, "is_gated_act", gated);
   name = config_string(c, "dense_act_fn", name);
   activation = activation_named(name, c.contains("dense_act_fn") ? "dense_act_fn" : "feed_forward_proj");

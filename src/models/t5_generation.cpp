@@ -43,7 +43,7 @@ class T5Generation : public Generation {
     for (T5BlockCache& cache : caches_) cache.self.select(index);
     std::vector<int64_t> sources;
     for (const int64_t row : rows) sources.push_back(sources_[static_cast<size_t>(row)]);
-    if (sources == sources_) return;  // beams of one source have changed places
+    if (sources == sources_) return;  // only beams of the same source changed places
     sources_ = std::move(sources);
     for (at::Tensor* part : {&lengths_, &source_rows_, &encoded_}) *part = part->index_select(0, index);
     for (T5BlockCache& cache : caches_) {

@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-// Adapters and copies have a row for each token, too.
+// Adapters and copies also have a row for each token.
 static void refuse_adapted_vocabulary(Model& model) {
   const std::vector<Parameter*> vocabulary = model.vocabulary();
   model.for_each_module([&](const std::string& name, Module& module) {
@@ -22,8 +22,9 @@ static void refuse_adapted_vocabulary(Model& model) {
                       std::ranges::find(vocabulary, &embedding->weight) == vocabulary.end();
     if (copy || (embedding != nullptr && embedding->lora) ||
         (linear != nullptr && linear->lora && name == "lm_head")) {
-      throw ConfigError(concat("model.add_tokens: the adapter changes ", name,
-                               ", which then cannot get more rows; merge it first (trainer merge)"));
+      throw ConfigError(
+          concat("model.add_tokens: the adapter changes ", name,
+                 ", so its table cannot get more rows; merge the adapter first (trainer merge)"));
     }
   });
 }

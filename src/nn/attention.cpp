@@ -18,7 +18,7 @@ at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
 
 namespace {
 
-// LibTorch's operator; on meta what it would be on the target.
+// LibTorch's operator; on meta, what it would be on the target.
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped) {
   if (q.is_meta()) return planned_attention(q, k, v, mask, causal, scale, grouped);
@@ -31,14 +31,14 @@ at::Tensor attention(const AttentionInputs& in) {
   const std::optional<at::Tensor> mask = in.mask.defined() ? std::optional(in.mask) : std::nullopt;
   const int64_t groups = in.q.size(1) / in.k.size(1);
   if (groups > 1 && in.q.size(2) == 1 && (!mask || mask->size(1) == 1)) {
-    // A single query of each head: those of a group are as good as queries of one head.
+    // Each head has a single query: the queries of a group can be treated as queries of one head.
     const at::Tensor q = in.q.unflatten(1, {-1, groups}).squeeze(3);
     return fused(q, in.k, in.v, mask, false, in.scale, false).flatten(1, 2).unsqueeze(2);
   }
   if (groups == 1 || !mask) {
     return fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1);
   }
-  // A mask together with grouped heads would fall to a path that keeps the matrix.
+  // With a mask and grouped heads, LibTorch would use a path that keeps the matrix.
   return fused(in.q, in.k.repeat_interleave(groups, 1), in.v.repeat_interleave(groups, 1), mask, in.causal,
                in.scale, false);
 }

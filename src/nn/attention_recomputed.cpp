@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kWeightChunkBytes = 32 << 20;  // of fp32 attention weights
 
-// Whatever its strides, [batch * heads, rows, head_dim] without gaps in the type of products.
+// Returns a tensor with any strides as contiguous [batch * heads, rows, head_dim] in the type of products.
 at::Tensor by_head(const at::Tensor& x) {
   return at::empty(x.sizes(), x.options().dtype(product_type(x))).copy_(x).flatten(0, 1);
 }
@@ -38,7 +38,7 @@ struct Problem {
     return std::clamp<int64_t>(kWeightChunkBytes / (4 * q.size(0) * keys()), 1, queries());
   }
 
-  // Of rows first .. first + rows - 1:
+  // For the rows first .. first + rows - 1:
   at::Tensor chunk_buckets(int64_t first, int64_t rows) const {
     return bias_buckets.narrow(0, queries() - rows - first, rows + keys() - 1);
   }
@@ -113,7 +113,7 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   }
 
  private:
-  // The gradient of a chunk's scores [B * H, R, K]; adds to those of v and of the bias.
+  // Returns the gradient of a chunk's scores [B * H, R, K]; adds to the gradients of v and of the bias.
   static at::Tensor chunk_backward(const Problem& problem, const at::Tensor& g_all, int64_t first,
                                    int64_t rows, at::Tensor& sum_v, at::Tensor& g_bias) {
     const at::Tensor g = g_all.narrow(1, first, rows), weights = problem.weights(first, rows, 0.0);

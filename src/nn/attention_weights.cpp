@@ -20,7 +20,7 @@ using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
 constexpr int64_t kHeadStride = 1 << 24;  // between the dropout keys of a query's heads
 
-// x rounded to T, without the branch for NaN that keeps a reduction from being vectorised.
+// Rounds x to T, without the branch for NaN that prevents the compiler from vectorising a reduction.
 template <class T>
 TRAINER_INLINE float rounded(float x) {
   return x;
@@ -37,7 +37,7 @@ TRAINER_INLINE float score_of(const T* scores, const T* bias, int64_t c, float s
   return biased ? rounded<T>(s + static_cast<float>(bias[c])) : s;
 }
 
-// One row: `visible` of its `keys` take part, the others become 0. mask: nullptr without dropout.
+// One row: the first `visible` of its `keys` count, the others become 0. mask: nullptr without dropout.
 template <class T, bool biased>
 TRAINER_VECTORISED void weights_row(const T* __restrict__ scores, const T* __restrict__ bias,
                                     T* __restrict__ out, int64_t visible, int64_t keys, float scale,
@@ -64,7 +64,8 @@ TRAINER_VECTORISED void weights_row(const T* __restrict__ scores, const T* __res
   for (int64_t c = visible; c < keys; c++) out[c] = static_cast<T>(0.0f);
 }
 
-// g is the gradient of the dropped-out weight. by_distance += the gradient before the scale, unless nullptr.
+// g is the gradient of the dropped-out weight. Adds the gradient before the scale to by_distance, unless that
+// is nullptr.
 template <class T, bool dropped>
 TRAINER_VECTORISED void weights_row_grad(const T* __restrict__ g, const T* __restrict__ weights,
                                          T* __restrict__ out, float* __restrict__ by_distance, int64_t keys,
@@ -133,7 +134,7 @@ at::Tensor weights_host(const at::Tensor& scores_, const OptionalTensor& bias_,
   return out;
 }
 
-// A thread takes whole (sample, head) pairs, so that each sum over distances is made in one order.
+// A thread takes whole (sample, head) pairs, so that each sum over distances has a fixed order.
 TensorPair weights_backward_host(const at::Tensor& grad, const at::Tensor& weights_,
                                  const OptionalTensor& row_keys_, double scale, int64_t key, double p,
                                  bool needs_bias) {

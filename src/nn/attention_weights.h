@@ -1,5 +1,5 @@
-// The operators between the two products of T5's attention, in one pass over its scores. Shapes: B batch, H
-// heads, R queries (rows), K keys.
+// What T5's attention computes between its two matrix products, in one pass over the scores. Shapes: B batch,
+// H heads, R queries (rows), K keys.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,22 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 struct WeightsOptions {
   double scale = 1.0;
-  int64_t visible = 0;  // keys that row 0 sees; each row sees one more than the row before. K: all see all
+  int64_t visible = 0;  // keys that row 0 sees; each next row sees one more. K: every row sees all keys
   int64_t key = 0;      // dropout's
   double p = 0.0;
 };
 
-// Softmax of scores * scale + bias over the keys that a row sees, then dropout. scores [B, H, R, K]; bias
-// [H, R + K - 1] in the same type: of each distance key - row + R - 1; lengths int64 [B]: keys from there on
-// are padding; row_keys int64 [B, R], for p > 0. A row's bits depend on nothing but its visible scores.
+// Returns the softmax of scores * scale + bias over the keys that a row sees, then dropout. scores [B, H, R,
+// K]; bias [H, R + K - 1] in the same type, indexed by distance key - row + R - 1; lengths int64 [B]: keys
+// from this index on are padding; row_keys int64 [B, R], for p > 0. A row's bits depend only on its visible
+// scores.
 at::Tensor attention_weights(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& lengths,
                              const std::optional<at::Tensor>& row_keys, const WeightsOptions& options);
 
-// From the gradient of the dropped-out weights and the weights as they were before dropout: the gradient of
-// the scores [B, H, R, K] and, if wanted, of the bias, fp32 [B or 1, H, R + K - 1], to be summed over the
-// first.
+// Takes the gradient of the dropped-out weights and the weights before dropout. Returns the gradient of the
+// scores [B, H, R, K] and, if wanted, of the bias: fp32 [B or 1, H, R + K - 1], to be summed over the first
+// dimension.
 std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& grad,
                                                               const at::Tensor& weights,
                                                               const std::optional<at::Tensor>& row_keys,
@@ -36,8 +37,7 @@ std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& 
 // The dropout keys of all rows, int64 [B, H, R].
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
 
-// What CUDA uses: kernels/attention_weights.cu, and the composite of LibTorch's operators where that does not
-// work.
+// What CUDA uses: kernels/attention_weights.cu, or a composite of LibTorch's operators if that does not work.
 at::Tensor attention_weights_gpu(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
                                  const std::optional<at::Tensor>& lengths,
                                  const std::optional<at::Tensor>& row_keys, double scale, int64_t visible,
@@ -55,7 +55,7 @@ std::tuple<at::Tensor, at::Tensor> attention_weights_backward_composite(
     const at::Tensor& grad, const at::Tensor& weights, const std::optional<at::Tensor>& row_keys,
     double scale, int64_t key, double p, bool needs_bias);
 
-// For what takes a pointer: an undefined tensor stands for none.
+// For parameters that are pointers: an undefined tensor becomes nullptr.
 inline at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
   return tensor ? tensor->contiguous() : at::Tensor();
 }

@@ -1,5 +1,5 @@
-// The pass between the products of T5's attention on a GPU: kernels/attention_weights.cu, or LibTorch's
-// operators.
+// What T5's attention computes between its matrix products, on a GPU: kernels/attention_weights.cu, or
+// LibTorch's operators.
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@ namespace {
 
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
-// As in kernels/attention_weights.cu.
+// The same as in kernels/attention_weights.cu.
 struct ScoreShape {
   explicit ScoreShape(const at::Tensor& scores)
       : heads(static_cast<int>(scores.size(1))),
@@ -31,7 +31,7 @@ const Kernels* kernels_of(const at::Tensor& scores) {
   return kernels_for(scores, kernel_files::attention_weights, 1);
 }
 
-// Where in a bias of distances that of (row, key) is: int64 [R, K].
+// Returns the index of (row, key) in a bias of distances: int64 [R, K].
 at::Tensor distance_index(const at::Tensor& scores) {
   const int64_t rows = scores.size(2), keys = scores.size(3);
   const at::TensorOptions ints = scores.options().dtype(at::kLong);

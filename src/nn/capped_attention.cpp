@@ -20,10 +20,10 @@ using torch::autograd::variable_list;
 constexpr int64_t kScoreChunkBytes = 32 << 20;  // of fp32 scores
 constexpr int64_t kLeastChunk = 64;             // queries, unless that is too much memory
 
-// Queries that are done together, with all keys that one of them sees.
+// Queries that are processed together, with all keys that at least one of them sees.
 struct ScoreChunk {
   int64_t first_query, queries, first_key, keys;
-  int64_t offset = 0;  // causal: of query 0's own key among the chunk's keys
+  int64_t offset = 0;  // causal: index of query 0's own key among the chunk's keys
 };
 
 // B batch, G heads of keys, J queries' heads for each, R queries of a chunk, N its keys, D head_dim.

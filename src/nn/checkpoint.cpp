@@ -34,7 +34,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     if (saved[1].defined()) other = saved[1].detach().set_requires_grad(saved[1].requires_grad());
     {
       const InPhase phase(MemoryPhase::recompute);
-      at::AutoGradMode with_grad(true);  // the engine runs backward without
+      at::AutoGradMode with_grad(true);  // the engine runs backward without grad
       const at::Tensor out = capsule->block(hidden, other);
       torch::autograd::backward({out}, {grads[0]});
     }

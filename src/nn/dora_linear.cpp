@@ -64,7 +64,7 @@ struct DoraLinear : torch::autograd::Function<DoraLinear> {
     const at::Tensor ga = g_low_rank.t().mm(dropped).to(a.scalar_type());
     at::Tensor gx;
     if (ctx->needs_input_grad(0)) {
-      // With dropout, (c - 1) of the frozen product goes through the dropped-out copy and 1 past it.
+      // With dropout, (c - 1) of the frozen product uses the dropped-out copy, 1 uses x itself.
       gx = times(p > 0 ? scaled - gy : scaled, weight, x.scalar_type());
       times_into(gx, g_low_rank, a);
       if (p > 0) {

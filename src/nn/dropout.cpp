@@ -40,7 +40,7 @@ at::Tensor dropout_host(const at::Tensor& input, const at::Tensor& row_keys, int
   return out;
 }
 
-// One parameter beyond the tensors, so that backward can draw the same mask.
+// Keeps the key besides the tensors, so that backward computes the same mask.
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& row_keys, int64_t key, double p) {

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// x >> n of 64-bit patterns as if unsigned.
+// Returns x >> n, treating the 64 bits as unsigned.
 at::Tensor shift_right(const at::Tensor& x, int64_t n) {
   return at::bitwise_right_shift(x, at::Scalar(n)).bitwise_and_(at::Scalar((int64_t{1} << (64 - n)) - 1));
 }
@@ -46,7 +46,7 @@ at::Tensor drop_rows(const at::Tensor& x, const at::Tensor& row_keys, int64_t ke
 
 }  // namespace
 
-// In pieces of rows: the hashes of an element take 16 bytes, many times what it has itself.
+// Works on a few rows at a time: the hashes of an element take 16 bytes, several times its own size.
 at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p) {
   constexpr int64_t kPiece = 1 << 22;
   const at::Tensor rows = x.reshape({-1, x.size(-1)}), keys = row_keys.reshape({-1});

@@ -1,6 +1,6 @@
-// The hash behind dropout's masks: element `col` of a row is kept iff hash(row, col) >= p * 2^32. It is two
-// multiply-xorshift rounds on 32 bits (constants: Wellons' lowbias32), with half of the row's 64-bit key
-// added before and half between.
+// The hash behind dropout's masks: element `col` of a row is kept if and only if hash(row, col) >= p * 2^32.
+// The hash is two multiply-xorshift rounds on 32 bits (constants: Wellons' lowbias32); half of the row's
+// 64-bit key is added before the rounds and half between them.
 #pragma once
 
 #include <cstdint>

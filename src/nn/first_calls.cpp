@@ -1,7 +1,7 @@
-// MKL's vector functions, which at::exp and its like use, choose their code at the first call. Where two
-// threads make that call at once, one of them may get a variant of lower accuracy for this call: without the
-// calls below, 4 of 100 processes had gradients 4e-6 off in their first step (LibTorch 2.11, two threads), so
-// a run was not repeatable to the bit. Small tensors are computed on one thread.
+// MKL's vector functions, which at::exp and similar operators use, choose their code at the first call. If
+// two threads make that call at the same time, one of them may get a less accurate variant for this call.
+// Without the calls below, 4 of 100 processes had gradients 4e-6 off in their first step (LibTorch 2.11, two
+// threads), so a run did not repeat with the same bits. Small tensors are computed on one thread.
 #include <ATen/ATen.h>
 
 namespace trainer {

@@ -15,7 +15,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
-// Each: the activation's value and its derivative.
+// Each of these has the activation's value and its derivative.
 struct Silu {
   static TRAINER_INLINE float value(float x) { return x * fast_sigmoid(x); }
   static TRAINER_INLINE void both(float x, float& value, float& slope) {
@@ -90,7 +90,7 @@ TRAINER_VECTORISED void gate_range_grads(const T* __restrict__ grad, const T* __
   }
 }
 
-// body.operator()<A>() with the functions of an activation that has a kernel.
+// Calls body.operator()<A>() with the functions of an activation that has a kernel.
 template <class Body>
 void with_activation(int64_t kind, const Body& body) {
   switch (static_cast<Activation>(kind)) {
@@ -107,7 +107,7 @@ void with_activation(int64_t kind, const Body& body) {
   }
 }
 
-constexpr int64_t kGrain = 1 << 14;  // elements; a thread's least work
+constexpr int64_t kGrain = 1 << 14;  // elements; the least work for a thread
 
 at::Tensor gated_host(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
   TORCH_CHECK(gate_.sizes() == up_.sizes() && gate_.scalar_type() == up_.scalar_type(),

@@ -12,14 +12,14 @@ namespace trainer {
 // silu, gelu, gelu_tanh and relu.
 bool has_gated_kernel(Activation kind);
 
-// gate and up of one shape and type -> the same; the activated gate is rounded before the product.
+// gate and up have the same shape and type, and so has the result; the activated gate is rounded before the
+// product.
 at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
-// (d gate, d up), each rounded once.
+// Returns the gradients (d gate, d up), each rounded once.
 std::tuple<at::Tensor, at::Tensor> gated_backward(const at::Tensor& grad, const at::Tensor& gate,
                                                   const at::Tensor& up, int64_t kind);
 
-// What CUDA uses: kernels/gated_activation.cu, and the composite of LibTorch's operators where that does not
-// work.
+// What CUDA uses: kernels/gated_activation.cu, or a composite of LibTorch's operators if that does not work.
 at::Tensor gated_gpu(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
 std::tuple<at::Tensor, at::Tensor> gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate,
                                                       const at::Tensor& up, int64_t kind);

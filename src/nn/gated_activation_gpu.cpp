@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// The number by which the kernels call an activation.
+// The number that the kernels use for an activation.
 int number_of(int64_t kind) {
   switch (static_cast<Activation>(kind)) {
     case Activation::silu:

@@ -1,4 +1,4 @@
-// What kernels are told of dropout: MaskOptions in kernels/mask.cuh.
+// What kernels are given for dropout: MaskOptions in kernels/mask.cuh.
 #pragma once
 
 #include "nn/dropout_mask.h"

@@ -1,4 +1,4 @@
-// The kernels for GPUs of this layer's operators (src/nn/kernels), and what starting them has in common.
+// The GPU kernels of the operators in src/nn (their files are in src/nn/kernels), and helpers to launch them.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@ namespace kernel_files {
 extern const KernelFile rms_norm, gated_activation, rotate, dropout, attention_weights;
 }
 
-// A file's kernels for x's type; nullptr: LibTorch's operators are to be used. width: elements that a thread
-// moves at once.
+// Returns a file's kernels for x's type; nullptr: use LibTorch's operators. width: number of elements that a
+// thread moves at once.
 inline const Kernels* kernels_for(const at::Tensor& x, const KernelFile& file, int64_t width) {
   const bool fp32 = x.scalar_type() == at::kFloat;
   if (!fp32 && x.scalar_type() != at::kBFloat16) return nullptr;
   return find_kernels(x.device(), file, concat("Element=", fp32 ? "float" : "bf16", " kWidth=", width));
 }
 
-// The elements of an input, which must be of `type` and where `x` is; nullptr where there is no tensor.
+// Returns the elements of an input, which must have `type` and be on x's device; nullptr if it is undefined.
 inline const void* elements(const at::Tensor& input, const at::Tensor& x, at::ScalarType type) {
   if (!input.defined()) return nullptr;
   TORCH_CHECK(input.scalar_type() == type && input.device() == x.device(), "kernels: ", input.scalar_type(),
@@ -35,8 +35,8 @@ inline const void* elements(const at::Tensor& input, const at::Tensor& x) {
   return elements(input, x, x.scalar_type());
 }
 
-// 16 bytes' worth of elements where `cols` and all strides are multiples of that and the tensors, of one
-// type, begin at such an address; else 1.
+// Returns the number of elements in 16 bytes if `cols` and all strides are multiples of it and the tensors,
+// all of one type, begin at a multiple of 16 bytes; otherwise 1.
 inline int64_t width_for(int64_t cols, std::initializer_list<at::Tensor> tensors,
                          std::initializer_list<int64_t> strides = {}) {
   const int64_t width = 16 / static_cast<int64_t>(tensors.begin()->element_size());
@@ -47,19 +47,19 @@ inline int64_t width_for(int64_t cols, std::initializer_list<at::Tensor> tensors
   return aligned && whole(cols) && std::all_of(strides.begin(), strides.end(), whole) ? width : 1;
 }
 
-// A thread an element (or `width` of them).
+// One thread per element (or per `width` elements).
 inline KernelGrid grid_of(int64_t count) {
   constexpr int64_t threads = 256;
   return {(count + threads - 1) / threads, 1, threads};
 }
 
-// A block a row of `cols`, with no more warps than have something to do.
+// One block per row of `cols` elements, with no more warps than have work to do.
 inline KernelGrid grid_of_rows(int64_t rows, int64_t cols, int64_t width) {
   const int64_t warps = (cols / width + 31) / 32;
   return {rows, 1, 32 * std::clamp<int64_t>(warps, 1, 8)};
 }
 
-// Whether a number fits the kernels' 32 bits.
+// Whether a number fits into the 32 bits that the kernels use.
 inline bool fits_int(int64_t n) { return n < (int64_t{1} << 31); }
 
 }  // namespace trainer

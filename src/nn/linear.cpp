@@ -10,10 +10,11 @@
 namespace trainer {
 namespace {
 
-// Up to here a weight is read more than it is multiplied, so that widening it costs more than it saves.
+// Up to this number of rows, reading the weight takes longer than multiplying it, so widening it to fp32
+// costs more than it saves.
 constexpr int64_t kFewRows = 32;
 
-// Not in training, where it would round a sample's numbers otherwise when its micro-batch is small.
+// Not in training: there a sample's numbers would be rounded differently if its micro-batch is small.
 at::ScalarType type_of_products(const at::Tensor& x, const ForwardContext& context) {
   const bool few = !context.training && x.numel() <= kFewRows * x.size(-1);
   return few ? x.scalar_type() : product_type(x);
@@ -81,8 +82,8 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
   return out;
 }
 
-// x [rows, in_features] -> [rows, out_features]. The Function takes a frozen bias; a trained one is added to
-// what it gives.
+// x [rows, in_features] -> [rows, out_features]. The Function takes a frozen bias; a trained bias is added to
+// its result.
 at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
                                 const ForwardContext& context) const {
   const at::ScalarType type = x.scalar_type(), adapter_type = product_type(x);

@@ -18,14 +18,14 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kLogitChunkBytes = 128 << 20;  // of fp32 logits
 
-// So many rows that all chunks but the last are equal.
+// Returns the rows of a chunk; all chunks but the last are equal.
 int64_t rows_per_chunk(int64_t rows, int64_t vocab) {
   const int64_t most = std::max<int64_t>(16, kLogitChunkBytes / (4 * vocab)),
                 chunks = (rows + most - 1) / most;
   return (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
 }
 
-// Caps the logits where they are. Returns the slope of each, 1 - tanh^2, when asked to.
+// Caps the logits in place. Returns the slope of each, 1 - tanh^2, if requested.
 at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
   logits.div_(soft_cap).tanh_();
   const at::Tensor slope = want_slope ? logits.square().neg_().add_(1) : at::Tensor();
@@ -33,7 +33,7 @@ at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
   return slope;
 }
 
-// Sums of one chunk; leaves d(loss)/d(logits) in `logits` when asked to.
+// Returns the sums of one chunk; leaves d(loss)/d(logits) in `logits` if requested.
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient) {
   const int64_t vocab = logits.size(1);
   const at::Tensor index = labels.unsqueeze(1);

@@ -12,9 +12,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Where a projection's tensors are in the Function's list; -1: it has none.
+// The indices of a projection's tensors in the Function's list; -1: it does not have this tensor.
 struct Slots {
-  Weight source;  // of the weight where it is no tensor
+  Weight source;  // the weight, if it is not a tensor
   int weight = -1, bias = -1, a = -1, b = -1, low_rank = -1;
   uint64_t key = 0;
   double dropout = 0.0, scale = 1.0;
@@ -26,7 +26,7 @@ struct Layout : torch::CustomClassHolder {
   int parameters = 0;  // tensors of all projections; the low-rank products are saved behind them
 };
 
-// x as this adapter sees it, in the type of products.
+// Returns x as this adapter sees it (dropped out), in the type of products.
 at::Tensor adapter_input(const at::Tensor& x, const at::Tensor& row_keys, const Slots& slots) {
   return slots.dropout > 0 ? dropout_apply(x, row_keys, slots.key, slots.dropout) : x;
 }

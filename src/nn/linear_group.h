@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// One layer of a group: x W^T + bias, and with `a` and `b` + B(A(dropout(x))) * scale.
+// One layer of a group: x W^T + bias; `a` and `b`, if defined, add B(A(dropout(x))) * scale.
 struct Projection {
   Weight weight;  // [out, in]
   std::optional<at::Tensor> bias;
@@ -19,13 +19,13 @@ struct Projection {
   double dropout = 0.0, scale = 1.0;
 };
 
-// x [rows, in], row_keys [rows] -> for each projection [rows, out] in x's type. Kept for backward: x, once,
-// and x A^T of width r for each adapter; of a weight what it is kept in, never what was made of it. The
-// dropped-out copy of x is made again from its key; the gradients that reach x through the projections are
-// summed before they are rounded; no gradient is computed for what is frozen.
+// Takes x [rows, in] and row_keys [rows]; returns [rows, out] in x's type for each projection. Kept for
+// backward: x, once; x A^T of width r for each adapter; of a weight, the tensors that hold it, never a
+// converted copy. The dropped-out copy of x is computed again from its key. The gradients that reach x
+// through the projections are summed before rounding. No gradient is computed for frozen tensors.
 //
-// `type`: of the products, product_type(x) or, in generation where a weight is read for a few rows only, x's.
-// A and B are in it.
+// `type` is the type of the products: product_type(x), or x's type in generation, where a weight is read for
+// only a few rows. A and B must have it.
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
                                      const std::vector<Projection>& projections, at::ScalarType type);
 

@@ -22,7 +22,7 @@ bool cpu_multiplies_wide() {
 #endif
 }
 
-// Whether bf16 products on this device go through fp32.
+// Whether bf16 products are computed in fp32 on this device.
 bool multiplies_wide(c10::Device device) {
   static const bool cpu_wide = cpu_multiplies_wide();
   return target_of(device) == c10::kCPU && cpu_wide;
@@ -32,7 +32,7 @@ int64_t panel_rows(int64_t rows, int64_t columns) {
   return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(columns, 1), 1, std::max<int64_t>(rows, 1));
 }
 
-// x w^T and sum += x w for a w [n, k] of which `panel` makes rows, `step` at a time, in x's type.
+// x w^T, and sum += x w, for a weight w [n, k]: `panel` makes its rows, `step` at a time, in x's type.
 template <class Panel>
 at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
   if (step >= n) return x.mm(panel(0, n).t());

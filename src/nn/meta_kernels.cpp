@@ -1,5 +1,5 @@
-// Kernels on meta, for the memory plan, of LibTorch's operators that have theirs in Python: each allocates
-// what the target's does and computes nothing.
+// Meta kernels for the memory plan, for LibTorch's operators whose own meta kernels are in Python. Each
+// allocates what the target's kernel allocates and computes nothing.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
@@ -38,7 +38,7 @@ at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor
   const at::Tensor out = at::empty({rows.expect_int(), size}, gradient.options());
   const at::Tensor contiguous = gradient.contiguous(), contiguous_ids = ids.contiguous();
   if (target_of(gradient.device()) == c10::kCPU) return out;
-  // CUDA sorts the ids and sums the rows of equal ones in fp32: one row an id at most.
+  // CUDA sorts the ids and sums the rows of equal ids in fp32: at most one row per id.
   const at::Tensor sorted = at::empty({3, count}, ids.options());
   const at::Tensor sums = at::empty({count, size}, gradient.options().dtype(at::kFloat));
   return out;

@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Keeps x and one number a row; plain autograd keeps five copies of x.
+// Keeps x and one number per row; plain autograd keeps five copies of x.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             double epsilon, bool plus_one) {

@@ -1,4 +1,4 @@
-// Calls of the project's own operators (TORCH_LIBRARY_FRAGMENT(trainer, ...)) from Functions.
+// Calls the project's own operators (TORCH_LIBRARY_FRAGMENT(trainer, ...)) from autograd Functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,9 @@
 
 namespace trainer {
 
-// A handle to an operator without overloads; calling it goes below autograd, to the kernel of the tensors'
-// device. A kernel allocates its tensors in one function for CPU and Meta, so that what a step needs can be
-// measured on `meta`.
+// A handle to an operator without overloads. A call bypasses autograd and goes to the kernel of the tensors'
+// device. A kernel allocates its tensors in one function for CPU and Meta, so that the memory of a step can
+// be measured on `meta`.
 template <class Signature>
 class Operator;
 
@@ -31,7 +31,8 @@ class Operator<Return(Arguments...)> {
   c10::TypedOperatorHandle<Return(Arguments...)> handle_;
 };
 
-// The kernel on meta of an operator whose kernels allocate different things: `call` is that of the target.
+// The meta kernel of an operator whose CPU and GPU kernels allocate different tensors: `call` runs the
+// target's.
 template <auto cpu, auto cuda>
 struct ByTarget;
 template <class Return, class... Rest, Return (*cpu)(const at::Tensor&, Rest...),
@@ -42,7 +43,7 @@ struct ByTarget<cpu, cuda> {
   }
 };
 
-// body.operator()<T>() with the type of x's elements, fp32 or bf16.
+// Calls body.operator()<T>() with the type of x's elements, fp32 or bf16.
 template <class Body>
 void with_element_type(const at::Tensor& x, const char* name, const Body& body) {
   if (x.scalar_type() == at::kFloat) {

@@ -1,5 +1,5 @@
-// Attention of samples that share a row: each by itself, so that no matrix over the row exists and nothing is
-// computed between samples.
+// Attention of packed samples: each is computed separately, so that no matrix over the whole row exists and
+// nothing is computed between samples.
 #include "nn/packed_attention.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Queries that are done together, with all keys that one of them sees.
+// Queries that are processed together, with all keys that at least one of them sees.
 struct Piece {
   int64_t first_query, queries, first_key, keys;
   at::Tensor mask;  // additive [queries, keys]; undefined: causal, and the keys are those of the queries
@@ -27,8 +27,8 @@ struct Piece {
   at::Tensor of_keys(const at::Tensor& x) const { return x.narrow(2, first_key, keys); }
 };
 
-// A sample each; of one that is longer than the window so many queries each that most keys are in the window
-// of most of them. All of these look at the same mask.
+// One piece per sample. A sample longer than the window is divided into pieces of so many queries that most
+// keys are in the window of most queries. All these pieces use the same mask.
 std::vector<Piece> pieces_of(const std::vector<int64_t>& lengths, int64_t window,
                              const at::TensorOptions& options) {
   const int64_t rows = std::clamp<int64_t>(window, 32, 512);
@@ -57,7 +57,7 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-// LibTorch's operator of the CPU, piece by piece, as one node of the graph. On meta the same for the plan.
+// LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same, for the plan.
 struct PackedAttention : torch::autograd::Function<PackedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::vector<int64_t>& lengths, double scale,
@@ -106,7 +106,7 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
   }
 };
 
-// What torch.nn.attention.varlen calls: one kernel for the row, which takes windows and grouped heads.
+// What torch.nn.attention.varlen calls: one kernel for the row, which supports windows and grouped heads.
 at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   const auto by_token = [](const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); };
   const int64_t longest = *std::ranges::max_element(sequences.lengths);

@@ -1,4 +1,4 @@
-// What packed_attention() falls back to.
+// The fallback of packed_attention().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-// LibTorch's scaled dot product attention, a call for each sequence: for whatever has no kernel for rows.
+// LibTorch's scaled dot product attention, one call per sequence: used if there is no kernel for packed rows.
 at::Tensor attention_one_by_one(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
 }  // namespace trainer

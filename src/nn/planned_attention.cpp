@@ -1,5 +1,6 @@
 // What LibTorch's fused attention allocates, from its sources (2.11: native/cpu/FlashAttentionKernel.cpp,
-// native/transformers/cuda/). The CPU's is held against measurements (tests/training/plan_grid_test.cpp).
+// native/transformers/cuda/). The CPU part is tested against measurements
+// (tests/training/plan_grid_test.cpp).
 #include "nn/planned_attention.h"
 
 #include <algorithm>
@@ -92,7 +93,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cuda_flash_backward(
   return {gq, gk, gv};
 }
 
-// The same of sequences in one row: [tokens, heads, K], grouped by `starts`.
+// The same for packed sequences: [tokens, heads, K], grouped by `starts`.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> cuda_flash_rows(
     const at::Tensor& q, const at::Tensor&, const at::Tensor&, const MaybeTensor&, const MaybeTensor&,
     c10::SymInt, c10::SymInt, double, bool, bool, MaybeScale, std::optional<c10::SymInt>,
@@ -158,7 +159,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("_scaled_dot_product_efficient_attention_backward", cuda_efficient_backward);
 }
 
-// The mask as CUDA's kernel wants it: where the number of keys is no multiple of 16 bytes it is written out
+// The mask as CUDA's kernel needs it: if a row of keys is not a multiple of 16 bytes, the mask is expanded
 // for every head and query.
 at::Tensor aligned_mask(const at::Tensor& mask, const at::Tensor& q, const at::Tensor& k) {
   const int64_t keys = k.size(2), step = 16 / static_cast<int64_t>(mask.element_size());

@@ -15,8 +15,8 @@ RelativeBias::RelativeBias(int64_t num_buckets, int64_t max_distance, int64_t nu
   add("weight", weight);
 }
 
-// distance: key - query. Near distances have a bucket each, far ones share them logarithmically; in fp32, as
-// the reference computes it, so that boundaries fall the same way.
+// distance: key - query. Each near distance has its own bucket; far distances share buckets logarithmically.
+// Computed in fp32 like the reference, so that the boundaries are the same.
 int64_t RelativeBias::bucket(int64_t distance) const {
   int64_t buckets = num_buckets_, first = 0;
   if (bidirectional_) {

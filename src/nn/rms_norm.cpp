@@ -20,7 +20,7 @@ template <bool plus_one>
   return plus_one ? 1.0f + weight : weight;
 }
 
-// The normalised value as the weight meets it.
+// Returns the normalised value as it is multiplied by the weight.
 template <class T, bool plus_one>
 [[gnu::always_inline]] inline float normalised(float x, float rstd) {
   return plus_one ? x * rstd : static_cast<float>(static_cast<T>(x * rstd));
@@ -65,7 +65,7 @@ TRAINER_VECTORISED void norm_rows_grad_x(const T* __restrict__ g, const T* __res
   }
 }
 
-// gw += g n over these rows; n as the weight met it.
+// Adds g n over these rows to gw; n as it was multiplied by the weight.
 template <class T, bool plus_one>
 TRAINER_VECTORISED void norm_rows_grad_weight(const T* __restrict__ g, const T* __restrict__ x,
                                               const float* __restrict__ rstd, float* __restrict__ gw,
@@ -80,11 +80,11 @@ TRAINER_VECTORISED void norm_rows_grad_weight(const T* __restrict__ g, const T* 
 
 int64_t rows_of(const at::Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
 
-// Rows of a block: a thread's least work, and what one partial sum of the weight's gradient covers.
+// Rows of a block: the least work for a thread, and the rows of one partial sum of the weight's gradient.
 int64_t rows_per_block(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
 int64_t blocks_of(int64_t rows) { return (rows + rows_per_block(rows) - 1) / rows_per_block(rows); }
 
-// body(block, first row, rows) for each.
+// Calls body(block, first row, rows) for each block.
 template <class Body>
 void for_blocks(int64_t rows, const Body& body) {
   const int64_t step = rows_per_block(rows);
@@ -95,7 +95,7 @@ void for_blocks(int64_t rows, const Body& body) {
   });
 }
 
-// body.operator()<T, plus_one>()
+// Calls body.operator()<T, plus_one>().
 template <class Body>
 void with_kind(const at::Tensor& x, const char* name, bool plus_one, const Body& body) {
   with_element_type(x, name, [&]<class T>() {

@@ -17,7 +17,7 @@ at::Tensor exponents(const RopeParameters& p) {
 
 at::Tensor plain(const RopeParameters& p) { return at::pow(p.theta, exponents(p)).reciprocal_(); }
 
-// _compute_llama3_parameters: low frequencies are divided, high ones kept.
+// _compute_llama3_parameters: low frequencies are divided by the factor, high ones are kept.
 at::Tensor llama3(const RopeParameters& p) {
   const double context = static_cast<double>(p.original_max_position_embeddings);
   const at::Tensor kept = plain(p), wavelength = kept.reciprocal() * kTurn;
@@ -28,8 +28,8 @@ at::Tensor llama3(const RopeParameters& p) {
   return at::where(wavelength < context / p.high_freq_factor, kept, low);
 }
 
-// _compute_yarn_parameters (Peng et al. 2023): between the dimension that turns beta_fast times within the
-// original context and the one that turns beta_slow times, from kept to divided.
+// _compute_yarn_parameters (Peng et al. 2023): a ramp from kept to divided frequencies, between the dimension
+// that turns beta_fast times within the original context and the one that turns beta_slow times.
 at::Tensor yarn(const RopeParameters& p) {
   const double dim = static_cast<double>(p.head_dim);
   const auto dimension_of = [&](double rotations) {

@@ -20,7 +20,7 @@ double needed(const json& scaling, const std::string& type, const char* key) {
   return config_double(scaling, key, 0);
 }
 
-// The length before stretching: a key beside rope_scaling goes before one in it.
+// The length before stretching: a key next to rope_scaling takes precedence over one inside it.
 int64_t original_length(const json& config, const json& scaling, const RopeParameters& p) {
   const char* key = "original_max_position_embeddings";
   return config_size(config, key, config_size(scaling, key, p.max_position_embeddings));
@@ -43,7 +43,7 @@ void read_yarn(const json& config, const json& scaling, RopeParameters& p) {
   const double inferred = mscale != 0 && all != 0 ? yarn_scale(p.factor, mscale) / yarn_scale(p.factor, all)
                                                   : yarn_scale(p.factor, 1);
   p.attention_factor = config_double(scaling, "attention_factor", inferred);
-  // 0 counts as absent, and null for `truncate` as false
+  // 0 counts as missing, and null for `truncate` counts as false
   if (const double beta = config_double(scaling, "beta_fast", 0); beta != 0) p.beta_fast = beta;
   if (const double beta = config_double(scaling, "beta_slow", 0); beta != 0) p.beta_slow = beta;
   p.truncate = config_bool(scaling, "truncate", !scaling.contains("truncate"));

@@ -31,8 +31,8 @@ struct Rotate : torch::autograd::Function<Rotate> {
 Rotary::Rotary(const RopeParameters& parameters)
     : parameters_(parameters), inverse_frequencies_(rope_frequencies(parameters)) {}
 
-// [head_dim / 2]; where a sequence has its own [batch, 1, head_dim / 2], and in one row [1, seq, head_dim /
-// 2].
+// Returns [head_dim / 2]; if sequences have frequencies of their own, [batch, 1, head_dim / 2], or in one row
+// [1, seq, head_dim / 2].
 at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const {
   const auto stretched = [&](int64_t length) {
     return parameters_.type == RopeType::dynamic && length > parameters_.max_position_embeddings;

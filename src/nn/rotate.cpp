@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// All heads of one position; `direction` 1 or -1. A function of its own for one head lets the compiler see
+// All heads of one position; `direction` 1 or -1. The separate function for one head lets the compiler see
 // that nothing overlaps.
 template <class T>
 TRAINER_INLINE void rotate_head(const T* __restrict__ x1, const T* __restrict__ x2, T* __restrict__ y1,

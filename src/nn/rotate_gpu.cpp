@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// As in kernels/rotate.cu.
+// The same as in kernels/rotate.cu.
 struct RotateLayout {
   int64_t x_batch, x_head, x_position, table_batch;
   int heads, seq, half;

@@ -6,12 +6,12 @@
 #include <cstdint>
 
 #define TRAINER_INLINE inline __attribute__((always_inline))
-// A function compiled for several kinds of processor, chosen when the program starts.
+// Compiles a function for several kinds of processor; the program chooses one when it starts.
 #define TRAINER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 namespace trainer {
 
-// e^x of an x that is not above 0, to 1e-7, relatively; 0 below -87. NaN stays NaN.
+// e^x for x <= 0, with a relative error of 1e-7; 0 below -87. NaN stays NaN.
 TRAINER_INLINE float fast_exp(float x) {
   const float bounded = x < -87.0f ? -87.0f : x;
   constexpr float round_to_integer = 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits for a fraction
@@ -27,8 +27,8 @@ TRAINER_INLINE float fast_exp(float x) {
   return x < -87.0f ? 0.0f : (p * r * r + r + 1.0f) * power;
 }
 
-// 1 / (1 + e^-x) and its derivative, which keeps its digits where the first is close to 1. Both are 0 far
-// out, so that a large x times it is 0 there too.
+// 1 / (1 + e^-x) and its derivative, which stays accurate where the value is close to 1. Both are 0 far out,
+// so that a large x times it is 0 there too.
 TRAINER_INLINE void fast_sigmoid(float x, float& value, float& slope) {
   const float t = x < 0.0f ? -x : x;
   const float e = fast_exp(-t);
@@ -43,8 +43,8 @@ TRAINER_INLINE float fast_sigmoid(float x) {
   return value;
 }
 
-// The standard normal distribution at x: its density and, by way of Mills' ratio, its integral from
-// -infinity, which keeps its digits where it is small.
+// The standard normal distribution at x: its density and its integral from -infinity. The integral uses
+// Mills' ratio, so that it stays accurate where it is small.
 TRAINER_INLINE void fast_normal(float x, float& density, float& integral) {
   const float t = x < 0.0f ? -x : x;
   const float e = fast_exp(-0.5f * t * t);

@@ -90,7 +90,7 @@ TEST_F(AcquireDevice, WithoutAGpuAutoIsTheCpuAndCudaAnError) {
   gpus_.sight.why_none = "no NVIDIA driver on this machine";
   config_.wait_for_gpu = true;
   EXPECT_EQ(acquire("auto").device.str(), "cpu");
-  EXPECT_EQ(lines_, std::vector<std::string>{"the CPU is used: no NVIDIA driver on this machine"});
+  EXPECT_EQ(lines_, std::vector<std::string>{"using the CPU: no NVIDIA driver on this machine"});
   EXPECT_EQ(refused("cuda"),
             "device: cuda: no NVIDIA driver on this machine. Use device=cpu or device=auto.");
   EXPECT_TRUE(pauses_.empty());
@@ -100,7 +100,7 @@ TEST_F(AcquireDevice, SaysWhyAGpuThatIsThereIsNotUsed) {
   show({gpu(0, 24)});
   no_cuda_ = "this LibTorch has no CUDA library";
   EXPECT_EQ(acquire("auto").device.str(), "cpu");
-  EXPECT_EQ(lines_, std::vector<std::string>{"the CPU is used: this LibTorch has no CUDA library"});
+  EXPECT_EQ(lines_, std::vector<std::string>{"using the CPU: this LibTorch has no CUDA library"});
 }
 
 TEST_F(AcquireDevice, WithoutEnoughMemoryItEndsWithWhatItSaw) {

@@ -1,4 +1,4 @@
-// The device that a run takes, and keeps others from taking while it waits or works.
+// Chooses the device of a run, and locks it so that waiting runs do not take it.
 #pragma once
 
 #include <filesystem>
@@ -16,38 +16,40 @@ namespace trainer {
 
 class GpuLock;
 
-// A device, and for a GPU its lock where it was free. Given up when the last copy goes.
+// A device and, for a GPU that no other run had locked, its lock. Released when the last copy is destroyed.
 struct DeviceLease {
   c10::Device device = c10::kCPU;
   std::shared_ptr<const GpuLock> lock;
 };
 
-// What choosing needs of the machine; tests give their own.
+// What the choice needs from the machine; tests pass their own.
 struct Machine {
   GpuProbe& gpus;
   std::function<std::string()> open_cuda;  // "" or why this program cannot use a GPU
   std::filesystem::path lock_directory;
-  std::function<double()> seconds;              // a clock that only goes on
+  std::function<double()> seconds;              // a monotonic clock
   std::function<bool(double seconds)> sleep;    // false: interrupted
   std::function<void(const std::string&)> say;  // a line of the log
 };
 const Machine& this_machine();
 
-// `wanted` is "auto", "cpu", "cuda" or "cuda:N". Of the GPUs that qualify (gpu.min_gpu_memory_mb free) the
-// one with the most free memory, those that another run has locked last. With gpu.wait_for_gpu it looks again
-// every gpu.gpu_check_interval_seconds, a line each time, until one qualifies that no other run has locked.
-// "auto" is the CPU only where no GPU can be used at all. Throws DeviceError (exit code 6) with what each GPU
-// has free and who uses it: none qualifies, or not in time; what was asked for is not there. Throws Error
-// with ExitCode::interrupted when a signal ends the waiting.
+// Chooses a device and returns it. `wanted` is "auto", "cpu", "cuda" or "cuda:N". Of the GPUs that qualify
+// (gpu.min_gpu_memory_mb free) it takes the one with the most free memory; GPUs that another run has locked
+// come last. With gpu.wait_for_gpu it looks again every gpu.gpu_check_interval_seconds, and logs a line each
+// time, until a GPU qualifies that no other run has locked. "auto" is the CPU only if no GPU can be used at
+// all. Throws DeviceError (exit code 6), with each GPU's free memory and users, if no GPU qualifies, if none
+// did in time, or if the wanted device does not exist. Throws Error with ExitCode::interrupted if a signal
+// ends the waiting.
 DeviceLease acquire_device(const std::string& wanted, const GpuConfig& config,
                            const Machine& machine = this_machine());
 
-// The best GPU besides `taken` that qualifies and no other run has locked; nullopt when there is none.
+// Returns the best GPU other than `taken` that qualifies and that no other run has locked; nullopt if there
+// is none.
 std::optional<DeviceLease> acquire_other_gpu(c10::Device taken, const GpuConfig& config,
                                              const Machine& machine = this_machine());
 
-// For programs that want no more than an answer: the GPU with the most free memory, other processes counted,
-// if it has `min_free_bytes`; else the CPU.
+// For programs that only need a choice: returns the GPU with the most free memory, taking other processes
+// into account, if it has `min_free_bytes` free; otherwise the CPU.
 c10::Device find_best_device(int64_t min_free_bytes = 0, const Machine& machine = this_machine());
 
 }  // namespace trainer

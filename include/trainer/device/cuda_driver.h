@@ -1,4 +1,4 @@
-// The CUDA driver: which GPUs this process sees. Opened by dlopen; initialising it opens no context.
+// The CUDA driver: which GPUs this process sees. Opened with dlopen; initialising it creates no context.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct CudaDevice {
 
 struct CudaDriver {
   std::vector<CudaDevice> devices;  // cuda:0, cuda:1, ...
-  std::string why_none;             // not "": why there are none
-  std::string version;              // the highest CUDA version that it runs: "13.0"
+  std::string why_none;             // why there are no devices; "" if there are
+  std::string version;              // the highest CUDA version that the driver runs: "13.0"
 };
-// Asked once: what CUDA_VISIBLE_DEVICES says afterwards no longer counts.
+// Asks the driver once; later changes of CUDA_VISIBLE_DEVICES have no effect.
 const CudaDriver& cuda_driver();
 
 struct FreeMemory {
   int64_t free = 0, total = 0;
 };
-// Of a device, through a context that is given up again. nullopt when the driver refuses.
+// Returns the memory of a device, through a context that is released again; nullopt if the driver refuses.
 std::optional<FreeMemory> memory_by_context(int index);
 
 }  // namespace trainer

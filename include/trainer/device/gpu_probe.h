@@ -1,5 +1,5 @@
-// What is known of the machine's GPUs before anything is computed on them: how much memory each has free, and
-// who uses the rest. No LibTorch, and no CUDA context where NVML answers.
+// What is known about the machine's GPUs before anything is computed on them: how much memory each has free,
+// and who uses the rest. Uses no LibTorch, and no CUDA context if NVML answers.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace trainer {
 
-// A process that holds memory of a GPU.
+// A process that uses memory of a GPU.
 struct GpuProcess {
   int64_t pid = 0;
-  std::string name, user;        // "" where /proc does not tell, as from inside a container
-  std::optional<int64_t> bytes;  // not always told
+  std::string name, user;        // "" if /proc does not show them, as inside a container
+  std::optional<int64_t> bytes;  // not always known
 };
 
 // A GPU, or a MIG instance of one.
@@ -23,17 +23,17 @@ struct Gpu {
   std::string name, uuid;       // "NVIDIA H200", "GPU-..." or "MIG-..."
   int64_t free = 0, total = 0;  // bytes
   std::vector<GpuProcess> processes;
-  int major = 0, minor = 0;  // compute capability; 0 where unknown
-  std::string problem;       // not "": why nothing is known of its memory
+  int major = 0, minor = 0;  // compute capability; 0: unknown
+  std::string problem;       // why its memory is not known; "" if it is
 
   // "cuda:0 NVIDIA H200, 3.20 GB free of 141 GB (python3 of ann, process 4711: 138 GB)"
   std::string text() const;
 };
 
 struct GpuSight {
-  std::vector<Gpu> gpus;     // those that CUDA shows by index, then hidden ones
-  std::string why_none;      // not "": why CUDA shows none
-  std::string driver, cuda;  // versions, "580.65.06" and "13.0"; "" where unknown
+  std::vector<Gpu> gpus;     // those that CUDA shows, by index, then hidden ones
+  std::string why_none;      // why CUDA shows no GPU; "" if it does
+  std::string driver, cuda;  // versions, "580.65.06" and "13.0"; "" if unknown
 
   std::vector<Gpu> visible() const;
 };
@@ -41,14 +41,14 @@ struct GpuSight {
 class GpuProbe {
  public:
   virtual ~GpuProbe() = default;
-  // The GPUs as they are now. Does not throw: what goes wrong is in the answer.
+  // Returns the GPUs as they are now. Does not throw: the result says what went wrong.
   virtual GpuSight look() = 0;
 };
 
-// This machine's, asked of the CUDA driver and NVML, both opened on the first look where they are installed.
-// The driver says which GPUs this process sees, in which order (CUDA_VISIBLE_DEVICES with indices, UUIDs or
-// MIG instances, CUDA_DEVICE_ORDER); NVML says, by UUID, what is free and who uses it. Where NVML is missing,
-// the driver is asked, which takes a context on each GPU for the moment.
+// Asks the CUDA driver and NVML of this machine; both are opened on first use if they are installed. The
+// driver says which GPUs this process sees and in which order (CUDA_VISIBLE_DEVICES with indices, UUIDs or
+// MIG instances, CUDA_DEVICE_ORDER). NVML says, by UUID, what is free and who uses it. If NVML is missing,
+// the driver is asked instead, which needs a context on each GPU for a moment.
 GpuProbe& system_gpus();
 
 }  // namespace trainer

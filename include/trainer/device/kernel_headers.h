@@ -1,4 +1,4 @@
-// What the kernels' files include, under the names by which they do.
+// The headers that the kernels' files include, under the names that they use.
 #pragma once
 
 #include <span>

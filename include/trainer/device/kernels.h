@@ -1,5 +1,5 @@
-// Kernels of ours for GPUs. Their files, src/*/kernels/*.cu, are in the library as text and are compiled for
-// the GPU at hand when first needed, by NVRTC, which comes with LibTorch's CUDA libraries.
+// The project's own GPU kernels. Their files, src/*/kernels/*.cu, are in the library as text. They are
+// compiled for the GPU at hand when first needed, by NVRTC, which comes with LibTorch's CUDA libraries.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct KernelFile {
 };
 
 struct KernelGrid {
-  int64_t x = 1, y = 1;  // blocks; where one of them is 0 nothing is started
+  int64_t x = 1, y = 1;  // blocks; if one of them is 0, nothing is launched
   int64_t threads = 256;
 };
 
@@ -29,13 +29,13 @@ struct KernelArgument {
   Kind kind;
 };
 
-// A file compiled in one specialisation.
+// A file compiled for one set of definitions.
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // Starts `function` on the current stream. The arguments are of its parameters' types; pointers may be
-  // void*.
+  // Launches `function` on the current stream. The arguments have the types of its parameters; pointers may
+  // be void*.
   template <class... Arguments>
   void start(const char* function, const KernelGrid& grid, Arguments... arguments) const {
     if (grid.x == 0 || grid.y == 0) return;
@@ -55,12 +55,14 @@ class Kernels {
                       std::span<const KernelArgument> arguments) const = 0;
 };
 
-// `definitions`: what the file leaves open, "Element=bf16 kWidth=8". nullptr where LibTorch's operators are
-// to be used instead: no NVRTC, a file that does not compile (one line of warning), TRAINER_KERNELS=off in
-// the environment, a CPU. On meta: what starts nothing, so that a plan counts what the callers allocate.
+// Returns a file's kernels. `definitions` are the macros that the file leaves open: "Element=bf16 kWidth=8".
+// Returns nullptr if LibTorch's operators must be used instead: no NVRTC, a file that does not compile (logs
+// one warning), TRAINER_KERNELS=off in the environment, or a CPU. On meta it returns kernels that launch
+// nothing, so that a plan counts what the callers allocate.
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
 
-// What find_kernels() gives for CPU tensors from now on: tests run the kernels there. {}: nullptr again.
+// Sets what find_kernels() returns for CPU tensors from now on: tests run the kernels there. {}: nullptr
+// again.
 using KernelsForCpu = std::function<const Kernels*(const KernelFile&, const std::string& definitions)>;
 void set_kernels_for_cpu(KernelsForCpu kernels);
 

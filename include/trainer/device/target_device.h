@@ -1,13 +1,13 @@
-// Which device's code runs. A memory plan runs the real step on `meta` tensors, which have shapes and no
-// values, on behalf of another device. So whoever does one thing on the CPU and another on a GPU asks for the
-// target and never for tensor.is_cpu() or is_cuda(): else the plan of a GPU's run would be that of the CPU.
+// Which device's code runs. A memory plan runs the real step for another device on `meta` tensors, which have
+// shapes but no values. So code that differs between CPU and GPU asks for the target, never for
+// tensor.is_cpu() or is_cuda(): otherwise the plan of a GPU run would be that of a CPU run.
 #pragma once
 
 #include <c10/core/Device.h>
 
 namespace trainer {
 
-// The type of `device`; for meta that of the plan being made on this thread (without one: CPU).
+// Returns the type of `device`; for meta, the target of this thread's memory plan (CPU if there is none).
 c10::DeviceType target_of(c10::Device device);
 
 // While it lives, meta tensors of this thread stand for tensors on `target`.

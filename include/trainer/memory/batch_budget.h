@@ -1,5 +1,5 @@
-// How much smaller than configured batches have become for lack of memory. Two numbers, to be saved with a
-// run.
+// How much smaller than configured the batches have become because the device ran out of memory. Two numbers,
+// to be saved with a run.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 namespace trainer {
 
 struct BatchBudget {
-  int64_t halvings = 0;  // the size is the configured one, halved so often
-  int64_t clean = 0;     // calls without a lack of memory since it changed
+  int64_t halvings = 0;  // how often the configured size has been halved
+  int64_t clean = 0;     // calls since the last change that did not run out of memory
 
   void shrink() {
     halvings++;
     clean = 0;
   }
-  // After work that did not lack memory; at the `grow_after`-th in a row the next one is larger (0: never).
+  // Call after work that did not run out of memory; after `grow_after` such calls in a row the next size is
+  // larger (0: never).
   void succeeded(int64_t grow_after) {
     if (halvings == 0 || grow_after == 0 || ++clean < grow_after) return;
     halvings--;

@@ -1,4 +1,4 @@
-// The memory of a device as this process uses it: how much, its peak, and what is kept for reuse.
+// How much of a device's memory this process uses: now, at its peak, and kept for reuse.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@ struct MemoryUse {
 MemoryUse memory_use(c10::Device device);
 void reset_peak_memory(c10::Device device);
 
-// Gives cached GPU memory back to the driver; nothing on the CPU, where what is kept adds nothing to the
+// Gives cached GPU memory back to the driver. Does nothing on the CPU, where cached blocks add nothing to the
 // peak.
 void empty_cache(c10::Device device);
 
-// Once, before the first tensor: the allocator of CPU tensors (host_allocator.h), numbers below 1e-38 taken
-// for zero, and the threads of LibTorch's operators (0: OMP_NUM_THREADS, else one per core).
+// Sets up the CPU: the allocator of CPU tensors (host_allocator.h), rounding of numbers below 1e-38 to zero,
+// and the number of threads of LibTorch's operators (0: OMP_NUM_THREADS, or one per core without it). Call
+// once, before the first tensor.
 void set_up_cpu(int64_t threads);
 
 }  // namespace trainer

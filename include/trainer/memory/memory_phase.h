@@ -1,4 +1,4 @@
-// What memory is allocated for. The memory plan sorts by it what a step needs.
+// What memory is allocated for. The memory plan groups the memory of a step by these phases.
 #pragma once
 
 namespace trainer {
@@ -9,15 +9,15 @@ enum class MemoryPhase {
   optimizer_state,
   input,
   forward,
-  loss,       // logits, and the gradients that the loss makes in its forward pass
+  loss,       // logits, and the gradients that the loss computes in its forward pass
   recompute,  // a block that runs again in backward
   update,
 };
 
-// Of this thread.
+// The current phase of this thread.
 MemoryPhase memory_phase();
 
-// Allocations of this thread are for `phase` while it lives.
+// While it lives, allocations of this thread count for `phase`.
 class InPhase {
  public:
   explicit InPhase(MemoryPhase phase);

@@ -1,4 +1,4 @@
-// Counts what tensors on `meta` would take: a step that runs on them is a step without memory.
+// Counts the memory that tensors on `meta` would take. A step that runs on them needs no memory itself.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace trainer {
 
-// A tensor's memory came, or went.
+// A tensor's memory was allocated or freed.
 struct MetaEvent {
-  int64_t block;  // counted from 0 in the order in which they came
-  int64_t bytes;  // as the target's allocator charges them; negative: freed
+  int64_t block;  // number of the block, from 0, in the order of allocation
+  int64_t bytes;  // as the target's allocator counts them; negative: freed
   MemoryPhase phase;
-  uint64_t node;  // of the backward pass at work, by its number; 0: none
+  uint64_t node;  // number of the running node of the backward pass; 0: none
 };
 
-// Records, while it lives, the allocations of tensors on meta on this thread. One at a time.
+// While it lives, records the allocations of meta tensors on this thread. Only one at a time.
 class MetaRecorder {
  public:
-  // `granularity`: the target's allocator hands out multiples of so many bytes.
+  // `granularity`: the target's allocator hands out multiples of this many bytes.
   explicit MetaRecorder(int64_t granularity);
   ~MetaRecorder();
   MetaRecorder(const MetaRecorder&) = delete;

@@ -1,5 +1,5 @@
-// When memory does not suffice: telling it from other errors, cleaning up, and doing the work again in
-// smaller pieces. For any LibTorch program; docs/memory.md shows how, examples/adaptive_batch is one.
+// Handles out-of-memory errors: tells them from other errors, cleans up, and repeats the work in smaller
+// pieces. For any LibTorch program; docs/memory.md shows how, and examples/adaptive_batch is an example.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace trainer {
 
-// Whether an exception stands for a lack of memory: LibTorch's OutOfMemoryError, the driver's own error,
-// allocations that cuBLAS, cuDNN or NCCL could not make (told by their messages), std::bad_alloc.
+// Whether an exception means out of memory: LibTorch's OutOfMemoryError, the driver's own error, failed
+// allocations of cuBLAS, cuDNN or NCCL (recognised by their messages), std::bad_alloc.
 bool is_oom(const std::exception& error);
 
-// Whether the GPU is lost to this process (illegal access, failed assertion, hardware): every later call
-// there fails too, and nothing on it can be saved.
+// Whether this process can no longer use the GPU (illegal access, failed assertion, hardware error): every
+// later call fails too, and nothing on the GPU can be saved.
 bool is_device_fault(const std::exception& error);
 
-// A lack of memory as it was met.
+// What an out-of-memory error reported.
 struct OutOfMemory {
   std::string message;                            // the first line of the exception's
   int64_t asked = -1, free = -1, allocated = -1;  // bytes; -1: not known
@@ -33,38 +33,39 @@ struct OutOfMemory {
   std::string numbers() const;
 };
 
-// Runs `work`; nullopt when it ended well, what was lacking when memory did not suffice. Other exceptions are
-// thrown on. Afterwards the exception is gone and with it what it kept alive, which inside a catch block is
-// not so (pytorch#18853): clean up after this, not there.
+// Runs `work`. Returns nullopt if it succeeded, or the error's numbers if it ran out of memory. Other
+// exceptions pass through. When this returns, the exception is gone, and with it what it kept alive. Inside a
+// catch block both still exist (pytorch#18853): so clean up after this call, not in a catch block.
 std::optional<OutOfMemory> catch_oom(const std::function<void()>& work);
 
-// After a failed attempt, when its tensors are gone: lets go of what autograd still queues (a failed backward
-// on the CPU keeps up to 80 % of its memory until the next one) and of cached GPU memory. Does not throw for
-// lack of memory.
+// Call after a failed attempt, when its tensors are gone. Frees what autograd still has in its queue (a
+// failed backward on the CPU keeps up to 80 % of its memory until the next one) and cached GPU memory. Does
+// not throw when it runs out of memory itself.
 void free_after_oom(c10::Device device);
 
 struct RetryOptions {
   c10::Device device = c10::kCPU;
   int64_t max_retries = 10;
   std::function<void()> clean_up;  // drops what a failed attempt left, such as partial gradients
-  // Told before each new attempt; `size` is the one to come (adaptive_batch and OomHandler).
+  // Called before each new attempt; `size` is the size of that attempt (adaptive_batch and OomHandler).
   std::function<void(const OutOfMemory& lack, int64_t size)> on_retry;
 };
 
-// Runs `work` until memory suffices, cleaning up in between, at most 1 + max_retries times: for work that
-// frees memory itself, or beside others that do. Returns its result. Throws trainer::OutOfMemoryError (exit
-// code 5) when it never sufficed.
+// Runs `work` until it no longer runs out of memory, at most 1 + max_retries times, and cleans up in between:
+// for work that frees memory itself, or next to other work that does. Returns the result of `work`. Throws
+// trainer::OutOfMemoryError (exit code 5) if every attempt ran out of memory.
 template <class Work>
 auto retry_on_oom(Work&& work, const RetryOptions& options = {});
 
-// Runs `work(size)` with size = initial, and with half of it, rounded down, for each lack of memory, until it
-// ends well or 1 was not enough. Returns the size that was. `work` must leave nothing half done: it starts
-// anew with each size. Throws trainer::OutOfMemoryError.
+// Runs `work(size)` with size = initial. Each time it runs out of memory, halves the size (rounding down),
+// until the work succeeds or size 1 failed too. Returns the size that succeeded. `work` must leave nothing
+// half done: it starts from the beginning with each size. Throws trainer::OutOfMemoryError if no size
+// succeeded.
 int64_t adaptive_batch(const std::function<void(int64_t size)>& work, int64_t initial,
                        const RetryOptions& options = {});
 
-// adaptive_batch for a loop: remembers the size that was enough, and tries a larger one, at most `initial`,
-// after `grow_after` calls without a lack of memory (0: never).
+// adaptive_batch for a loop: remembers the size that succeeded, and tries a larger one, at most `initial`,
+// after `grow_after` calls that did not run out of memory (0: never).
 class OomHandler {
  public:
   explicit OomHandler(int64_t initial, RetryOptions options = {}, int64_t minimum = 1,
@@ -82,7 +83,7 @@ class OomHandler {
   BatchBudget budget_;
 };
 
-// Throws trainer::OutOfMemoryError: `lack`, and how often it was tried.
+// Throws trainer::OutOfMemoryError with the numbers of `lack` and the number of retries.
 [[noreturn]] void give_up(const OutOfMemory& lack, int64_t retries);
 
 template <class Work>

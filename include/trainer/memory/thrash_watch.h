@@ -1,5 +1,5 @@
-// Notices thrashing: a device so full that the allocator gives its cache back and asks the driver anew in
-// step after step. Nothing fails, but a step takes many times as long.
+// Detects thrashing: the device is so full that in step after step the allocator gives back its cache and
+// asks the driver again. Nothing fails, but a step takes many times as long.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-// How often LibTorch's allocator had to empty its cache and try again so far; 0 on the CPU.
+// Returns how often LibTorch's allocator has had to empty its cache and try again; 0 on the CPU.
 int64_t allocator_retries(c10::Device device);
 
 class ThrashWatch {
@@ -17,7 +17,7 @@ class ThrashWatch {
   // `retries`: a count that only grows, such as allocator_retries().
   explicit ThrashWatch(std::function<int64_t()> retries) : retries_(std::move(retries)) {}
 
-  // After each step: true when it is the third in a row in which the count grew. Then it starts anew.
+  // Call after each step. True if the count grew in this step and the two before it; then counting restarts.
   bool after_step();
 
  private:

@@ -1,4 +1,5 @@
-// How a forward pass tells of its blocks, for one that has the weights of a single block in memory at a time.
+// A hook that a forward pass calls before each block. It serves a caller that keeps the weights of only one
+// block in memory at a time.
 #pragma once
 
 #include <functional>
@@ -7,7 +8,7 @@
 
 namespace trainer {
 
-// What every architecture is besides a Model.
+// Every architecture derives from this as well as from Model.
 struct BlockHook {
   // Called with each block before it runs; may be empty.
   std::function<void(const Module& block)> before_block;

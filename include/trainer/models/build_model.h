@@ -1,4 +1,4 @@
-// A model's tree of shapes from its config.json.
+// Builds a model's tree of shapes from its config.json.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,17 @@
 
 namespace trainer {
 
-// By config.json's model_type. Errors name the directory.
+// Returns the architecture for config.json's model_type. Throws FormatError, naming the directory, if it is
+// not supported.
 const Architecture& architecture_of(const nlohmann::json& config, const std::filesystem::path& directory);
 
-// Throws FormatError with the path: what config.json asks that is not supported.
+// Returns the model's tree of shapes, without weights. Throws FormatError with the path if config.json asks
+// for something that is not supported.
 std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohmann::json& config,
                                    bool separate_head, const std::filesystem::path& directory);
 
-// A head stored beside an embedding that it is tied to is only separate when it differs.
+// Whether the model has a head of its own. A stored head that is tied to the embedding is separate only if
+// its values differ.
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights);
 

@@ -1,4 +1,4 @@
-// The families on the skeleton of Llama: each reads its config.json, in a file of its own.
+// The model families with Llama's structure: each reads its config.json, in a file of its own.
 #pragma once
 
 #include "trainer/models/decoder_config.h"

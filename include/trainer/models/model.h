@@ -1,4 +1,4 @@
-// What training and generation need of a model.
+// What training and generation need from a model.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,17 @@
 
 namespace trainer {
 
-// One batch of sequences being generated, with its key/value cache. Training has none.
+// A batch of sequences being generated, with its key/value cache. Training does not use it.
 class Generation {
  public:
   virtual ~Generation() = default;
-  // What follows the prompts: fp32 logits [batch, vocab]. An encoder-decoder's answers begin with
-  // `start_token`; a decoder has no use for it.
+  // Returns the fp32 logits [batch, vocab] of the token after each prompt. An encoder-decoder's answers begin
+  // with `start_token`; a decoder does not use it.
   virtual at::Tensor start(int64_t start_token) = 0;
-  // Appends a token to each sequence, int64 [batch]; fp32 logits [batch, vocab] of what follows it.
+  // Appends a token to each sequence, int64 [batch]; returns the fp32 logits [batch, vocab] of the next
+  // token.
   virtual at::Tensor next(const at::Tensor& tokens) = 0;
-  // Goes on with these sequences, in this order: some may be left out, others taken several times.
+  // Continues with these sequences, in this order; a sequence may be left out or repeated.
   virtual void select(const std::vector<int64_t>& rows) = 0;
 };
 
@@ -32,40 +33,39 @@ class Model : public Module {
  public:
   explicit Model(nlohmann::json config) : config_(std::move(config)) {}
 
-  // Final hidden states of the positions that predict a token to learn: [n, hidden], as head() takes
-  // them (OutputHead::states).
+  // Returns the final hidden states of the positions that predict a supervised token: [n, hidden], as head()
+  // takes them (OutputHead::states).
   virtual at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const = 0;
   virtual const OutputHead& head() const = 0;
 
-  // Sum of the token losses of the micro-batch (all of its supervised tokens).
+  // Returns the sum of the token losses of the micro-batch (all of its supervised tokens).
   LossSum loss(const MicroBatch& batch, const ForwardContext& context) const {
     return head().loss(supervised_states(batch, context), batch.supervised_labels, context.label_smoothing,
                        context.count_correct);
   }
 
-  // Of prompts, or of an encoder-decoder's sources: input_ids [batch, seq] int64, padded on the right,
-  // input_lengths [batch] int64. The model must outlive it.
+  // Starts generation from prompts, or from an encoder-decoder's sources: input_ids [batch, seq] int64,
+  // padded on the right, input_lengths [batch] int64. The model must outlive the result.
   virtual std::unique_ptr<Generation> generate(const at::Tensor& input_ids,
                                                const at::Tensor& input_lengths) const = 0;
 
   virtual bool encoder_decoder() const = 0;
-  virtual int64_t num_blocks() const = 0;  // that can be recomputed
-  // The tensors with a row for each token: the embedding and, where it is separate, the head.
+  virtual int64_t num_blocks() const = 0;  // blocks that can be recomputed
+  // The tensors with a row for each token: the embedding and, if it is separate, the head.
   virtual std::vector<Parameter*> vocabulary() = 0;
-  virtual int64_t vocab_size() const = 0;  // their rows
-  // Gives a tied head a place of its own in the tree, lm_head.weight, with the embedding's values.
+  virtual int64_t vocab_size() const = 0;  // rows of these tensors
+  // Gives a tied head a parameter of its own, lm_head.weight, with the embedding's values.
   virtual void untie_head() = 0;
   virtual std::vector<std::string> default_lora_targets() const = 0;
   virtual CollateOptions collate_options() const = 0;
-  // Groups of parameter names that are one tensor (tied embeddings): the first is the parameter, the others
-  // its aliases.
+  // The names of tied embeddings, which are one tensor: the first is the parameter, the others are aliases.
   virtual std::vector<std::string> tied_names() const = 0;
-  // The model's own dropout rate, and another one in its place.
+  // The model's own dropout rate; set_dropout() replaces it.
   virtual bool has_dropout() const { return false; }
   virtual double dropout() const { return 0.0; }
   virtual void set_dropout(double) {}
 
-  // The type that it computes in; trained parameters may be kept in a wider one.
+  // The type that it computes in; trained parameters may be kept in a wider type.
   at::ScalarType dtype() const { return dtype_; }
   void set_dtype(at::ScalarType dtype) { dtype_ = dtype; }
 

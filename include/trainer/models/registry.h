@@ -1,4 +1,4 @@
-// The architectures, by the model_type of config.json.
+// The supported architectures, by the model_type of config.json.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace trainer {
 
 struct Architecture {
   std::string model_type;
-  // Builds the tree of shapes. `separate_head`: a lm_head.weight is stored that differs from the embedding.
+  // Builds the tree of shapes. `separate_head`: the head has a weight of its own (has_separate_head()).
   std::function<std::unique_ptr<Model>(const nlohmann::json& config, bool separate_head)> make;
-  // Regular expressions of stored tensors that no module wants and that may be ignored.
+  // Regular expressions for stored tensors that no module needs and that may be ignored.
   std::vector<std::string> superfluous;
-  // The embedding that an absent lm_head.weight is tied to.
+  // The embedding that the head is tied to if lm_head.weight is missing.
   std::string embedding;
-  // A stored lm_head.weight that equals the embedding is tied to it even where tie_word_embeddings is false.
+  // A stored lm_head.weight that equals the embedding is tied to it even if tie_word_embeddings is false.
   bool ties_always = false;
 };
 
-// Throws FormatError that lists the known ones.
+// Returns the architecture. Throws FormatError with a list of the supported ones if it is unknown.
 const Architecture& find_architecture(const std::string& model_type);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Between LibTorch's tensors and the views of the file formats.
+// Conversions between LibTorch's tensors and the tensor views of the file formats.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@
 namespace trainer {
 
 at::ScalarType scalar_type(Dtype dtype);
-Dtype file_dtype(at::ScalarType type);  // FormatError for one that files do not hold
+Dtype file_dtype(at::ScalarType type);  // throws FormatError for a type that files cannot hold
 
-// A tensor on the file's own memory; holds the mapping, and is counted in the memory in use (HostCharge).
+// Returns a tensor on the file's own memory. It keeps the mapping alive and counts as memory in use
+// (HostCharge).
 at::Tensor mapped_tensor(const TensorView& view, std::shared_ptr<const MappedFile> mapping);
 
-// A view of a contiguous CPU tensor; valid as long as it.
+// Returns a view of a contiguous CPU tensor, valid as long as the tensor lives.
 TensorView view_of(const at::Tensor& tensor);
 
 }  // namespace trainer

@@ -23,15 +23,16 @@ enum class Activation {
   linear,
 };
 
-// Throws FormatError naming the key, the name and those that are known. Names that mean the same function
-// ("silu" and "swish", "gelu_new" and "gelu_pytorch_tanh") give the same value.
+// The activation of this name in config.json. Throws FormatError with the key, the name and the list of known
+// names. Names of the same function ("silu" and "swish", "gelu_new" and "gelu_pytorch_tanh") give the same
+// value.
 Activation activation_named(const std::string& name, const std::string& key);
 
-// Element by element; differentiable.
+// Applies the activation to each element of x; the result has the shape and type of x. Differentiable.
 at::Tensor activate(Activation kind, const at::Tensor& x);
 
-// activate(kind, gate) * up (Shazeer 2020), gate and up of one shape and type; differentiable. With silu,
-// gelu, gelu_tanh and relu nothing but gate and up is kept for backward.
+// Returns activate(kind, gate) * up (Shazeer 2020); gate and up have the same shape and type. Differentiable.
+// With silu, gelu, gelu_tanh and relu only gate and up are kept for backward.
 at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace trainer

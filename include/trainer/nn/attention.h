@@ -1,4 +1,4 @@
-// Attention without a kept [heads, queries, keys] matrix.
+// Attention that does not keep the [heads, queries, keys] matrix for backward.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace trainer {
 
-// T5's relative position bias: a learnt number for each head and bucket of distances (Raffel et al. 2019;
+// T5's relative position bias: a learned number for each head and bucket of distances (Raffel et al. 2019;
 // transformers, T5Attention._relative_position_bucket).
 class RelativeBias : public Module {
  public:
   RelativeBias(int64_t num_buckets, int64_t max_distance, int64_t num_heads, bool bidirectional);
 
-  // Buckets of the distances key - query from -(queries - 1) - offset to keys - 1 - offset: int64 [queries +
-  // keys - 1]. `offset`: the position of the first query (generation).
+  // Returns the bucket of each distance key - query, from -(queries - 1) - offset to keys - 1 - offset: int64
+  // [queries + keys - 1]. `offset` is the position of the first query (for generation).
   at::Tensor buckets(int64_t queries, int64_t keys, int64_t offset, at::Device device) const;
-  // [1, heads, queries, keys] in `type`; differentiable in the weight.
+  // Returns the bias [1, heads, queries, keys] in `type`; differentiable in the weight.
   at::Tensor bias(int64_t queries, int64_t keys, int64_t offset, at::ScalarType type) const;
 
   Parameter weight;  // [num_buckets, num_heads]
@@ -41,38 +41,39 @@ struct AttentionInputs {
                     // For SDPA.
 };
 
-// Additive mask [queries, keys] of causal attention in which a position sees `window` positions, itself among
-// them: 0 there, -inf elsewhere. The queries are the last of the keys (Child et al. 2019; transformers,
-// masking_utils.py, sliding_window_overlay).
+// Returns the additive mask [queries, keys] of causal attention with a sliding window: 0 for the `window`
+// positions that a query sees (itself included), -inf elsewhere. The queries are the last positions of the
+// keys (Child et al. 2019; transformers, masking_utils.py, sliding_window_overlay).
 at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
                                const at::TensorOptions& options);
 
-// [batch, heads, queries, head_dim]; LibTorch's scaled dot product attention.
+// LibTorch's scaled dot product attention. Returns [batch, heads, queries, head_dim].
 at::Tensor attention(const AttentionInputs& inputs);
 
-// Sequences that lie one behind the other in one row.
+// Sequences that are packed one after the other in one row.
 struct Sequences {
-  at::Tensor starts;             // [sequences + 1] int32 on the row's device: where each begins, and the end
-  std::vector<int64_t> lengths;  // of each, in the same order
+  at::Tensor starts;             // [sequences + 1] int32 on the row's device: start of each, and the end
+  std::vector<int64_t> lengths;  // of each sequence, in the same order
 };
 
-// Causal attention of each sequence to itself: q, k, v have batch 1 and no mask. `window`: positions that a
-// position sees, itself among them; 0: all before it. On the CPU by LibTorch's fused operator for each
-// sequence; on a GPU one call of FlashAttention for bf16, else an operator a sequence.
+// Causal attention of each sequence to itself. q, k and v have batch 1; there is no mask. `window` is the
+// number of positions that a position sees, itself included; 0: all positions up to it. Returns [1, heads,
+// queries, head_dim]. On the CPU it calls LibTorch's fused operator once per sequence; on a GPU it calls
+// FlashAttention once for bf16, otherwise one operator per sequence.
 at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
-// What the recomputing attention needs in place of a mask.
+// What attention_recomputed() takes instead of a mask.
 struct BiasAndDropout {
   at::Tensor bias_weight;   // [num_buckets, heads] in q's type; undefined: no bias
   at::Tensor bias_buckets;  // RelativeBias::buckets of these queries and keys
-  at::Tensor key_lengths;   // int64 [batch]: keys from there on are padding; undefined: none is
+  at::Tensor key_lengths;   // int64 [batch]: keys from this index on are padding; undefined: no padding
   at::Tensor row_keys;      // int64 [batch, queries]: dropout keys of the queries
   uint64_t key = 0;         // dropout key of this layer and step
   double p = 0.0;           // dropout of the attention weights
 };
 
-// The same with dropout on the weights and a bias that may be trained: works through the queries in chunks
-// and makes the weights again in backward.
+// Attention with dropout on the attention weights and a bias that may be trained. Works through the queries
+// in chunks and recomputes the attention weights in backward. Returns what attention() returns.
 at::Tensor attention_recomputed(const AttentionInputs& inputs, const BiasAndDropout& extra);
 
 }  // namespace trainer

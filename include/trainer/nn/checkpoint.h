@@ -1,4 +1,4 @@
-// Activation checkpointing: a block that keeps only its inputs and runs again in backward.
+// Gradient checkpointing (recompute): a block keeps only its inputs and runs again in backward.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace trainer {
 
-// Of a block: the hidden states, and a second input for those that have one (T5's decoder: the encoder's
-// states).
+// A block takes the hidden states and, if it has one, a second input (T5's decoder: the encoder's states).
 using BlockFunction =
     std::function<at::Tensor(const at::Tensor& hidden, const std::optional<at::Tensor>& other)>;
 
-// block(hidden, other), differentiable in both and in every parameter the block uses. The block must compute
-// the same when it runs again (dropout here is counter-based, so it does). `anchor`: ForwardContext::anchor.
+// Returns block(hidden, other), differentiable in both inputs and in every parameter that the block uses. The
+// block must compute the same values when it runs again (dropout here is counter-based, so it does).
+// `anchor`: see ForwardContext::anchor.
 at::Tensor checkpoint(const at::Tensor& hidden, const std::optional<at::Tensor>& other,
                       const at::Tensor& anchor, BlockFunction block);
 

@@ -9,12 +9,12 @@ namespace trainer {
 
 struct ForwardContext {
   bool training = false;    // dropout on
-  uint64_t random_key = 0;  // of (seed, step): all dropout masks follow from it
+  uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
-      0;  // so many blocks (from the first) keep only their input and run again in backward
+      0;  // number of blocks, from the first, that keep only their input and run again in backward
   double label_smoothing = 0.0;
-  bool count_correct = false;  // evaluation: also count the tokens predicted right
-  // A one-element leaf that requires grad: what makes autograd enter a recomputed block whose inputs need no
+  bool count_correct = false;  // evaluation: also count the correctly predicted tokens
+  // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
   // gradient (LoRA on a frozen embedding).
   at::Tensor anchor;
 };

@@ -10,15 +10,16 @@
 
 namespace trainer {
 
-// The 2-norms of the rows of W + scale * B A, fp32 [out]: weight [out, in] in any type, a [r, in] and b [out,
-// r] fp32. The sum is made in pieces of rows, never as a whole. Not differentiable.
+// Returns the 2-norm of each row of W + scale * B A, fp32 [out]. weight [out, in] has any type; a [r, in] and
+// b [out, r] are fp32. The sum is computed a few rows at a time and never exists as a whole. Not
+// differentiable.
 at::Tensor dora_norm(const Weight& weight, const at::Tensor& a, const at::Tensor& b, double scale);
 
-// c * (x W^T + scale * B(A(x))) + bias, where c = magnitude / dora_norm [out] is fp32. With dropout (p > 0)
-// as PEFT: x W^T + bias + (c - 1) * (d W^T) + c * scale * B(A(d)), d = dropout(x). x [rows, in], weight
-// [out, in] multiplied in x's type, a [r, in] and b [out, r] in that of products (nn/matmul.h); gradients
-// reach x, a, b and c. Between forward and backward only x, x A^T and c are kept: backward makes the frozen
-// product again.
+// Returns c * (x W^T + scale * B(A(x))) + bias, [rows, out], where c = magnitude / dora_norm [out] is fp32.
+// With dropout (p > 0) it follows PEFT: x W^T + bias + (c - 1) * (d W^T) + c * scale * B(A(d)), d =
+// dropout(x). x is [rows, in]; weight [out, in] is multiplied in x's type; a [r, in] and b [out, r] have the
+// type of products (nn/matmul.h). Gradients reach x, a, b and c. Only x, x A^T and c are kept for backward,
+// which computes the frozen product again.
 at::Tensor dora_linear(const at::Tensor& x, const Weight& weight, const std::optional<at::Tensor>& bias,
                        const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
                        const at::Tensor& row_keys, uint64_t key, double p, double scale);

@@ -15,26 +15,28 @@ namespace trainer {
 
 struct Projection;  // src/nn/linear_group.h
 
-// y = x W^T + b, and with an adapter + B(A(dropout(x))) * scale (Hu et al. 2021; PEFT's lora.Linear), or DoRA
-// (nn/dora_linear.h). A and B are kept in fp32, and used in it or in the type of x, whichever the products
-// are made in (nn/matmul.h).
+// y = x W^T + b. A LoRA adapter adds B(A(dropout(x))) * scale (Hu et al. 2021; PEFT's lora.Linear); for DoRA
+// see nn/dora_linear.h. A and B are kept in fp32. They are multiplied in fp32 or in the type of x, whichever
+// the products use (nn/matmul.h).
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool has_bias);
 
-  // x [..., in_features] -> [..., out_features]. row_keys [...] (one a row) key the adapter's dropout.
+  // Takes x [..., in_features], returns [..., out_features]. row_keys [...] (one per row) are the keys of the
+  // adapter's dropout.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& row_keys, const ForwardContext& context) const;
 
-  // Layers on the same input: x is read once, and its gradient summed before it is rounded.
+  // Runs several layers on the same input; returns their outputs in the order of `layers`. x is read once,
+  // and its gradients are summed before rounding.
   static std::vector<at::Tensor> forward_together(const std::vector<const Linear*>& layers,
                                                   const at::Tensor& x, const at::Tensor& row_keys,
                                                   const ForwardContext& context);
 
-  // Adds lora_A.weight [r, in_features], lora_B.weight [out_features, r] and, as the options say,
-  // lora_magnitude_vector and lora_B.bias [out_features] as parameters (without values yet).
+  // Adds the parameters lora_A.weight [r, in_features], lora_B.weight [out_features, r] and, depending on the
+  // options, lora_magnitude_vector and lora_B.bias [out_features]. They have no values yet.
   void add_lora(const LoraOptions& options);
 
-  // Row norms of W + scale * B A, fp32 [out_features]; for DoRA.
+  // Returns the row norms of W + scale * B A, fp32 [out_features]; for DoRA.
   at::Tensor dora_norm() const;
 
   Parameter weight;  // [out_features, in_features]

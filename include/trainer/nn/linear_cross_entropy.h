@@ -1,4 +1,5 @@
-// The output projection and the cross-entropy in one: the logits [tokens, vocab] never exist as a whole.
+// The output projection and the cross-entropy in one function. The logits [tokens, vocab] never exist as a
+// whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +8,14 @@ namespace trainer {
 
 struct LossSum {
   at::Tensor loss;     // fp32 scalar, differentiable: the SUM of token losses
-  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label; undefined unless asked for
+  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label; undefined unless requested
 };
 
-// hidden [n, hidden] and weight [vocab, hidden] in one type, labels [n] int64. Logits are made in chunks of
-// rows, in fp32 from there on; gradients are made in the same pass, so backward only scales them.
-// soft_cap c: logits become c tanh(logits / c) first (Gemma 2; transformers, final_logit_softcapping); 0: no
-// cap. label_smoothing e: (1 - e) * nll + e * mean over the vocabulary of -log p (transformers,
+// Returns the SUM of the token losses. hidden [n, hidden] and weight [vocab, hidden] have the same type;
+// labels is [n] int64. Logits are computed in chunks of rows and are fp32 from there on. The gradients are
+// computed in the same pass, so backward only scales them.
+// soft_cap c: logits first become c tanh(logits / c) (Gemma 2; transformers, final_logit_softcapping); 0: no
+// cap. label_smoothing e: the loss is (1 - e) * nll + e * mean over the vocabulary of -log p (transformers,
 // LabelSmoother).
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                              double label_smoothing, bool count_correct, double soft_cap = 0.0);

@@ -1,8 +1,8 @@
-// Products of activations with weights, in the type in which the machine multiplies fastest.
+// Products of activations with weights, in the type that the machine multiplies fastest.
 //
-// Where the processor has no fast bf16 (Intel before AMX runs bf16 products at half the speed of fp32 ones,
-// machines without AVX512_BF16 far slower), bf16 operands are widened to fp32 panel by panel, multiplied, and
-// the result rounded once. A bf16 weight is never in memory as a whole in fp32.
+// Some processors have no fast bf16: Intel before AMX runs bf16 products at half the speed of fp32 ones, and
+// machines without AVX512_BF16 are far slower. There, bf16 operands are widened to fp32 one panel at a time,
+// multiplied, and the result is rounded once. A bf16 weight is never in memory as a whole in fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,21 +11,23 @@
 
 namespace trainer {
 
-// The type in which products with x are made: fp32 where bf16 ones go through it, else x's.
+// Returns the type in which products with x are computed: fp32 if bf16 products are computed in fp32 on this
+// machine, otherwise x's type.
 at::ScalarType product_type(const at::Tensor& x);
-// x in that type; x itself where it has it.
+// Returns x in that type; x itself if it already has it.
 at::Tensor for_products(const at::Tensor& x);
 
-// x w^T: x [m, k] from for_products, w [n, k] in any type -> [m, n] in x's type
+// Returns x w^T, [m, n] in x's type, for x [m, k] from for_products() and w [n, k] in any type.
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w);
 
-// x w: x [m, k] from for_products, w [k, n] in any type -> [m, n] in x's type
+// Returns x w, [m, n] in x's type, for x [m, k] from for_products() and w [k, n] in any type.
 at::Tensor times(const at::Tensor& x, const at::Tensor& w);
-// sum += x w; an undefined sum becomes x w.
+// Adds x w to `sum`; an undefined sum becomes x w.
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
 
-// The same with a weight as it is in `type`, the type of the computation. One that is kept otherwise is in it
-// during the product only; one from a source is made panel by panel.
+// The same for a Weight, with its values rounded to `type`, the type of the computation. A weight that is
+// kept in another type exists in `type` only during the product; one from a WeightSource is made one panel at
+// a time.
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type);
 at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type);
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);

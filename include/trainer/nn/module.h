@@ -14,8 +14,8 @@
 
 namespace trainer {
 
-// A weight and what the model expects of it. Frozen ones may lie in a mapped file; trained ones may be kept
-// in a wider type than the model computes in (LoRA: fp32), so layers ask for `as`.
+// A weight and the shape that the model expects. Frozen weights may lie in a mapped file; trained ones may be
+// kept in a wider type than the model computes in (LoRA: fp32), so layers call `as`.
 struct Parameter {
   explicit Parameter(std::vector<int64_t> expected) : shape(std::move(expected)) {}
 
@@ -26,7 +26,7 @@ struct Parameter {
 
   std::vector<int64_t> shape;
   Weight value;             // undefined until loaded
-  bool in_adapter = false;  // saved with the adapter though it is not trained
+  bool in_adapter = false;  // saved with the adapter although it is not trained
 };
 
 class Module {
@@ -38,17 +38,17 @@ class Module {
 
   using ParameterVisitor = std::function<void(const std::string& name, Parameter& parameter)>;
   using ModuleVisitor = std::function<void(const std::string& name, Module& module)>;
-  // In the order of registration, each once, with full names.
+  // Calls `visit` for each parameter or module once, in the order of registration, with its full name.
   void for_each_parameter(const ParameterVisitor& visit, const std::string& prefix = "");
-  void for_each_module(const ModuleVisitor& visit, const std::string& prefix = "");  // this one first
+  void for_each_module(const ModuleVisitor& visit, const std::string& prefix = "");  // this module first
 
-  // Tells each module below its full name; call once when the tree is complete. Dropout masks are keyed by
-  // it.
+  // Sets the full name of each module below this one; call once when the tree is complete. The names are part
+  // of the keys of dropout masks.
   void assign_names();
   const std::string& name() const { return name_; }
   uint64_t name_key() const { return name_key_; }
 
-  // Called in constructors: members become entries of the tree under these names.
+  // Call in constructors: makes a member an entry of the tree under this name.
   void add(std::string name, Parameter& parameter) { parameters_.push_back({std::move(name), &parameter}); }
   void add(std::string name, Module& child) { children_.push_back({std::move(name), &child}); }
 

@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// What the normalised value is multiplied by. Rounding differs too, as in transformers.
+// What the normalised value is multiplied by. The rounding differs too, as in transformers.
 enum class NormScale {
   weight,           // rounded to x's type, then times the weight
   one_plus_weight,  // times 1 + weight in fp32, then rounded (Gemma)
@@ -25,7 +25,7 @@ class RmsNorm : public Module {
  public:
   RmsNorm(int64_t size, const NormFacts& facts);
   RmsNorm(int64_t size, double epsilon) : RmsNorm(size, NormFacts{epsilon, NormScale::weight}) {}
-  // x [..., size] -> the same, with the variance in fp32.
+  // Takes x [..., size]; returns the same shape and type. The variance is computed in fp32.
   at::Tensor forward(const at::Tensor& x) const;
 
   Parameter weight;  // [size]

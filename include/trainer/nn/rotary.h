@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021) in the rotate-half form of Llama and Qwen, with the ways to
-// stretch it that transformers knows (modeling_rope_utils.py).
+// Rotary position embedding (Su et al. 2021) in the rotate-half form of Llama and Qwen, with the scaling
+// methods of transformers (modeling_rope_utils.py).
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace trainer {
 
 enum class RopeType { standard, linear, dynamic, yarn, llama3 };
 
-// What a config.json says about it. Types use the fields that they need.
+// What config.json says about it. Each type uses only the fields that it needs.
 struct RopeParameters {
   RopeType type = RopeType::standard;
   int64_t head_dim = 0;
@@ -25,28 +25,29 @@ struct RopeParameters {
   double attention_factor = 1.0;                         // yarn: on cos and sin
 };
 
-// From a decoder's config.json as read_model_config gives it: rope_theta, and rope_scaling of type default,
-// linear, dynamic, yarn or llama3; all but the first two need max_position_embeddings. Throws FormatError:
-// any other type, by name; a key that the type needs and that is missing.
+// Reads them from a decoder's config.json as read_model_config() returns it: rope_theta, and rope_scaling of
+// type default, linear, dynamic, yarn or llama3. All but the first two need max_position_embeddings. Throws
+// FormatError for any other type, with its name, and for a missing key that the type needs.
 RopeParameters rope_parameters(const nlohmann::json& config, int64_t head_dim);
 
 class Rotary {
  public:
   explicit Rotary(const RopeParameters& parameters);
 
-  // Broadcast over [batch, heads, seq, head_dim / 2].
+  // Broadcastable to [batch, heads, seq, head_dim / 2].
   struct Tables {
     at::Tensor cos, sin;
   };
-  // Of these positions, int64 [seq] or [batch, seq]; computed in fp32, cast to the type of `options`.
-  // `lengths`: of the batch's sequences as they are now, without padding; where positions are one row and
-  // there are several lengths, the sequences lie one behind the other in it. Type dynamic stretches each
-  // beyond max_position_embeddings by its own length, so that a batch's cut changes nothing.
+  // Returns the tables for these positions, int64 [seq] or [batch, seq]; computed in fp32, cast to the type
+  // of `options`. `lengths` are the current lengths of the batch's sequences, without padding. If the
+  // positions are one row and there are several lengths, the sequences are packed in that row. Type dynamic
+  // stretches each sequence beyond max_position_embeddings by its own length, so the result does not depend
+  // on how the batch is split.
   Tables tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                 const at::TensorOptions& options) const;
 
-  // x [batch, heads, seq, head_dim] rotated; differentiable. The result lies in memory as [batch, seq, heads,
-  // head_dim].
+  // Returns x [batch, heads, seq, head_dim] rotated; differentiable. The result is laid out in memory as
+  // [batch, seq, heads, head_dim].
   static at::Tensor apply(const at::Tensor& x, const Tables& tables);
 
  private:

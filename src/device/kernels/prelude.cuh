@@ -1,7 +1,7 @@
-// What kernels have in common: numbers in bf16, several elements at once, sums over a block. The files in
-// src/*/kernels are compiled by NVRTC when first needed (trainer/device/kernels.h), without any of CUDA's
-// headers, and by the host's compiler for tests/support/emulated_gpu.h. What differs between the uses of a
-// file is left open in it and defined from outside: Element, kWidth and so on.
+// What kernels have in common: bf16 numbers, several elements at once, sums over a block. NVRTC compiles the
+// files in src/*/kernels when first needed (trainer/device/kernels.h), without any of CUDA's headers; the
+// host's compiler compiles them for tests/support/emulated_gpu.h. What differs between the uses of a file is
+// left open in it and defined from outside ("Open: ..."): Element, kWidth and so on.
 #pragma once
 
 #ifdef __CUDACC__
@@ -16,7 +16,7 @@ struct bf16 {
 DEVICE float wide(float x) { return x; }
 DEVICE float wide(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
-// fp32 to T, to the nearest, ties to even.
+// Rounds fp32 to T, to the nearest, ties to even.
 template <class T>
 DEVICE T narrow(float x) {
   return x;
@@ -28,13 +28,13 @@ DEVICE bf16 narrow<bf16>(float x) {
   return {static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-// x as it is after it was stored in a T.
+// Returns x as it is after being stored as a T.
 template <class T>
 DEVICE float rounded(float x) {
   return wide(narrow<T>(x));
 }
 
-// `width` elements that are moved as one; they begin at a multiple of their size.
+// `width` elements that are moved together; they begin at a multiple of their size.
 template <class T, int width>
 struct alignas(sizeof(T) * width) Pack {
   T at[width];
@@ -48,7 +48,7 @@ DEVICE void store(T* to, const Pack<T, width>& pack) {
   *reinterpret_cast<Pack<T, width>*>(to) = pack;
 }
 
-// Of all threads in the grid along x.
+// The thread's index among all threads of the grid along x.
 DEVICE long long thread_index() { return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 struct Sum {
@@ -58,8 +58,8 @@ struct Most {
   static DEVICE float of(float a, float b) { return a > b ? a : b; }
 };
 
-// Over the block's threads, in one order: the same bits in every thread and every time. All of them call it;
-// blocks have whole warps.
+// Sums over the block's threads in a fixed order: the same bits in every thread and every time. All threads
+// must call it; blocks consist of whole warps.
 template <class Operation>
 DEVICE float over_block(float x) {
   __shared__ float of_warp[32];

@@ -1,4 +1,4 @@
-// What lies between the products of T5's attention (src/nn/attention_weights.h). Open: Element.
+// What T5's attention computes between its matrix products (src/nn/attention_weights.h). Open: Element.
 #include "nn/kernels/mask.cuh"
 
 struct ScoreShape {
@@ -13,7 +13,7 @@ DEVICE RowMask row_mask(const long long* row_keys, const ScoreShape& shape, unsi
   return RowMask(key + (static_cast<long long>(head) << 24), options);
 }
 
-// A block a row, here and in weights_backward. `visible`: keys that row 0 sees.
+// One block per row, here and in weights_backward. `visible`: number of keys that row 0 sees.
 KERNEL weights_forward(const Element* scores, const Element* bias, const long long* lengths,
                        const long long* row_keys, Element* out, ScoreShape shape, long long visible,
                        float scale, MaskOptions options) {
@@ -47,8 +47,8 @@ KERNEL weights_forward(const Element* scores, const Element* bias, const long lo
   }
 }
 
-// grad is that of the dropped-out weights, `weights` are as before. along [batch, heads, rows], unless
-// nullptr: what weights_backward_bias needs of a row.
+// grad is the gradient of the dropped-out weights; `weights` are those before dropout. along [batch, heads,
+// rows], unless nullptr, gets what weights_backward_bias needs for each row.
 KERNEL weights_backward(const Element* grad, const Element* weights, const long long* row_keys, Element* out,
                         float* along, ScoreShape shape, float scale, MaskOptions options) {
   const int keys = shape.keys;
@@ -69,7 +69,7 @@ KERNEL weights_backward(const Element* grad, const Element* weights, const long 
 }
 
 // g_bias [batch, heads, rows + keys - 1]: the gradients before the scale, summed over the rows at each
-// distance. A thread has a distance of a pair blockIdx.y for itself, so that its sum is made in one order.
+// distance. One thread has one distance of the pair blockIdx.y, so that each sum has a fixed order.
 KERNEL weights_backward_bias(const Element* grad, const Element* weights, const long long* row_keys,
                              const float* along, float* g_bias, ScoreShape shape, MaskOptions options) {
   const int rows = shape.rows, keys = shape.keys, distances = rows + keys - 1;

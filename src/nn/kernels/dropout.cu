@@ -1,7 +1,7 @@
 // Dropout (include/trainer/nn/dropout.h). Open: Element, kWidth.
 #include "nn/kernels/mask.cuh"
 
-// A thread takes kWidth elements of a row; count: such pieces in all.
+// A thread takes kWidth elements of a row; count: number of such pieces in total.
 KERNEL drop(const Element* x, const long long* row_keys, Element* out, int cols, MaskOptions options,
             unsigned count) {
   const unsigned i = static_cast<unsigned>(thread_index());

@@ -1,14 +1,14 @@
-// The activated gate times up (src/nn/gated_activation.h). Open: Element, kWidth.
+// The product of the activated gate and up (src/nn/gated_activation.h). Open: Element, kWidth.
 #include "device/kernels/prelude.cuh"
 
-// 1 / (1 + e^-x) and its derivative, which keeps its digits where the first is close to 1.
+// 1 / (1 + e^-x) and its derivative, which stays accurate where the value is close to 1.
 DEVICE void sigmoid(float x, float& value, float& slope) {
   const float e = expf(-fabsf(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
   value = x < 0.0f ? smaller : larger;
   slope = smaller * larger;
 }
 
-// Each: the activation's value and its derivative.
+// Each of these has the activation's value and its derivative.
 struct Silu {
   static DEVICE void both(float x, float& value, float& slope) {
     float s, ds;

@@ -7,7 +7,7 @@ DEVICE float normalised(Element x, float rstd, int plus_one) {
   return plus_one ? wide(x) * rstd : rounded<Element>(wide(x) * rstd);
 }
 
-// A block a row, here and in norm_backward.
+// One block per row, here and in norm_backward.
 KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols, float epsilon,
                     int plus_one) {
   const long long row = static_cast<long long>(blockIdx.x) * cols;
@@ -55,8 +55,8 @@ KERNEL norm_backward(const Element* g, const Element* x, const Element* weight, 
   }
 }
 
-// sums [blocks of rows, cols]: g n over the rows of block blockIdx.y; n as the weight met it. A
-// thread has its columns for itself, so that every sum is made in one order.
+// sums [blocks of rows, cols]: g n summed over the rows of block blockIdx.y; n as it was multiplied by the
+// weight. One thread has a column to itself, so that every sum has a fixed order.
 KERNEL norm_backward_weight(const Element* g, const Element* x, const float* rstd, float* sums,
                             long long rows, int cols, long long rows_per_block, int plus_one) {
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * kWidth;

@@ -1,7 +1,7 @@
 // The rotary embedding (src/nn/rotate.h). Open: Element, kWidth.
 #include "device/kernels/prelude.cuh"
 
-// Where x [batch, heads, seq, 2 * half] and the tables [1 or batch, seq, half] lie, in elements.
+// The layout of x [batch, heads, seq, 2 * half] and of the tables [1 or batch, seq, half], in elements.
 struct RotateLayout {
   long long x_batch, x_head, x_position;  // strides
   long long table_batch;                  // 0: one table for all
