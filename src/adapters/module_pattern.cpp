@@ -11,7 +11,7 @@ namespace {
 
 using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
 
-// The groups of a match; null where there is none.
+// The groups of a match; null if there is no match.
 MatchData match(const pcre2_code* code, const std::string& text) {
   MatchData data(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
   const int found =

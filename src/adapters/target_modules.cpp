@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 
 constexpr const char* kTargets = "lora.target_modules";
 
-// "encoder.block.0.layer.0.SelfAttention.q" -> "q": what a user would write as target.
+// "encoder.block.0.layer.0.SelfAttention.q" -> "q": what a user would write as a target.
 std::string matchable(const std::vector<Target>& modules) {
   std::set<std::string> suffixes;
   for (const Target& entry : modules) {
@@ -34,7 +34,7 @@ std::string first_linear(const std::vector<Target>& modules) {
   return linear == modules.end() ? "" : linear->name;
 }
 
-// What a list of suffixes or a regular expression means.
+// Matches names with a list of suffixes or a regular expression.
 class NameMatcher {
  public:
   NameMatcher(const ModuleNames& names, const std::string& key) {
@@ -54,7 +54,7 @@ class NameMatcher {
   std::optional<ModulePattern> pattern_;
 };
 
-// Modules that get no adapter whatever target_modules says.
+// Modules that get no adapter, whatever target_modules says.
 class LeftOut {
  public:
   explicit LeftOut(const AdapterConfig& config)

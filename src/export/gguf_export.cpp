@@ -92,7 +92,7 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
   return out;
 }
 
-// Each head's two halves of rows, one row of each in turn.
+// Interleaves the two halves of each head: one row of the first, one of the second, and so on.
 at::Tensor interleaved(const at::Tensor& rows, int64_t head_dim) {
   return rows.view({-1, 2, head_dim / 2, rows.size(1)}).transpose(1, 2).reshape({rows.size(0), -1});
 }
@@ -161,7 +161,7 @@ at::Tensor decode(const GgufTensor& tensor, int64_t first, int64_t rows) {
   return values;
 }
 
-// Where interleaved() takes its rows from.
+// The rows in the order in which interleaved() takes them.
 at::Tensor reordered(const at::Tensor& rows, int64_t head_dim) {
   const at::Tensor heads = at::arange(rows.size(0)).view({-1, head_dim});
   const int64_t half = head_dim / 2;
@@ -173,7 +173,7 @@ bool agree(const at::Tensor& values, const at::Tensor& expected, GgufType type) 
   if (type == GgufType::f32) return values.equal(expected);
   if (type == GgufType::f16) return values.equal(expected.to(at::kHalf).to(at::kFloat));
   if (type == GgufType::bf16) return values.equal(expected.to(at::kBFloat16).to(at::kFloat));
-  // Half a step, and what 127 steps differ by because the step itself is an fp16: of 2^-11, or of 2^-25.
+  // Half a step, plus the error of 127 steps because the step itself is rounded to fp16 (2^-11, or 2^-25).
   const at::Tensor blocks = expected.reshape({-1, kQ8BlockValues});
   const at::Tensor step = blocks.abs().amax(1, true) / 127;
   const at::Tensor bound =

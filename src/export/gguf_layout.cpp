@@ -45,7 +45,7 @@ bool has_windows(const DecoderConfig& facts) {
   return std::ranges::find(facts.sliding, true) != facts.sliding.end();
 }
 
-// What the readers of the architecture would compute otherwise.
+// Refuses what the readers of the architecture would compute differently.
 void check(const Family& family, const DecoderConfig& facts) {
   const std::string architecture = family.architecture;
   if (facts.activation != Activation::silu) refuse("hidden_act other than silu cannot be said in GGUF");
@@ -103,7 +103,7 @@ void add_rope(const RopeParameters& rope, Keys& keys) {
   keys.number("rope.scaling.original_context_length", rope.original_max_position_embeddings);
   keys.real("rope.scaling.yarn_beta_fast", rope.beta_fast);
   keys.real("rope.scaling.yarn_beta_slow", rope.beta_slow);
-  // Beyond the one that readers compute from `factor` themselves.
+  // Readers compute the usual factor from `factor` themselves.
   const double usual = rope.factor <= 1 ? 1 : 0.1 * std::log(rope.factor) + 1;
   if (rope.attention_factor != usual) keys.real("rope.scaling.attn_factor", rope.attention_factor / usual);
 }

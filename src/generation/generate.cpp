@@ -150,7 +150,7 @@ void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
     OomHandler& batch_size, const GenerationHooks& hooks,
     const std::function<void(size_t input, const std::vector<Tokens>& answers)>& deliver) {
-  // Ordered by length within it, so that answers come on the way.
+  // Sorted by length only within a window, so that answers are delivered along the way.
   const size_t window = static_cast<size_t>(batch_size.size()) * 16;
   for (size_t begin = 0; begin < inputs.size(); begin += window) {
     std::vector<uint64_t> order(std::min(window, inputs.size() - begin));
