@@ -1,4 +1,4 @@
-// Merged models against the logits of PEFT with the adapter beside the model.
+// Merged models, compared with PEFT's logits from the unmerged adapter.
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"

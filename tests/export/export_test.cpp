@@ -1,4 +1,4 @@
-// What an export writes, what it refuses, and what is left when it fails.
+// What an export writes, what it refuses, and what a failed export leaves behind.
 #include <cmath>
 
 #include "trainer/base/error.h"

@@ -1,4 +1,4 @@
-// What a user is told when files do not fit, and how weights come into memory.
+// The errors for files that do not fit, and how weights get into memory.
 #include <fstream>
 
 #include <ATen/core/grad_mode.h>
