@@ -1,4 +1,4 @@
-"""Exports as a user makes them: what is written, what is said, what is refused, and what a failure leaves."""
+"""Exports from the command line: what is written, reported and refused, and what a failure leaves behind."""
 import json
 import os
 import shutil

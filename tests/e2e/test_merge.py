@@ -1,4 +1,4 @@
-"""Adapters of every kind are trained, continued and merged; the merged model answers as the adapter does."""
+"""Adapters of every kind are trained, continued and merged; the merged model gives the same answers."""
 import json
 import unittest
 

@@ -1,5 +1,5 @@
-// Runs a fuzzing target without libFuzzer, for the test suite: first every file of its corpus, then `--runs N`
-// inputs that are mutated from these files with a fixed seed.
+// Runs a fuzzing target without libFuzzer, for the test suite: first every file of its corpus, then `--runs
+// N` inputs that are mutated from these files with a fixed seed.
 //
 //   fuzz_TARGET [--runs N] [--seed N] FOLDER-OR-FILE…
 //
