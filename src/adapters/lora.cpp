@@ -72,8 +72,8 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
       if (!name.ends_with(wanted)) return;  // as in PEFT: "norm" also matches input_layernorm
       if (name == "shared") {
         throw ConfigError(
-            "lora.modules_to_save: shared: the stacks of a T5 look up in embed_tokens, and PEFT's copy of "
-            "shared changes nothing; name embed_tokens");
+            "lora.modules_to_save: shared: a T5's encoder and decoder use embed_tokens, so that a saved copy "
+            "of shared would change nothing; name embed_tokens instead");
       }
       found = true;
       if (auto* embedding = dynamic_cast<Embedding*>(&module)) embedding->own_weight();
@@ -94,7 +94,7 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
           "its own. Leave it out.");
     }
     const std::string near = closest(wanted, names);
-    throw ConfigError(concat("lora.modules_to_save: '", wanted, "' is no module of this model",
+    throw ConfigError(concat("lora.modules_to_save: '", wanted, "' is not a module of this model",
                              near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
 }

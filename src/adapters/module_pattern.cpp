@@ -30,7 +30,7 @@ ModulePattern::ModulePattern(const std::string& pattern, const std::string& key)
   if (code == nullptr) {
     PCRE2_UCHAR text[256];
     pcre2_get_error_message(error, text, sizeof text);
-    throw ConfigError(concat(key, ": '", pattern, "' is no regular expression: ",
+    throw ConfigError(concat(key, ": '", pattern, "' is not a regular expression: ",
                              reinterpret_cast<const char*>(text), " at character ", offset + 1));
   }
   code_.reset(code, pcre2_code_free);

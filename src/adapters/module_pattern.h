@@ -13,7 +13,7 @@ namespace trainer {
 
 class ModulePattern {
  public:
-  // Throws ConfigError, "KEY: 'PATTERN' is no regular expression: ...".
+  // Throws ConfigError, "KEY: 'PATTERN' is not a regular expression: ...".
   ModulePattern(const std::string& pattern, const std::string& key);
 
   // Python's re.fullmatch.

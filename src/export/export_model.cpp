@@ -29,7 +29,7 @@ fs::path find_directory(const fs::path& from) {
   require_model_directory(from);
   if (is_adapter_directory(from) || fs::exists(from / "config.json")) return from;
   if (const auto checkpoint = newest_complete_checkpoint(from)) {
-    log::info(concat(from.string(), ": holds no finished model; its newest checkpoint is taken, step ",
+    log::info(concat(from.string(), ": holds no finished model; using its newest checkpoint, step ",
                      checkpoint->step));
     return checkpoint->path;
   }
@@ -144,7 +144,7 @@ void write_config(const fs::path& source, const fs::path& directory) {
 
 ExportReport export_adapter(const ExportRequest& request, const fs::path& source) {
   if (!is_adapter_directory(source))
-    throw ConfigError(concat(source.string(), ": is a model, no adapter; leave out --adapter"));
+    throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
   const nlohmann::json config = read_model_config(base_directory(source));
   read_adapter_config(source);  // refuses what is not supported
   read_adapter_weights(source);

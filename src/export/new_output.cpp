@@ -58,8 +58,8 @@ void NewOutput::require_no_output() const {
   const bool empty_folder =
       !is_file_ && fs::is_directory(fs::symlink_status(path_, error)) && fs::is_empty(path_, error);
   if (!has_entry(path_) || empty_folder) return;
-  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : ", a link that leads nowhere,",
-                           ": is there already; give a ", is_file_ ? "file" : "directory",
+  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : " (a link that leads nowhere)",
+                           ": already exists; give a ", is_file_ ? "file" : "directory",
                            " that does not exist"));
 }
 

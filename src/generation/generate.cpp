@@ -36,7 +36,7 @@ void check(const GenerationConfig& config) {
     throw ConfigError("num_return_sequences must not be above num_beams");
   if (config.num_beams == 1 && !config.do_sample && config.num_return_sequences > 1)
     throw ConfigError(
-        "num_return_sequences above 1 needs sampling or beams: there is one most likely answer");
+        "num_return_sequences above 1 needs sampling or beams: greedy decoding gives only one answer");
 }
 
 // One sequence that is being continued.

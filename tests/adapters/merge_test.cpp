@@ -68,7 +68,7 @@ TEST(MergeErrors, ATakenDirectoryIsNotTouched) {
                          merge_model(golden_directory("llama_lora") / "adapter", directory.path(),
                                      std::nullopt);
                        }),
-                       "is there already"));
+                       "already exists"));
   EXPECT_EQ(read_file(directory / "mine.txt"), "x");
 }
 

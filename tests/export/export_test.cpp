@@ -246,8 +246,7 @@ TEST(NewOutput, TwoAtOneTimeDoNotMix) {
     EXPECT_TRUE(contains(error_message<FormatError>([&] { NewOutput second(out, file); }),
                          "is being written by another process"));
     first.complete();
-    EXPECT_TRUE(
-        contains(error_message<ConfigError>([&] { NewOutput second(out, file); }), "is there already"));
+    EXPECT_TRUE(contains(error_message<ConfigError>([&] { NewOutput second(out, file); }), "already exists"));
     EXPECT_EQ(read_file(file ? out : out / "folder"), "first");
   }
   EXPECT_EQ(directory.names(), (std::set<std::string>{"file", "folder"}));

@@ -269,7 +269,7 @@ TEST_F(Lora, ATargetThatMatchesNothingListsWhatCouldBeMatched) {
   config.target_modules = ".*query";
   EXPECT_TRUE(contains(error(config), "k_proj")) << error(config);
   config.target_modules = "(q_proj";
-  EXPECT_TRUE(contains(error(config), "no regular expression")) << error(config);
+  EXPECT_TRUE(contains(error(config), "not a regular expression")) << error(config);
   config.target_modules = std::vector<std::string>{"input_layernorm"};
   EXPECT_TRUE(contains(error(config), "no linear layer")) << error(config);
   config.target_modules = std::vector<std::string>{"embed_tokens"};
