@@ -271,7 +271,7 @@ TEST_F(Lora, ATargetThatMatchesNothingListsWhatCouldBeMatched) {
   config.target_modules = "(q_proj";
   EXPECT_TRUE(contains(error(config), "not a regular expression")) << error(config);
   config.target_modules = std::vector<std::string>{"input_layernorm"};
-  EXPECT_TRUE(contains(error(config), "no linear layer")) << error(config);
+  EXPECT_TRUE(contains(error(config), "neither a linear layer")) << error(config);
   config.target_modules = std::vector<std::string>{"embed_tokens"};
   EXPECT_TRUE(contains(error(config), "tied to lm_head")) << error(config);
   config.target_modules = std::vector<std::string>{"q_proj"};
