@@ -109,7 +109,7 @@ class Export(EndToEnd):
         for arguments, words in {
             ("--format", "gguf"): ".gguf",
             ("--dtype", "q8_0"): "GGUF",
-            ("--adapter",): "no adapter",
+            ("--adapter",): "not an adapter",
             ("--max-shard-size", "5"): "--max-shard-size 5",
             ("--dtype", "int4"): "--dtype",
         }.items():
