@@ -137,7 +137,7 @@ TEST(ExportModel, AnAdapterAloneStaysAnAdapter) {
             read_adapter_weights(request.source).tensors.size());
   request.source = golden_directory("qwen2") / "model";
   request.out = directory / "other";
-  EXPECT_TRUE(contains(error_message<ConfigError>([&] { export_model(request); }), "no adapter"));
+  EXPECT_TRUE(contains(error_message<ConfigError>([&] { export_model(request); }), "not an adapter"));
 }
 
 TEST(ExportModel, WhicheverWriteFailsNothingStays) {
