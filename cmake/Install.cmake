@@ -3,11 +3,12 @@
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/trainer)
 
-# LibTorch is looked for where it was (an option of trainer::LibTorch), then beside the library, to be shipped with it.
+# LibTorch is looked for where it was at build time (an option of trainer::LibTorch), then next to the library, for
+# packages that ship it.
 set_target_properties(trainer_core PROPERTIES EXPORT_NAME trainer INSTALL_RPATH "$ORIGIN")
 install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS trainer_core EXPORT trainerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# The public API is what this file lists; scripts/check/public_headers keeps it complete in itself.
+# The file lists the public API; scripts/check/public_headers checks that it needs no header outside the list.
 set(public_headers cmake/public_headers.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${public_headers})
 file(STRINGS ${public_headers} headers)

@@ -1,5 +1,5 @@
-# The kernels for GPUs (src/*/kernels) as text in the library: kernel_files.cpp, written anew when one of them changes.
-# rms_norm.cu is trainer::kernel_files::rms_norm.
+# Embeds the GPU kernels (src/*/kernels) as text in the library: kernel_files.cpp, written again when one of them
+# changes. rms_norm.cu becomes trainer::kernel_files::rms_norm.
 set(kernel_files_source ${CMAKE_BINARY_DIR}/generated/kernel_files.cpp)
 file(GLOB kernel_files CONFIGURE_DEPENDS src/*/kernels/*.cu src/*/kernels/*.cuh)
 set(_files "")

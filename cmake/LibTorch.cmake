@@ -1,4 +1,4 @@
-# LibTorch as it lies in a torch wheel or a LibTorch archive.
+# Finds LibTorch in a torch wheel or a LibTorch archive.
 # TORCH_DIR: the folder with include/ and lib/. Default: the torch of the active Python.
 set(TORCH_DIR "" CACHE PATH "LibTorch: the folder that holds include/ and lib/ (…/site-packages/torch)")
 if(NOT TORCH_DIR)

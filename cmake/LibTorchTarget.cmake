@@ -1,6 +1,6 @@
-# An interface target `trainer::LibTorch` around the LibTorch in TORCH_DIR, for this project and, installed with it, for
-# those that use it. find_package(Torch) is not used: the CUDA wheel's stops where no CUDA toolkit is installed
-# (pytorch#73427). Sets LIBTORCH_VERSION (2.11), or LIBTORCH_PROBLEM where the folder is no LibTorch.
+# Defines the interface target `trainer::LibTorch` for the LibTorch in TORCH_DIR. This file is also installed, for
+# projects that use trainer. find_package(Torch) is not used, because that of the CUDA wheel fails if no CUDA toolkit is
+# installed (pytorch#73427). Sets LIBTORCH_VERSION (2.11), or LIBTORCH_PROBLEM if the folder does not contain LibTorch.
 set(LIBTORCH_PROBLEM "")
 set(_header "${TORCH_DIR}/include/torch/headeronly/version.h")
 if(NOT EXISTS "${TORCH_DIR}/lib/libtorch_cpu.so" OR NOT EXISTS "${_header}")
@@ -13,7 +13,7 @@ list(JOIN _lines "." LIBTORCH_VERSION)
 
 if(NOT TARGET trainer::LibTorch)
   add_library(trainer::LibTorch INTERFACE IMPORTED)
-  # Searched after the system's folders: the wheel brings an own fmt and protobuf, which clash with Debian's packages.
+  # Searched after the system's folders: the wheel has its own fmt and protobuf, which clash with Debian's packages.
   target_compile_options(trainer::LibTorch INTERFACE
     "SHELL:-idirafter ${TORCH_DIR}/include" "SHELL:-idirafter ${TORCH_DIR}/include/torch/csrc/api/include")
   target_link_directories(trainer::LibTorch INTERFACE ${TORCH_DIR}/lib)

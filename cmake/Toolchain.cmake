@@ -1,9 +1,9 @@
-# Warnings, sanitizers, linker and compiler cache: how things are compiled, for every target.
+# How every target is compiled: warnings, sanitizers, linker and compiler cache.
 add_library(trainer_warnings INTERFACE)
 target_compile_options(trainer_warnings INTERFACE -Wall -Wextra -Werror)
 
 find_package(OpenMP REQUIRED)
-# By its flag, not its file: LibTorch brings a libgomp of its own, and CMake warns of two folders with one.
+# Linked by flag, not by file: LibTorch has its own libgomp, and CMake warns if two folders contain one.
 add_library(trainer_openmp INTERFACE)
 target_compile_options(trainer_openmp INTERFACE ${OpenMP_CXX_FLAGS})
 target_link_options(trainer_openmp INTERFACE ${OpenMP_CXX_FLAGS})
@@ -14,8 +14,8 @@ if(MOLD)
 endif()
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The sloppiness is what ccache asks for with precompiled headers. It takes the includes from the compiler instead of
-  # preprocessing first, which would load the precompiled header (500 MB) twice.
+  # ccache requires this sloppiness with precompiled headers. In depend mode it takes the includes from the compiler
+  # instead of preprocessing first, which would load the precompiled header (500 MB) twice.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 ${CCACHE})
   add_compile_options(-fpch-preprocess)
@@ -23,7 +23,7 @@ endif()
 
 if(TRAINER_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1)
-  # g++ 12 sees uninitialised values in <regex> only then
+  # g++ 12 warns about uninitialized values in <regex>, only with sanitizers
   add_compile_options(-Wno-maybe-uninitialized)
   add_link_options(-fsanitize=address,undefined)
 endif()

@@ -1,15 +1,15 @@
-# Compiles the files of a folder together, some at a time: what they include is parsed once for all of them, which takes
-# a third of the time that file by file takes (docs/building.md). TRAINER_UNITY=OFF compiles file by file.
+# Compiles the files of a folder together, some at a time. Their includes are parsed only once, which takes a third of
+# the time of compiling file by file (docs/building.md). TRAINER_UNITY=OFF compiles file by file.
 option(TRAINER_UNITY "Compile the files of a folder together" ON)
 
-# unite(TARGET FILES_AT_ONCE SOURCE...). Neighbours of one folder go together, so that a new file shifts only what comes
-# after it there.
+# unite(TARGET FILES_AT_ONCE SOURCE...). Neighboring files of a folder are compiled together, so that a new file shifts
+# only the files after it in its folder.
 function(unite target files_at_once)
   if(NOT TRAINER_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # It takes what a united file defines in an anonymous namespace for something out of a header.
+  # GCC takes what a united file defines in an anonymous namespace for something from a header.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   set(folder "")
   foreach(source ${ARGN})

@@ -36,7 +36,7 @@ std::string wrapped(const std::string& name) {
   return name.substr(0, dot) + ".base_layer" + name.substr(dot);
 }
 
-// A parameter under its own name or that within a wrapper; null when the file has neither.
+// Looks for a parameter under its own name, then under its name in a wrapper; null if the file has neither.
 const TensorView* find_stored(const SafetensorsFile& file, const std::string& name) {
   for (const std::string& stored : {name, wrapped(name)}) {
     const auto found = file.tensors.find(stored);
@@ -54,7 +54,7 @@ std::map<std::string, Parameter*> vocabulary_by_name(Model& model) {
   return named;
 }
 
-// In PEFT each of a tied pair gets an adapter or a copy of its own, unless it is told to keep them tied.
+// PEFT gives each of a tied pair its own adapter or copy, unless it is configured to keep them tied.
 bool head_is_its_own(Model& model, const AdapterConfig& config, const SafetensorsFile& file) {
   if (file.tensors.contains("lm_head.lora_A.weight")) return true;
   if (config.ensure_weight_tying) return false;
@@ -67,7 +67,7 @@ bool head_is_its_own(Model& model, const AdapterConfig& config, const Safetensor
   return head != nullptr && (table == nullptr || !same_bytes(*head, *table));
 }
 
-// PEFT's file also holds copies where a saved module was resized.
+// PEFT's file also holds copies if a saved module was resized.
 bool is_copy(const std::string& name, const SafetensorsFile& file) {
   for (const std::string middle : {".modules_to_save.weight", ".original_module.weight"}) {
     if (name.ends_with(middle) &&
@@ -77,7 +77,7 @@ bool is_copy(const std::string& name, const SafetensorsFile& file) {
   return false;
 }
 
-// A stored embedding or head that is not trained takes the place of the base model's.
+// A stored embedding or head that is not trained replaces that of the base model.
 void replace_frozen(Parameter& parameter, const at::Tensor& stored) {
   const at::Tensor value = stored.to(parameter.value.device(), parameter.value.scalar_type(), false, true);
   if (value.equal(parameter.as(value.scalar_type()))) return;

@@ -1,4 +1,4 @@
-// The tensors of an adapter's file in a model.
+// Moves the tensors of an adapter file into a model.
 #pragma once
 
 #include <filesystem>
@@ -10,21 +10,21 @@
 
 namespace trainer {
 
-// The parameters that belong to the adapter's file, by their names there. PEFT wraps a module that has an
-// adapter, and calls what was there before "base_layer".
+// The parameters that belong in the adapter file, by their names there. PEFT wraps a module that has an
+// adapter, and calls the original module "base_layer".
 std::map<std::string, Parameter*> adapter_parameters(Model& model);
 
-// An fp32 copy of `value` that is trained.
+// Makes `parameter` an fp32 copy of `value` that is trained.
 void train(Parameter& parameter, const at::Tensor& value, at::Device device);
 
 bool has_tied_head(const Model& model);
 
-// What the file asks of the model before adapters are put on it: as many rows in the embedding, and a head of
-// its own where the adapter treats a tied head and its embedding as two.
+// Changes the model as the file requires before adapters are added: the embedding gets as many rows as are
+// stored, and a tied head gets its own weight if the adapter treats head and embedding as two tensors.
 void fit_vocabulary(Model& model, const AdapterConfig& config, const SafetensorsFile& file);
 
-// Fills in all that is trained, and an embedding or a head that is stored though it is not trained (PEFT does
-// that where the vocabulary was resized). All that does not fit is one FormatError.
+// Fills in everything that is trained, and an embedding or head that is stored although it is not trained
+// (PEFT does that if the vocabulary was resized). Throws one FormatError that lists all that does not fit.
 void load_adapter_values(Model& model, const SafetensorsFile& file, const std::filesystem::path& directory,
                          at::Device device);
 

@@ -40,7 +40,7 @@ AdapterConfig settings(const LoraConfig& config, const Model& model) {
   return out;
 }
 
-// Where values are drawn: on the CPU, so that every device gets the same; of a memory plan nowhere.
+// Values are drawn on the CPU, so that every device gets the same ones; a memory plan draws none.
 at::TensorOptions drawn(at::Device device) {
   return at::TensorOptions().dtype(at::kFloat).device(device.is_meta() ? device : at::Device(at::kCPU));
 }
@@ -54,7 +54,7 @@ at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name,
   return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
 }
 
-// A saved module that is, or holds, one of a tied pair.
+// Refuses a saved module that is one of a tied pair, or contains one.
 [[noreturn]] void refuse_tied(const Model& model, const std::string& name) {
   const std::vector<std::string> tied = model.tied_names();
   throw ConfigError(concat("lora.modules_to_save: ", name, " is tied to ",
@@ -62,18 +62,18 @@ at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name,
                            "; a saved copy of one of the two corrupts merged models. Leave it out."));
 }
 
-// Trained copies of whole modules, fp32. An adapter that is read has untied the head where it had to be.
+// Makes trained fp32 copies of whole modules. If an adapter was read, the head is untied by now where needed.
 void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::Device device) {
   for (const std::string& wanted : adapter.modules_to_save) {
     bool found = wanted == "lm_head" && adapter.ensure_weight_tying && has_tied_head(model);
     std::vector<std::string> names;
     model.for_each_module([&](const std::string& name, Module& module) {
       names.push_back(name);
-      if (!name.ends_with(wanted)) return;  // as PEFT: "norm" is input_layernorm, too
+      if (!name.ends_with(wanted)) return;  // as in PEFT: "norm" also matches input_layernorm
       if (name == "shared") {
         throw ConfigError(
-            "lora.modules_to_save: shared: the stacks of a T5 look up in embed_tokens, and PEFT's copy of "
-            "shared changes nothing; name embed_tokens");
+            "lora.modules_to_save: shared: a T5's encoder and decoder use embed_tokens, so that a saved copy "
+            "of shared would change nothing; name embed_tokens instead");
       }
       found = true;
       if (auto* embedding = dynamic_cast<Embedding*>(&module)) embedding->own_weight();
@@ -94,12 +94,12 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
           "its own. Leave it out.");
     }
     const std::string near = closest(wanted, names);
-    throw ConfigError(concat("lora.modules_to_save: '", wanted, "' is no module of this model",
+    throw ConfigError(concat("lora.modules_to_save: '", wanted, "' is not a module of this model",
                              near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
 }
 
-// Biases of the model that are trained (PEFT's `bias`).
+// Makes biases of the model trained (PEFT's `bias`).
 void train_biases(Model& model, const std::vector<Target>& targets, AdapterBias which, at::Device device) {
   if (which == AdapterBias::all) {
     model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
@@ -114,7 +114,7 @@ void train_biases(Model& model, const std::vector<Target>& targets, AdapterBias 
   }
 }
 
-// Starts of the adapter's tensors as PEFT draws them; what it adds is 0 at first.
+// Initializes the adapter's tensors as PEFT does; at first the adapter adds 0.
 void add_adapter(const Target& target, const LoraOptions& options, uint64_t seed, at::Device device) {
   if (target.linear != nullptr) {
     target.linear->add_lora(options);
@@ -134,7 +134,7 @@ void add_adapter(const Target& target, const LoraOptions& options, uint64_t seed
   }
 }
 
-// A tied head cannot have an adapter of its own without untying the model when it is merged.
+// Refuses an adapter on one of a tied pair: merging it would untie the model.
 void check_tied_targets(const Model& model, const std::vector<Target>& targets) {
   if (!has_tied_head(model) || model.encoder_decoder()) return;
   for (const Target& target : targets) {
@@ -145,8 +145,8 @@ void check_tied_targets(const Model& model, const std::vector<Target>& targets) 
   }
 }
 
-// The embedding and the head are trained in full: modules to save. A T5's embedding is none, as its copy
-// would not reach the stacks; it is stored as PEFT stores that of a resized vocabulary.
+// Trains the embedding and the head in full, as modules to save. The embedding of a T5 is not one of those,
+// because its copy would not reach the stacks; it is stored as PEFT stores one of a resized vocabulary.
 void save_vocabulary(const Model& model, AdapterConfig& adapter) {
   std::vector<std::string> names;
   if (!model.encoder_decoder()) names.push_back("embed_tokens");
@@ -171,7 +171,7 @@ void put_on(Model& model, const AdapterConfig& adapter, bool is_new, uint64_t se
   train_biases(model, targets, adapter.bias, device);
 }
 
-// The same for an adapter that was read: what does not fit is its file's fault.
+// The same for an adapter that was read; errors then name its file.
 void put_on_read(Model& model, const AdapterConfig& adapter, const std::filesystem::path& directory,
                  at::Device device) {
   if (adapter.ensure_weight_tying && model.encoder_decoder() && !adapter.modules_to_save.empty()) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kShared = "shared.weight";  // a T5's embedding
 
-// The files of a T5 may hold copies of its one embedding, or nothing but a copy.
+// The files of a T5 may hold copies of its one embedding, or only a copy.
 void drop_copies(MergePlan& plan) {
   for (const std::string copy : {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
     auto entry = plan.tensors.extract(copy);
@@ -85,7 +85,7 @@ class Planner {
     }
   }
 
-  // In PEFT each of a tied pair has an adapter or a copy of its own, unless it is told to keep them tied.
+  // PEFT gives each of a tied pair its own adapter or copy, unless it is configured to keep them tied.
   bool treats_head_alone() const {
     const std::string module = embedding_.substr(0, embedding_.rfind('.'));
     const auto& tensors = adapter_.tensors;
@@ -102,8 +102,8 @@ class Planner {
     plan_.tensors[kHead] = plan_.tensors.at(embedding_);
   }
 
-  // Saved modules, biases, and an embedding or head that is stored whole. PEFT's file also holds copies where
-  // a saved module was resized.
+  // Saved modules, biases, and an embedding or head that is stored whole. PEFT's file also holds copies if a
+  // saved module was resized.
   void replace(const std::string& name, const TensorView& view) {
     if (name.find(".lora_") != std::string::npos) return;
     for (const char* copy : {".modules_to_save.weight", ".original_module.weight"}) {

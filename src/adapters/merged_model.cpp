@@ -25,24 +25,24 @@ nlohmann::ordered_json changed_keys(const MergedModel& model) {
     const int64_t rows = table->second.base.shape.at(0);
     if (model.config["vocab_size"] != rows) changes["vocab_size"] = rows;
   }
-  // For a T5 the key means how the output is scaled; there a head counts where it is stored.
+  // For a T5 the key only says how the output is scaled; a T5 has a head of its own if one is stored.
   if (model.plan.untied && !is_t5(model)) changes["tie_word_embeddings"] = false;
   return changes;
 }
 
-// A copy of the embedding that Transformers makes anew when it loads the model.
+// A copy of the embedding that Transformers makes again when it loads the model.
 bool has_tied_copy(const MergedModel& model) {
   const auto head = model.weights.tensors.find(kHead);
   const auto table = model.plan.tensors.find(model.embedding);
   if (model.plan.untied || head == model.weights.tensors.end() || table == model.plan.tensors.end())
     return false;
-  // Families differ in what is meant where config.json is silent.
+  // Families differ in their default if config.json does not have the key.
   if (!config_bool(model.config, "tie_word_embeddings", is_t5(model))) return false;
   const TensorView &a = head->second, &b = table->second.base;
   return a.nbytes == b.nbytes && std::memcmp(a.data, b.data, a.nbytes) == 0;
 }
 
-// What no module wants, as far as it is known.
+// Stored tensors that are known to belong to no module.
 void drop_superfluous(MergedModel& model, const Architecture& architecture) {
   for (const std::string& pattern : architecture.superfluous) {
     const std::regex regex(pattern);

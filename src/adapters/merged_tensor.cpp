@@ -41,7 +41,7 @@ std::byte* row_bytes(const TensorView& view, int64_t row) {
 
 }  // namespace
 
-// Rows of W, with the adapter's part, fp32 [rows, columns]; without the magnitude.
+// Rows of W plus the adapter's part, fp32 [rows, columns], before the magnitude is applied.
 at::Tensor MergedTensor::piece(int64_t row, int64_t rows) const {
   const at::Tensor stored =
       at::from_blob(row_bytes(base, row), {rows, columns_of(base)}, at::dtype(scalar_type(base.dtype)));
@@ -52,7 +52,7 @@ at::Tensor MergedTensor::piece(int64_t row, int64_t rows) const {
   return wide.addmm_(b.narrow(0, row, rows), a, 1, scale);
 }
 
-// An embedding's magnitudes over its column norms: needs all rows before the first can be written.
+// An embedding's magnitudes divided by its column norms: all rows are needed before the first can be written.
 at::Tensor MergedTensor::column_factors() const {
   at::Tensor squares = at::zeros({columns_of(base)}, at::kDouble);
   in_pieces(base, 1, [&](int64_t row, int64_t rows) {
@@ -96,7 +96,7 @@ void MergedTensor::write(std::ostream& out, const std::string& name) const {
 
 void require_fp16_range(const at::Tensor& values, const std::string& name) {
   const float largest = values.numel() == 0 ? 0.0f : values.abs().max().item<float>();
-  if (largest < 65520.0f) return;  // what is rounded to 65504 at most
+  if (largest < 65520.0f) return;  // everything below is rounded to 65504 at most
   throw FormatError(concat("tensor '", name, "' has a value of magnitude ", largest,
                            ", beyond the range of fp16 (65504); export it as bf16 or fp32"));
 }

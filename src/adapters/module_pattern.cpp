@@ -11,7 +11,7 @@ namespace {
 
 using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
 
-// The groups of a match; null where there is none.
+// The groups of a match; null if there is no match.
 MatchData match(const pcre2_code* code, const std::string& text) {
   MatchData data(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
   const int found =
@@ -30,7 +30,7 @@ ModulePattern::ModulePattern(const std::string& pattern, const std::string& key)
   if (code == nullptr) {
     PCRE2_UCHAR text[256];
     pcre2_get_error_message(error, text, sizeof text);
-    throw ConfigError(concat(key, ": '", pattern, "' is no regular expression: ",
+    throw ConfigError(concat(key, ": '", pattern, "' is not a regular expression: ",
                              reinterpret_cast<const char*>(text), " at character ", offset + 1));
   }
   code_.reset(code, pcre2_code_free);

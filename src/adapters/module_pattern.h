@@ -1,4 +1,4 @@
-// Regular expressions on module names, with the meaning that PEFT gives them.
+// Regular expressions on module names, as PEFT interprets them.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace trainer {
 
 class ModulePattern {
  public:
-  // Throws ConfigError, "KEY: 'PATTERN' is no regular expression: ...".
+  // Throws ConfigError, "KEY: 'PATTERN' is not a regular expression: ...".
   ModulePattern(const std::string& pattern, const std::string& key);
 
   // Python's re.fullmatch.
   bool matches(const std::string& name) const;
-  // What the group (?P<idx>...) holds where it matches.
+  // The text of the group (?P<idx>...); nothing if the pattern does not match.
   std::optional<std::string> index(const std::string& name) const;
 
  private:
@@ -28,11 +28,11 @@ class ModulePattern {
 // `name` itself, or its end after a dot.
 bool has_suffix(const std::string& name, const std::string& suffix);
 
-// Does the pattern of a rank_pattern or alpha_pattern mean this module? (peft, utils/other.py,
-// get_pattern_key)
+// Whether a pattern of rank_pattern or alpha_pattern matches this module (peft, utils/other.py,
+// get_pattern_key).
 bool pattern_matches(const std::string& pattern, const std::string& name, const std::string& key);
 
-// The first entry that means the module, or the fallback.
+// The value of the first entry that matches the module, or the fallback.
 template <class Value>
 Value value_for(const ModulePatterns<Value>& patterns, const std::string& name, const std::string& key,
                 Value fallback) {

@@ -1,4 +1,4 @@
-// The head in files of weights: its name, and whether it is a copy of the embedding.
+// The output head in weight files: its name, and whether it is a copy of the embedding.
 #pragma once
 
 #include <cstring>

@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 
 constexpr const char* kTargets = "lora.target_modules";
 
-// "encoder.block.0.layer.0.SelfAttention.q" -> "q": what a user would write as target.
+// "encoder.block.0.layer.0.SelfAttention.q" -> "q": what a user would write as a target.
 std::string matchable(const std::vector<Target>& modules) {
   std::set<std::string> suffixes;
   for (const Target& entry : modules) {
@@ -34,7 +34,7 @@ std::string first_linear(const std::vector<Target>& modules) {
   return linear == modules.end() ? "" : linear->name;
 }
 
-// What a list of suffixes or a regular expression means.
+// Matches names with a list of suffixes or a regular expression.
 class NameMatcher {
  public:
   NameMatcher(const ModuleNames& names, const std::string& key) {
@@ -54,7 +54,7 @@ class NameMatcher {
   std::optional<ModulePattern> pattern_;
 };
 
-// Modules that get no adapter whatever target_modules says.
+// Modules that get no adapter, whatever target_modules says.
 class LeftOut {
  public:
   explicit LeftOut(const AdapterConfig& config)
@@ -101,7 +101,7 @@ void check_entries(const std::vector<Target>& modules, const Names& names, const
     const bool other_kind = std::ranges::any_of(names, matches);
     nothing.push_back(
         concat("'", target, "' matches ",
-               other_kind ? "only modules that are no linear layer and no embedding" : "nothing"));
+               other_kind ? "only modules that are neither a linear layer nor an embedding" : "nothing"));
   }
   if (!nothing.empty()) {
     throw ConfigError(concat(kTargets, ": ", join(nothing, "; "),
@@ -135,17 +135,17 @@ std::vector<Target> named(const std::vector<Target>& modules, const ModuleNames&
 void check_kind(const Target& target, const AdapterConfig& config) {
   if (target.name == "shared") {
     throw ConfigError(concat(kTargets,
-                             ": shared: the stacks of a T5 look up in embed_tokens, and an adapter on ",
-                             "shared changes nothing (in PEFT neither); name embed_tokens"));
+                             ": shared: a T5's encoder and decoder use embed_tokens, so that an adapter on ",
+                             "shared would change nothing (as in PEFT); name embed_tokens instead"));
   }
   if (target.embedding != nullptr && config.lora_bias) {
-    throw ConfigError(concat("lora.lora_bias: ", target.name, " is an embedding, which cannot have it"));
+    throw ConfigError(concat("lora.lora_bias: ", target.name, " is an embedding, which cannot have a bias"));
   }
   if (target.name == "lm_head" && config.lora_bias) {
-    throw ConfigError("lora.lora_bias: is not supported on lm_head");
+    throw ConfigError("lora.lora_bias: not supported on lm_head");
   }
   if (target.name == "lm_head" && config.use_dora && config.lora_dropout > 0) {
-    throw ConfigError("lora.use_dora: on lm_head it is not supported with lora_dropout; set that to 0");
+    throw ConfigError("lora.use_dora: not supported on lm_head with lora_dropout; set lora_dropout to 0");
   }
 }
 
@@ -155,8 +155,8 @@ void check_patterns(const ModulePatterns<Value>& patterns, const std::vector<Tar
   for (const auto& [pattern, value] : patterns) {
     if (std::ranges::none_of(
             found, [&, &p = pattern](const Target& entry) { return pattern_matches(p, entry.name, key); })) {
-      throw ConfigError(concat(key, ": '", pattern, "' matches no module that gets an adapter; they are ",
-                               "called like '", found.front().name, "'"));
+      throw ConfigError(concat(key, ": '", pattern, "' matches no module that gets an adapter; their ",
+                               "names look like '", found.front().name, "'"));
     }
   }
 }
@@ -182,8 +182,8 @@ std::vector<Target> find_targets(Model& model, const AdapterConfig& config, bool
   std::erase_if(found, [&](const Target& entry) { return left_out(entry.name); });
   if (found.empty()) {
     throw ConfigError(concat(kTargets,
-                             ": exclude_modules, modules_to_save and layers_to_transform leave nothing of "
-                             "what it names; full names look like '",
+                             ": no module is left after exclude_modules, modules_to_save and "
+                             "layers_to_transform; full names look like '",
                              first_linear(modules), "'"));
   }
   for (const Target& entry : found) check_kind(entry, config);

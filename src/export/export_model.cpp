@@ -29,7 +29,7 @@ fs::path find_directory(const fs::path& from) {
   require_model_directory(from);
   if (is_adapter_directory(from) || fs::exists(from / "config.json")) return from;
   if (const auto checkpoint = newest_complete_checkpoint(from)) {
-    log::info(concat(from.string(), ": holds no finished model; its newest checkpoint is taken, step ",
+    log::info(concat(from.string(), ": holds no finished model; using its newest checkpoint, step ",
                      checkpoint->step));
     return checkpoint->path;
   }
@@ -52,9 +52,9 @@ double unit_of(Dtype dtype) {
   return dtype == Dtype::f16 ? std::ldexp(1.0, -11) : 0;
 }
 
-// The relative error of logits that rounding the weights once explains: each product's is about as large as a
-// weight's, and those of a residual network add up as if they were independent. Sums in another order alone
-// differ by less than 1e-5.
+// The relative error of logits that is explained by rounding the weights once. The error of each product is
+// about as large as that of a weight, and errors in a residual network add up as if they were independent.
+// Sums in another order differ by less than 1e-5.
 double bound_for(Dtype dtype, int64_t blocks) {
   return std::max(1e-5, 4 * unit_of(dtype) * std::sqrt(static_cast<double>(blocks) + 1));
 }
@@ -65,7 +65,7 @@ std::string short_number(double number) {
   return text;
 }
 
-// Compares what was written with what it was made from. `exact`: no value was changed.
+// Compares the written model with its source. `exact`: no value was changed.
 std::string check_logits(const fs::path& source, const fs::path& written, bool exact, Dtype dtype,
                          int64_t blocks) {
   const at::Tensor expected = streamed_logits(source);
@@ -133,7 +133,7 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   return report;
 }
 
-// adapter_config.json as it is, but for a base that is only found from the adapter's own directory.
+// adapter_config.json unchanged, except for a base path that is relative to the adapter's directory.
 void write_config(const fs::path& source, const fs::path& directory) {
   const char* name = "adapter_config.json";
   auto config = nlohmann::ordered_json::parse(read_file(source / name));
@@ -144,7 +144,7 @@ void write_config(const fs::path& source, const fs::path& directory) {
 
 ExportReport export_adapter(const ExportRequest& request, const fs::path& source) {
   if (!is_adapter_directory(source))
-    throw ConfigError(concat(source.string(), ": is a model, no adapter; leave out --adapter"));
+    throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
   const nlohmann::json config = read_model_config(base_directory(source));
   read_adapter_config(source);  // refuses what is not supported
   read_adapter_weights(source);

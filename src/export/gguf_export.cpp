@@ -92,7 +92,7 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
   return out;
 }
 
-// Each head's two halves of rows, one row of each in turn.
+// Interleaves the two halves of each head: one row of the first, one of the second, and so on.
 at::Tensor interleaved(const at::Tensor& rows, int64_t head_dim) {
   return rows.view({-1, 2, head_dim / 2, rows.size(1)}).transpose(1, 2).reshape({rows.size(0), -1});
 }
@@ -161,7 +161,7 @@ at::Tensor decode(const GgufTensor& tensor, int64_t first, int64_t rows) {
   return values;
 }
 
-// Where interleaved() takes its rows from.
+// The rows in the order in which interleaved() takes them.
 at::Tensor reordered(const at::Tensor& rows, int64_t head_dim) {
   const at::Tensor heads = at::arange(rows.size(0)).view({-1, head_dim});
   const int64_t half = head_dim / 2;
@@ -173,7 +173,7 @@ bool agree(const at::Tensor& values, const at::Tensor& expected, GgufType type) 
   if (type == GgufType::f32) return values.equal(expected);
   if (type == GgufType::f16) return values.equal(expected.to(at::kHalf).to(at::kFloat));
   if (type == GgufType::bf16) return values.equal(expected.to(at::kBFloat16).to(at::kFloat));
-  // Half a step, and what 127 steps differ by because the step itself is an fp16: of 2^-11, or of 2^-25.
+  // Half a step, plus the error of 127 steps because the step itself is rounded to fp16 (2^-11, or 2^-25).
   const at::Tensor blocks = expected.reshape({-1, kQ8BlockValues});
   const at::Tensor step = blocks.abs().amax(1, true) / 127;
   const at::Tensor bound =
@@ -189,8 +189,8 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
   const GgufType type = wanted.value_or(stored_type(model));
   if (layout.sliding_window > 0) {
     log::warning(concat("config.json: sliding_window ", layout.sliding_window,
-                        " is written, but llama.cpp does not heed it for this architecture: beyond so many "
-                        "tokens it computes something else"));
+                        " is written, but llama.cpp ignores it for this architecture: with more tokens than "
+                        "that, its results differ"));
   }
   std::vector<GgufSource> sources;
   int64_t bytes = 0;
@@ -220,7 +220,7 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
   for (const auto& [name, tensor] : model.plan.tensors) {
     const auto found = file.tensors.find(layout.name_of(name));
     const std::string where = concat(path.string(), ": tensor '", layout.name_of(name), "'");
-    if (found == file.tensors.end()) throw FormatError(concat(where, " is not in the file that was written"));
+    if (found == file.tensors.end()) throw FormatError(concat(where, " is missing in the written file"));
     const GgufTensor& written = found->second;
     const int64_t multiple = layout.is_reordered(name) ? layout.head_dim : 1;
     int64_t first = 0;
@@ -231,16 +231,17 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
       first += rows.size(0);
     });
     if (!same)
-      throw FormatError(concat(where, " does not read back as what was written; is the disk damaged?"));
+      throw FormatError(
+          concat(where, " differs from what was written when it is read again; is the disk damaged?"));
     count[gguf_type_name(written.type)]++;
   }
   const size_t extra = layout.rope_factors.empty() ? 0 : 1;
   if (file.tensors.size() != model.plan.tensors.size() + extra)
-    throw FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors where ",
+    throw FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors, but ",
                              model.plan.tensors.size() + extra, " were written"));
   std::vector<std::string> parts;
   for (const auto& [type, n] : count) parts.push_back(concat(n, " in ", type));
-  return concat("reread from disk, all ", model.plan.tensors.size(), " tensors have the model's values (",
+  return concat("read again from disk, all ", model.plan.tensors.size(), " tensors have the model's values (",
                 join(parts), ")");
 }
 

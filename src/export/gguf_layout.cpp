@@ -38,24 +38,24 @@ const Family& family_of(const std::string& model_type) {
     if (family.model_type == model_type) return family;
     known.push_back(family.model_type);
   }
-  refuse(concat("model_type '", model_type, "' is not written as GGUF (supported: ", join(known), ")"));
+  refuse(concat("model_type '", model_type, "' cannot be exported to GGUF (supported: ", join(known), ")"));
 }
 
 bool has_windows(const DecoderConfig& facts) {
   return std::ranges::find(facts.sliding, true) != facts.sliding.end();
 }
 
-// What the readers of the architecture would compute otherwise.
+// Refuses what the readers of the architecture would compute differently.
 void check(const Family& family, const DecoderConfig& facts) {
   const std::string architecture = family.architecture;
-  if (facts.activation != Activation::silu) refuse("hidden_act other than silu cannot be said in GGUF");
+  if (facts.activation != Activation::silu) refuse("GGUF has no hidden_act other than silu");
   if (architecture == "qwen3" && facts.qkv_bias)
     refuse("attention_bias is not part of GGUF's architecture qwen3");
   if (architecture != "llama" && has_windows(facts))
     refuse(concat("sliding_window is not part of GGUF's architecture ", architecture));
-  if (facts.rope.type == RopeType::dynamic) refuse("rope type 'dynamic' cannot be said in GGUF");
+  if (facts.rope.type == RopeType::dynamic) refuse("GGUF has no rope type 'dynamic'");
   if (facts.rope.type == RopeType::yarn && !facts.rope.truncate)
-    refuse("rope_scaling.truncate: false cannot be said in GGUF");
+    refuse("GGUF has no rope_scaling.truncate: false");
 }
 
 // As transformers computes it (_compute_llama3_parameters), as divisors.
@@ -103,7 +103,7 @@ void add_rope(const RopeParameters& rope, Keys& keys) {
   keys.number("rope.scaling.original_context_length", rope.original_max_position_embeddings);
   keys.real("rope.scaling.yarn_beta_fast", rope.beta_fast);
   keys.real("rope.scaling.yarn_beta_slow", rope.beta_slow);
-  // Beyond the one that readers compute from `factor` themselves.
+  // Readers compute the usual factor from `factor` themselves.
   const double usual = rope.factor <= 1 ? 1 : 0.1 * std::log(rope.factor) + 1;
   if (rope.attention_factor != usual) keys.real("rope.scaling.attn_factor", rope.attention_factor / usual);
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Whether `path` is the entry that `info` was taken of.
+// Whether `path` is the entry that `info` describes.
 bool is_entry(const fs::path& path, const struct stat& info) {
   struct stat there {};
   return ::lstat(path.c_str(), &there) == 0 && there.st_dev == info.st_dev && there.st_ino == info.st_ino;
@@ -43,7 +43,7 @@ NewOutput::NewOutput(const fs::path& path, bool file)
   try {
     do make_temporary();
     while (!lock());
-    require_no_output();  // who wrote it before held the lock until it was complete
+    require_no_output();  // an earlier writer held the lock until its output was complete
     clear();
   } catch (...) {
     if (is_open_folder(temporary_, lock_)) remove(temporary_);
@@ -52,14 +52,14 @@ NewOutput::NewOutput(const fs::path& path, bool file)
   }
 }
 
-// A link is something, whatever it leads to: renaming would replace it, or fail in the end.
+// A link counts as existing, whatever it points to: renaming would replace it, or fail in the end.
 void NewOutput::require_no_output() const {
   std::error_code error;
   const bool empty_folder =
       !is_file_ && fs::is_directory(fs::symlink_status(path_, error)) && fs::is_empty(path_, error);
   if (!has_entry(path_) || empty_folder) return;
-  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : ", a link that leads nowhere,",
-                           ": is there already; give a ", is_file_ ? "file" : "directory",
+  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : " (a link that leads nowhere)",
+                           ": already exists; give a ", is_file_ ? "file" : "directory",
                            " that does not exist"));
 }
 
@@ -71,12 +71,12 @@ void NewOutput::make_temporary() {
   try {
     make_directories(temporary_);
   } catch (...) {
-    if (!was_there) fs::remove(temporary_, error);  // only where it is empty
+    if (!was_there) fs::remove(temporary_, error);  // only if it is empty
     throw;
   }
 }
 
-// On a file system without locks nothing keeps two exports apart but their user.
+// On a file system without locks, only the user can keep two exports apart.
 bool NewOutput::lock() {
   if (lock_ >= 0) ::close(lock_);
   lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -117,7 +117,7 @@ void NewOutput::complete() {
   try {
     move_entry(made, path_);
   } catch (...) {
-    // Renamed, but not synced: it would not survive the end of the machine.
+    // Renamed, but not synced: it would not survive a crash of the machine.
     if (is_entry(path_, ours)) remove(path_);
     throw;
   }

@@ -16,14 +16,15 @@ namespace {
 
 constexpr int32_t kPromptTokens = 16;
 
-// fp32, in memory of its own: products round by where their operands lie. The file's pages are given back.
+// An fp32 copy in its own memory, because the rounding of products depends on where their operands lie in
+// memory. The file's pages are given back.
 at::Tensor wide_copy(const Weight& value) {
   at::Tensor copy = value.copy(at::kFloat);
   if (value.is_mapped()) release_pages(static_cast<std::byte*>(value.tensor().data_ptr()), value.nbytes());
   return copy;
 }
 
-// Has the weights of the block that runs in memory, those of the others in the file.
+// Keeps the weights of the running block in memory, and leaves those of the others in the file.
 class BlockStream {
  public:
   explicit BlockStream(Model& model) : hook_(dynamic_cast<BlockHook&>(model)) {
@@ -56,7 +57,7 @@ class BlockStream {
   std::vector<std::pair<Parameter*, Weight>> held_;
 };
 
-// Ids from all over the vocabulary: no tokenizer is needed, and no row is the model's favourite.
+// Ids spread over the whole vocabulary: no tokenizer is needed, and no row is preferred.
 std::vector<int32_t> prompt_ids(int64_t vocab_size, int64_t first) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < kPromptTokens; i++)

@@ -13,12 +13,12 @@
 namespace trainer {
 namespace {
 
-constexpr float kNever = -1e9f;  // the score of what is no candidate, as in the reference
+constexpr float kNever = -1e9f;  // the score of a sequence that is out of the search, as in the reference
 
 struct Beam {
   Tokens tokens;       // prompt and continuation
-  float score = 0;     // sum of log-probabilities; of a finished one divided by length^length_penalty
-  int64_t parent = 0;  // the beam of the step before that it continues
+  float score = 0;     // sum of log-probabilities; if finished, divided by length^length_penalty
+  int64_t parent = 0;  // the beam of the previous step that it continues
 };
 
 // A continuation by one token.
@@ -34,7 +34,7 @@ class Search {
  public:
   Search(const Tokens& prompt, size_t input, const GenerationConfig& config, const GenerationHooks& hooks)
       : c_(config), hooks_(hooks), input_(input), prompt_size_(prompt.size()) {
-    // Only the first counts at the beginning: the others are the same.
+    // At first only one beam counts, because all are the same.
     for (int64_t i = 0; i < config.num_beams; i++) running_.push_back({prompt, i == 0 ? 0.0f : kNever, i});
   }
 
@@ -42,7 +42,7 @@ class Search {
   bool done() const { return done_; }
   const std::vector<Beam>& running() const { return running_; }
 
-  // The best candidates of this step, best first.
+  // Takes the best candidates of this step, best first.
   void advance(std::vector<Candidate> candidates) {
     const size_t length = running_.front().tokens.size() - prompt_size_ + 1;
     for (Candidate& candidate : candidates) candidate.ends = ends(candidate, length);
@@ -84,7 +84,7 @@ class Search {
 
   bool full() const { return static_cast<int64_t>(finished_.size()) == c_.num_beams; }
 
-  // Only the first num_beams candidates may finish; the others are there so that enough go on.
+  // Only the first num_beams candidates may finish; the others are there so that enough beams continue.
   void finish(const std::vector<Candidate>& candidates, size_t length) {
     const float divisor = static_cast<float>(std::pow(static_cast<double>(length), c_.length_penalty));
     for (size_t i = 0; i < static_cast<size_t>(c_.num_beams); i++) {
@@ -97,7 +97,7 @@ class Search {
       finished_.resize(static_cast<size_t>(c_.num_beams));
   }
 
-  // The best that do not end; those that do only where too few are left.
+  // Continues with the best candidates that do not end; with those that end only if too few are left.
   void go_on(std::vector<Candidate> candidates) {
     for (Candidate& candidate : candidates) candidate.score += candidate.ends ? kNever : 0.0f;
     std::ranges::stable_sort(candidates, std::greater{}, &Candidate::score);
@@ -107,7 +107,7 @@ class Search {
     running_ = std::move(next);
   }
 
-  // Whether an open beam may still become better than the worst of the finished ones.
+  // Whether an open beam may still become better than the worst finished one.
   bool can_improve(size_t length) const {
     if (!full()) return true;
     const bool longest = c_.early_stopping == EarlyStopping::never && c_.length_penalty > 0;
@@ -124,7 +124,7 @@ class Search {
   bool done_ = false;
 };
 
-// The best continuations of all beams of each search: scores and indices into [beams * vocab], on the host.
+// The best continuations over all beams of each search: scores and indices into [beams * vocab], on the host.
 std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs, int64_t count,
                                        const GenerationConfig& config, const std::vector<uint64_t>& keys) {
   if (!config.do_sample) {
@@ -151,7 +151,7 @@ void advance(std::vector<Search>& searches, const at::Tensor& logits, const Logi
   const int64_t count = static_cast<int64_t>(searches.size()), vocab = logits.size(1);
   at::Tensor log_probs = processors.process(logits.log_softmax(-1), sequences, step);
   log_probs = log_probs + at::tensor(running_scores).to(logits.device()).unsqueeze(1);
-  // So many that num_beams are left to go on with when all others end.
+  // Enough candidates that num_beams can continue if all others end.
   const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
   const int64_t kept = std::min(std::max<int64_t>(2, 1 + ends) * config.num_beams, config.num_beams * vocab);
   const auto [scores, indices] = best(log_probs.view({count, -1}), kept, config, keys);
@@ -174,7 +174,7 @@ std::vector<std::vector<Tokens>> beam_search(Generation& generation, at::Tensor 
   const LogitsProcessors processors(config);
   std::vector<std::vector<Tokens>> out(prompts.size());
   std::vector<Search> searches;
-  std::vector<int64_t> rows;  // of the step before, that each beam continues
+  std::vector<int64_t> rows;  // the row of the previous step that each beam continues
   for (size_t i = 0; i < prompts.size(); i++) {
     searches.emplace_back(prompts[i], i, config, hooks);
     rows.insert(rows.end(), static_cast<size_t>(config.num_beams), static_cast<int64_t>(i));

@@ -1,4 +1,4 @@
-// Beam search as transformers 5.23 does it (generation/utils.py, _beam_search): token for token.
+// Beam search with the same tokens as transformers 5.23 (generation/utils.py, _beam_search).
 #pragma once
 
 #include <functional>

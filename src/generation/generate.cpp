@@ -36,7 +36,7 @@ void check(const GenerationConfig& config) {
     throw ConfigError("num_return_sequences must not be above num_beams");
   if (config.num_beams == 1 && !config.do_sample && config.num_return_sequences > 1)
     throw ConfigError(
-        "num_return_sequences above 1 needs sampling or beams: there is one most likely answer");
+        "num_return_sequences above 1 needs sampling or beams: greedy decoding gives only one answer");
 }
 
 // One sequence that is being continued.
@@ -150,7 +150,7 @@ void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
     OomHandler& batch_size, const GenerationHooks& hooks,
     const std::function<void(size_t input, const std::vector<Tokens>& answers)>& deliver) {
-  // Ordered by length within it, so that answers come on the way.
+  // Sorted by length only within a window, so that answers are delivered along the way.
   const size_t window = static_cast<size_t>(batch_size.size()) * 16;
   for (size_t begin = 0; begin < inputs.size(); begin += window) {
     std::vector<uint64_t> order(std::min(window, inputs.size() - begin));

@@ -38,7 +38,7 @@ class Reader {
       value = *found;
     }
   }
-  // Between the two, the lower one left out where `open`.
+  // A number between the two bounds; `open` excludes the lower one.
   void read(const char* key, double& value, double least, double most, bool open) const {
     if (const json* found = find(key)) {
       const double number = found->is_number() ? found->get<double>() : NAN;
@@ -76,7 +76,7 @@ class Reader {
     if (!ids.empty()) id = ids.front();
   }
 
-  // A key that is not supported may only have the value that changes nothing.
+  // An unsupported key may only have the value that changes nothing.
   void refuse_unless(const char* key, const json& neutral) const {
     const json* found = find(key);
     if (found == nullptr || *found == neutral) return;
@@ -100,7 +100,7 @@ class Reader {
   json values_;
 };
 
-// Ways of generating, and changes to the scores, that are not built.
+// Ways of generating, and changes to the scores, that are not supported.
 void refuse_unsupported(const Reader& file) {
   const std::pair<const char*, json> neutral[] = {{"penalty_alpha", 0.0},
                                                   {"num_beam_groups", 1},

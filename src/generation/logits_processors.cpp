@@ -31,7 +31,7 @@ void fill(at::Tensor& scores, const Elements& elements, double value) {
   if (!elements.empty()) scores.view({-1}).index_fill_(0, elements.on(scores.device()), value);
 }
 
-// What followed the last n - 1 tokens wherever they have been before.
+// The tokens that followed the last n - 1 tokens at their earlier occurrences.
 void add_repeated_ngrams(Elements& banned, size_t row, const Tokens& tokens, size_t n) {
   if (tokens.size() < n) return;
   const std::span<const int32_t> all(tokens), prefix = all.last(n - 1);
@@ -43,7 +43,7 @@ void add_repeated_ngrams(Elements& banned, size_t row, const Tokens& tokens, siz
 }  // namespace
 
 LogitsProcessors::LogitsProcessors(const GenerationConfig& config) : c_(config) {
-  // A sampled beam needs a token to go on with beside those that end it.
+  // A sampled beam needs a token to continue with, besides those that end it.
   const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
   min_tokens_to_keep_ = config.num_beams > 1 ? std::max<int64_t>(ends, 1) + 1 : 1;
 }

@@ -1,4 +1,4 @@
-// What changes the scores of the next token before one is chosen, in the order of transformers 5.23
+// Changes the scores of the next token before one is chosen, in the order of transformers 5.23
 // (generation/utils.py, _get_logits_processor; generation/logits_process.py).
 #pragma once
 
@@ -19,7 +19,7 @@ class LogitsProcessors {
 
   // scores [rows, vocab], fp32: logits, or log-probabilities in a beam search. sequences: all tokens of each
   // row so far, the prompt of a decoder or the start token of an encoder-decoder first; `generated` of them
-  // are new. Returns the changed scores; what may not come is -inf.
+  // are new. Returns the changed scores; a token that is not allowed has -inf.
   at::Tensor process(at::Tensor scores, const std::vector<const Tokens*>& sequences, int64_t generated) const;
 
  private:

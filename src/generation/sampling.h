@@ -1,4 +1,4 @@
-// Choosing tokens by chance: every number drawn follows from a key, never from what was drawn before.
+// Sampling of tokens: every random number follows from a key, never from what was drawn before.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace trainer {
 // row.
 at::Tensor sample(const at::Tensor& scores, const std::vector<uint64_t>& keys);
 
-// `count` different elements for each row of scores [rows, n], drawn one after the other without putting
-// back: their indices, int64 [rows, count].
+// `count` different elements for each row of scores [rows, n], drawn without replacement: their indices,
+// int64 [rows, count].
 at::Tensor sample_without_replacement(const at::Tensor& scores, int64_t count,
                                       const std::vector<uint64_t>& keys);
 

@@ -1,4 +1,4 @@
-// Merged models against the logits of PEFT with the adapter beside the model.
+// Merged models, compared with PEFT's logits from the unmerged adapter.
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
@@ -68,7 +68,7 @@ TEST(MergeErrors, ATakenDirectoryIsNotTouched) {
                          merge_model(golden_directory("llama_lora") / "adapter", directory.path(),
                                      std::nullopt);
                        }),
-                       "is there already"));
+                       "already exists"));
   EXPECT_EQ(read_file(directory / "mine.txt"), "x");
 }
 

@@ -1,4 +1,4 @@
-// The file layer when operations fail: what is promised holds, whichever it is.
+// The file layer keeps its promises whichever file operation fails.
 #include "trainer/base/file_faults.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Threads where the system gives fewer than are asked for.
+// Threads when the system gives fewer than were asked for.
 #include "trainer/base/threads.h"
 
 #include <atomic>

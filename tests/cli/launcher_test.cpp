@@ -1,4 +1,4 @@
-// The command line: exit codes, and what is said on which stream.
+// The command line: exit codes, and what is printed on which stream.
 #include <chrono>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Runs the built program as a user does.
+// Runs the built program as a user would.
 #pragma once
 
 #include <fcntl.h>

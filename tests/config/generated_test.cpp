@@ -1,4 +1,4 @@
-// What is made from the declarations of the keys: the reference page, the JSON schema, commented YAML.
+// What is generated from the declarations of the keys: the reference page, the JSON schema, commented YAML.
 #include <fstream>
 #include <set>
 #include <sstream>

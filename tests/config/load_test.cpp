@@ -1,4 +1,4 @@
-// What a configuration file and overrides come to.
+// Loading a configuration file with overrides.
 #include "trainer/config/load.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// What is said of a configuration that is wrong.
+// The errors that a wrong configuration gives.
 #include <fstream>
 
 #include <gtest/gtest.h>

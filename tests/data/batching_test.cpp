@@ -1,4 +1,4 @@
-// Order of samples, and the cut of a step into micro-batches.
+// The order of samples, and how a step is split into micro-batches.
 #include "trainer/data/batching.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Padded tensors of a micro-batch, against batches written by hand and those of Hugging Face's collator.
+// The padded tensors of a micro-batch, compared with batches written by hand and with Hugging Face's
+// collator.
 #include <nlohmann/json.hpp>
 
 #include "trainer/data/batching.h"

@@ -1,4 +1,4 @@
-// Rows -> samples: formats, fields, templates, truncation, and the report on all of it.
+// From rows to samples: formats, fields, templates, truncation, and the report on all of it.
 #include "trainer/data/dataset.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What the tests of this layer share: a tokenizer of words, and data files in a folder of their own.
+// What the tests of this layer share: a word tokenizer, and data files in their own folder.
 #pragma once
 
 #include <charconv>

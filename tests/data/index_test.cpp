@@ -1,4 +1,4 @@
-// What is kept of data that were read once, and data that change.
+// The stored index of data that was read before, and data that changes.
 #include <atomic>
 #include <chrono>
 #include <fstream>

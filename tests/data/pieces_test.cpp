@@ -1,4 +1,4 @@
-// Rows that are split: their ids are kept, so that a row is not tokenised anew for each of its pieces.
+// Rows that are split: their ids are stored, so that a row is not tokenized again for each of its pieces.
 #include <atomic>
 #include <fstream>
 

@@ -1,4 +1,4 @@
-// Rows that are too long, and rows that cannot be used, as the configuration says.
+// What happens to rows that are too long or cannot be used, as configured.
 #include "data/fixture.h"
 
 namespace trainer {

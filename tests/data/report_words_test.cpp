@@ -1,4 +1,4 @@
-// Places of rows in the report.
+// How the report names the places of rows.
 #include "data/report_words.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Samples as they are shown: nothing but what the tokenizer makes of their ids.
+// Samples as they are shown to the user: exactly what the tokenizer decodes from their ids.
 #include "trainer/data/sample_view.h"
 
 #include "trainer/text/tokenizer.h"

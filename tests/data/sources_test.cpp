@@ -1,4 +1,4 @@
-// Where rows come from: tables, compressed files, patterns, folders, sets with weights, what is held out.
+// Where rows come from: tables, compressed files, patterns, folders, weighted sets, held-out rows.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>

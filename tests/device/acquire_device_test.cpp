@@ -1,4 +1,4 @@
-// Which GPU a run takes, and how it waits for one: on a machine that is made up, with a clock of its own.
+// Which GPU a run takes, and how it waits for one, on a simulated machine with its own clock.
 #include "trainer/device/acquire_device.h"
 
 #include <fcntl.h>

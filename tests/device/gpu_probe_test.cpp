@@ -1,4 +1,4 @@
-// What is said of GPUs: from stand-ins for NVIDIA's two libraries, through dlopen and their C interfaces.
+// What the probe reports about GPUs. NVIDIA's two libraries are replaced by fakes, opened with dlopen.
 #include "trainer/device/gpu_probe.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-"""Runs that are killed and started again until they are done, and how they differ from one that was left alone."""
+"""Runs that are killed and restarted until they are done, compared with a run that was not disturbed."""
 import json
 import os
 import pathlib
@@ -37,7 +37,7 @@ def last_checkpoint(output):
 
 
 def differences(expected, found):
-    """What is not the same in two output directories, in words."""
+    """The differences between two output directories, in words."""
     said = []
     for row, (one, other) in enumerate(zip(comparable_rows(expected), comparable_rows(found))):
         if one != other:
@@ -65,7 +65,7 @@ def differences(expected, found):
 
 
 class Disturbance:
-    """Starts one command again and again; each time but the last it is killed somewhere."""
+    """Starts one command again and again, and kills it somewhere each time except the last."""
 
     def __init__(self, arguments, output, seed, threads=1):
         self.arguments = [str(argument) for argument in arguments] + [f"output_dir={output}"]
@@ -84,7 +84,7 @@ class Disturbance:
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def undisturbed(self):
-        """Seconds that it took."""
+        """Runs it to the end once; returns the seconds that it took."""
         shutil.rmtree(self.output, ignore_errors=True)
         begin = time.monotonic()
         self.finish(self.start(), 0)
@@ -115,7 +115,7 @@ class Disturbance:
         return self.finish(self.start(fault), 0, EXIT_OF_A_PLANNED_CRASH) == EXIT_OF_A_PLANNED_CRASH
 
     def run(self, kills, longest, operations):
-        """Until it is done, with at most `kills` kills."""
+        """Runs it until it is done, with at most `kills` kills."""
         shutil.rmtree(self.output, ignore_errors=True)
         while self.kills < kills:
             by_clock = self.random.random() < 0.4

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: the program, tiny models and data, and readers of what a run leaves."""
+"""What the end-to-end tests share: the program, tiny models and data, and readers of a run's output."""
 import json
 import os
 import pathlib
@@ -34,7 +34,7 @@ def write_rows(path, rows):
 
 
 def tensors_of(path):
-    """A safetensors file: name -> (type, shape, bytes)."""
+    """Reads a safetensors file: name -> (type, shape, bytes)."""
     content = pathlib.Path(path).read_bytes()
     start = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:start])
@@ -44,7 +44,7 @@ def tensors_of(path):
 
 
 class EndToEnd(unittest.TestCase):
-    """A scratch folder for the tests of a class, with data and, where `family` is set, a tiny model of it."""
+    """A scratch folder for the tests of a class, with data and, if `family` is set, a tiny model of that family."""
     family = None
     model_arguments = ()
 
@@ -64,7 +64,7 @@ class EndToEnd(unittest.TestCase):
                    *arguments)
 
     def train(self, preset, output, *overrides):
-        """Arguments after the preset that every run needs; returns the program's result."""
+        """Trains with a preset, the arguments that every run needs and overrides; returns the program's result."""
         return trainer("--config", ROOT / "configs" / preset, f"model.path={self.model}",
                        f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu",
                        "logging_steps=1", *overrides)
@@ -73,7 +73,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(result.returncode, 0, f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}")
 
     def assert_refused(self, result, code, *words):
-        """The exit code, and a message on stderr that has all the words and is no crash."""
+        """Checks the exit code, and that stderr has all the words and shows no crash."""
         said = f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}"
         self.assertEqual(result.returncode, code, said)
         for word in words:
@@ -82,7 +82,7 @@ class EndToEnd(unittest.TestCase):
             self.assertNotIn(crash, result.stderr, said)
 
     def assert_loss_falls(self, output, steps, to):
-        """One row a step, and at the end a loss of less than `to` times the first one's."""
+        """Checks that there is one row a step, and that the last loss is less than `to` times the first one."""
         rows = [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual([row["step"] for row in rows], list(range(1, steps + 1)))
         for key in ("loss", "grad_norm", "learning_rate", "tokens", "supervised_tokens", "cuts"):

@@ -1,4 +1,4 @@
-"""Bad input: one clear message with where and what, its exit code, and nothing half-written."""
+"""Bad input: one clear message that says where and what, the right exit code, and nothing half-written."""
 import json
 import os
 import resource
@@ -12,7 +12,7 @@ from support import ROOT, TRAINER, EndToEnd, read_rows, trainer
 
 
 def contents(directory):
-    """The files of an output directory but the lock, which names the process that looked last."""
+    """The files of an output directory except the lock, which names the process that opened it last."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and "lock" not in path.name}
 
 
@@ -20,7 +20,7 @@ class BadInput(EndToEnd):
     family = "t5"
 
     def refused(self, code, words, *overrides, model=None):
-        """Trains with overrides into a folder of its own, which holds no results afterwards."""
+        """Trains with overrides into its own folder; checks the refusal, and that the folder holds no results."""
         output = self.scratch / f"output-{self._testMethodName}"
         result = self.train("tiny_t5.yaml", output, f"model.path={model or self.model}", *overrides)
         self.assert_refused(result, code, *words)
@@ -34,7 +34,7 @@ class BadInput(EndToEnd):
         return path
 
     def broken_model(self, change):
-        """A copy of the model on which `change(directory)` was called."""
+        """A copy of the model, changed by `change(directory)`."""
         directory = self.scratch / f"model-{self._testMethodName}"
         shutil.copytree(self.model, directory)
         change(directory)
@@ -159,14 +159,14 @@ class BadInput(EndToEnd):
 
 
     def change_config(self, **changes):
-        """A model whose config.json says this."""
+        """A model with these values in its config.json."""
         def change(directory):
             path = directory / "config.json"
             path.write_text(json.dumps(dict(json.loads(path.read_text()), **changes)))
         return self.broken_model(change)
 
     def with_header(self, edit):
-        """A model whose safetensors header went through `edit(header)`."""
+        """A model whose safetensors header was changed by `edit(header)`."""
         def change(directory):
             path = directory / "model.safetensors"
             content = path.read_bytes()
@@ -178,7 +178,7 @@ class BadInput(EndToEnd):
         return self.broken_model(change)
 
     def limited(self, limit, value, *arguments):
-        """Runs the program under a limit of the system."""
+        """Runs the program with a resource limit."""
         return subprocess.run([TRAINER, *map(str, arguments)], text=True, capture_output=True, timeout=300, cwd=ROOT,
                               env=dict(os.environ, OMP_NUM_THREADS="1"),
                               preexec_fn=lambda: resource.setrlimit(limit, (value, value)))

@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is not finite: not applied, their samples named, and an end after too many."""
+"""Steps whose loss or gradient is not finite are not applied, their samples are named, and too many end the run."""
 import json
 import math
 import struct
@@ -22,7 +22,7 @@ class BadSteps(EndToEnd):
 
     @classmethod
     def poison(cls, token):
-        """The embedding of that token becomes infinite."""
+        """Makes the embedding of that token infinite."""
         path = cls.model / "model.safetensors"
         content = bytearray(path.read_bytes())
         start = 8 + struct.unpack("<Q", content[:8])[0]
@@ -32,7 +32,7 @@ class BadSteps(EndToEnd):
         path.write_bytes(content)
 
     def data_with(self, name, *bad_lines):
-        """64 rows; in these lines, counted from 1, the mark is in the input."""
+        """64 rows; in these lines, counted from 1, the input contains the mark."""
         rows = [dict(row) for row in self.good]
         for line in bad_lines:
             rows[line - 1]["input"] = MARK + rows[line - 1]["input"]

@@ -1,4 +1,4 @@
-"""`trainer data` tells what a run's data are like, and limits on them end it."""
+"""`trainer data` reports on the data of a run, and limits on the data end the run."""
 import json
 import os
 import unittest

@@ -1,4 +1,4 @@
-"""Full fine-tuning of a tiny Llama on running text; the cut of a step does not change it; runs repeat themselves."""
+"""Full fine-tuning of a tiny Llama on plain text; the split of a step does not change it; runs are reproducible."""
 import unittest
 
 from support import EndToEnd, read_rows, tensors_of, write_rows

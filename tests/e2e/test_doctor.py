@@ -1,4 +1,4 @@
-"""trainer doctor: what it finds, what it advises, and that its exit code is the one that the run would have."""
+"""trainer doctor: what it finds, what it advises, and that its exit code is the one the run would have."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ class Doctor(EndToEnd):
     family = "t5"
 
     def doctor(self, *arguments, **variables):
-        """The findings by name (the last of each) and the result; stdout is one JSON object."""
+        """Returns the findings by name (the last of each) and the result; stdout is one JSON object."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "CUDA_"))}
         result = subprocess.run([TRAINER, "doctor", "--json", *map(str, arguments)], text=True, capture_output=True,
                                 timeout=300, env=dict(environment, **variables), cwd=ROOT)

@@ -1,4 +1,4 @@
-"""`trainer eval` gives what training's own evaluation gives, and both score answers."""
+"""`trainer eval` gives the same numbers as the evaluation during training, and both score answers."""
 import json
 import math
 import unittest

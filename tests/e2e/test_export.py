@@ -1,4 +1,4 @@
-"""Exports as a user makes them: what is written, what is said, what is refused, and what a failure leaves."""
+"""Exports from the command line: what is written, reported and refused, and what a failure leaves behind."""
 import json
 import os
 import shutil
@@ -94,14 +94,14 @@ class Export(EndToEnd):
         self.assert_done(result)
         self.assertEqual(out.read_bytes()[:4], b"GGUF")
         self.assertIn("tensors have the model's values", result.stderr)
-        self.assert_refused(trainer("export", self.run_directory, out), 2, "is there already")
+        self.assert_refused(trainer("export", self.run_directory, out), 2, "already exists")
 
     def test_what_is_there_is_not_touched(self):
         out = self.out("taken")
         out.mkdir()
         self.assert_done(trainer("export", self.model, out))  # an empty folder is no loss
         before = {path.name: path.read_bytes() for path in out.iterdir()}
-        self.assert_refused(trainer("export", self.model, out), 2, "is there already")
+        self.assert_refused(trainer("export", self.model, out), 2, "already exists")
         self.assertEqual({path.name: path.read_bytes() for path in out.iterdir()}, before)
 
     def test_mistakes_are_named(self):
@@ -109,7 +109,7 @@ class Export(EndToEnd):
         for arguments, words in {
             ("--format", "gguf"): ".gguf",
             ("--dtype", "q8_0"): "GGUF",
-            ("--adapter",): "no adapter",
+            ("--adapter",): "not an adapter",
             ("--max-shard-size", "5"): "--max-shard-size 5",
             ("--dtype", "int4"): "--dtype",
         }.items():

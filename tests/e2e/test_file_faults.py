@@ -1,4 +1,4 @@
-"""The built program when a file operation fails or is its last one: a clear end, and no half of a file under its name."""
+"""The built program when a file operation fails or is the last one: a clear end, and no half-written file."""
 import json
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`cmake --install`: the program runs from another place, and C++ programs are built against the package that is there."""
+"""`cmake --install`: the program runs from another place, and C++ programs build against the installed package."""
 import csv
 import io
 import os

@@ -1,4 +1,4 @@
-"""memory.limit on the CPU, from ample to hopeless: the same losses, or exit code 5 with what to do."""
+"""memory.limit on the CPU, from ample to far too small: the same losses, or exit code 5 with advice."""
 import re
 import unittest
 
@@ -67,7 +67,7 @@ class MemoryLimit(EndToEnd):
         self.assertEqual(tensors_of(replayed / "model.safetensors"), tensors_of(recovered[-1] / "model.safetensors"))
 
     def test_the_last_step_is_saved(self):
-        """Short samples, and then one that is too long for any limit at which the short ones just fit."""
+        """Short samples, then one that is too long for a limit at which the short ones just fit."""
         short = read_rows(self.data / "train.jsonl")[:32]
         long = dict(short[0], input=" ".join(row["input"] for row in short))
         data = self.scratch / "late.jsonl"
@@ -88,7 +88,7 @@ class MemoryLimit(EndToEnd):
         self.assert_done(trainer("generate", checkpoint, "Fry onions.", "--device", "cpu", "--max-new-tokens", 5))
 
     def test_a_rehearsal_finds_it_first(self):
-        """What the steps would run out of, they do not: the rehearsal did, and nothing else changes."""
+        """The rehearsal runs out of memory so that no step does, and nothing else changes."""
         ample, unlimited = self.run_with("ample-rehearsed", "memory.rehearse=true")
         self.assert_done(ample)
         self.assertIn("rehearsal:", ample.stderr)

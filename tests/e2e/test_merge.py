@@ -1,4 +1,4 @@
-"""Adapters of every kind are trained, continued and merged; the merged model answers as the adapter does."""
+"""Adapters of every kind are trained, continued and merged; the merged model gives the same answers."""
 import json
 import unittest
 
@@ -60,7 +60,7 @@ class Merge(EndToEnd):
         merged = self.scratch / "merged"
         self.assert_done(trainer("merge", again, merged, "--dtype", "fp32"))
         self.assertEqual(self.answers(merged), self.answers(again))
-        self.assert_refused(trainer("merge", again, merged), 2, merged, "is there already")
+        self.assert_refused(trainer("merge", again, merged), 2, merged, "already exists")
 
     def test_added_tokens(self):
         tokens = [f"<tool {i}>" for i in range(80)]  # more than the rows that the embedding has to spare

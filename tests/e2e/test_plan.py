@@ -1,4 +1,4 @@
-"""The memory plan from outside: presets and cards, JSON, choices, exit codes."""
+"""The memory plan on the command line: presets and cards, JSON, choices, exit codes."""
 import json
 import resource
 import unittest

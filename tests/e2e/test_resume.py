@@ -1,4 +1,4 @@
-"""A run that was stopped goes on with the same command and ends as one that was not."""
+"""A stopped run resumes with the same command and ends like one that was never stopped."""
 import json
 import os
 import shutil
@@ -28,14 +28,14 @@ class Resume(EndToEnd):
             os.environ.pop("TRAINER_FILE_FAULT", None)
 
     def stopped(self, name, *overrides, steps=7):
-        """A run that was stopped after `steps` steps: it was asked for no more, and then for STEPS."""
+        """A run that stopped after `steps` steps, because it was first asked for no more, and then for STEPS."""
         output = self.scratch / name
         shutil.rmtree(output, ignore_errors=True)
         self.assert_done(self.start(output, *overrides, f"max_steps={steps}"))
         return output
 
     def complete(self, *overrides):
-        """The output of an undisturbed run, made once for the same arguments."""
+        """The output of an undisturbed run, made only once for the same arguments."""
         made = self.__class__.__dict__.get("made") or {}
         self.__class__.made = made
         if overrides not in made:
@@ -49,7 +49,7 @@ class Resume(EndToEnd):
 
 
 class KilledAnywhere(Resume):
-    """A short series of what scripts/kill_anywhere does."""
+    """A short version of scripts/kill_anywhere."""
 
     def assert_survives(self, kills, *overrides, **where):
         expected, found = (Disturbance(self.arguments(*overrides, **where), self.scratch / name, seed=len(overrides))
@@ -130,7 +130,7 @@ class GoesOn(Resume):
                 self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-4 * one["loss"])
 
     def test_after_a_recovery_from_a_lack_of_memory(self):
-        """Under a limit that makes micro-batches smaller: what was learned goes on as well."""
+        """With a limit that makes micro-batches smaller: the learned sizes are restored as well."""
         ample = self.scratch / "ample"
         sizes = ("training.batch_size=8", "training.effective_batch_size=16", "recovery.grow_after=3",
                  "memory.rehearse=false", "max_steps=9", "save.steps=1", "training.eval_strategy=no")

@@ -12,7 +12,7 @@ STEPS = 2
 
 
 class Changes(EndToEnd):
-    """Each row has a copy of everything: model, data and the run that was stopped."""
+    """Each row of the table gets its own copy of everything: model, data and the stopped run."""
     family = "qwen2"
 
     @classmethod
@@ -57,7 +57,7 @@ class Changes(EndToEnd):
         return self.losses(place, kind)
 
     def assert_named(self, kind, key, words, *overrides, change=lambda place: None):
-        """Exit code 4 that names key and file, and the same start with resume_changed goes on."""
+        """Checks exit code 4 with key and file named, and that the same start with resume_changed resumes."""
         place = self.copy()
         change(place)
         said = self.start(place, kind, f"max_steps={STEPS + 1}", *overrides)
@@ -77,7 +77,7 @@ class Changes(EndToEnd):
                 self.assert_named(kind, accepts, key, f"{key}={value}", *extra)
 
     def test_more_tokens(self):
-        """Even where it is accepted, weights of another shape do not fit."""
+        """Even if the change is accepted, weights of another shape do not fit."""
         self.assert_refused(self.start(self.copy(), "rows", f"max_steps={STEPS + 1}", "model.add_tokens=[and]"), 4,
                             "  model.add_tokens: [] there, ", "resume_changed=[model.add_tokens]")
 
@@ -132,7 +132,7 @@ class Changes(EndToEnd):
             self.assertIn(line, result.stderr)
 
     def test_the_layout_of_micro_batches_may_change(self):
-        """To rounding the result is the same, with dropout, too: its masks do not depend on the layout."""
+        """The result is the same up to rounding, even with dropout: its masks do not depend on the layout."""
         dropout = "lora.lora_dropout=0.1"
         expected = self.undisturbed("rows", dropout)
         for overrides in (("data.packing=true",), ("micro_batching=samples",), ("training.batch_size=1",),
@@ -144,7 +144,7 @@ class Changes(EndToEnd):
                     self.assertAlmostEqual(one, other, delta=1e-4 * one)
 
     def test_a_run_of_an_earlier_version_is_resumed(self):
-        """The position in its output_dir has fewer settings and no checksum."""
+        """An older program's output: the position in output_dir has fewer settings and no checksum."""
         place = self.copy()
         path = place / "rows" / "trainer_position.json"
         position = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Signals and training.max_hours: what a run does that is asked to stop or to save, and how it goes on."""
+"""Signals and training.max_hours: what a run does when it is asked to stop or to save, and how it resumes."""
 import contextlib
 import os
 import pty
@@ -41,7 +41,7 @@ class Signals(EndToEnd):
             process.stderr.close()
 
     def wait_for(self, process, *words):
-        """Reads stderr up to a line that has all the words; returns all that was read."""
+        """Reads stderr up to a line that contains all the words; returns everything that was read."""
         said = ""
         for line in process.stderr:
             said += line
@@ -50,7 +50,7 @@ class Signals(EndToEnd):
         self.fail(f"ended with {process.wait()} before it said {words}:\n{said}")
 
     def end_of(self, process):
-        """The exit code and the rest of what is said on stderr."""
+        """Returns the exit code and the rest of stderr."""
         said = process.stderr.read()
         return process.wait(TIMEOUT), said
 
@@ -63,7 +63,7 @@ class Signals(EndToEnd):
         return sorted(int(path.name.split("-")[1]) for path in output.glob("checkpoint-*") if path.suffix != ".tmp")
 
     def assert_saved_and_ended(self, output, code, said, name):
-        """Ended with code 75 after a step that is saved; returns it."""
+        """Checks that the run ended with code 75 after a saved step; returns that step."""
         self.assertEqual(code, 75, said)
         step = self.steps(output)[-1]
         self.assertEqual(self.checkpoints(output), [step])
@@ -107,7 +107,7 @@ class Signals(EndToEnd):
 
     @staticmethod
     def lasting(output):
-        """Steps and evaluations without what the clock and the memory say."""
+        """Rows of steps and evaluations without times and memory figures."""
         of_the_moment = ("seconds", "per_second", "memory")
         return [{key: value for key, value in row.items() if not any(word in key for word in of_the_moment)}
                 for row in read_rows(output / "metrics.jsonl") if row["kind"] in ("train", "eval")]

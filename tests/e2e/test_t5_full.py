@@ -1,4 +1,4 @@
-"""Full fine-tuning of a tiny T5: the loss falls, and what is left is a model that everything takes again."""
+"""Full fine-tuning of a tiny T5: the loss falls, and the result is a model that every command accepts again."""
 import json
 import unittest
 

@@ -1,4 +1,4 @@
-"""LoRA on a tiny T5: an adapter in PEFT's form, and a base that is left alone."""
+"""LoRA on a tiny T5: an adapter in PEFT's format, and a base model that stays unchanged."""
 import json
 import re
 import unittest

@@ -1,4 +1,4 @@
-"""Large models of zeros, which cost no time to make, and the memory that a command needs for them."""
+"""Large models of zeros, which take no time to make, and the memory that a command needs for them."""
 import json
 import math
 import os
@@ -20,7 +20,7 @@ def write_zeros(path, shapes, dtype, size):
 
 
 def write_llama(directory, hidden, layers):
-    """A complete Llama in bf16; a layer has 32 * hidden^2 bytes."""
+    """Writes a complete Llama in bf16; a layer has 32 * hidden^2 bytes."""
     inner, vocabulary = 4 * hidden, 1000
     directory.mkdir()
     config = {"model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
@@ -40,7 +40,7 @@ def write_llama(directory, hidden, layers):
 
 
 def peak_memory(*arguments):
-    """MB of the one process, which must succeed."""
+    """Peak memory of the process in MB; the process must succeed."""
     process = subprocess.Popen([TRAINER, *map(str, arguments)], stderr=subprocess.DEVNULL,
                                env=dict(os.environ, OMP_NUM_THREADS="1"))
     _, status, usage = os.wait4(process.pid, 0)

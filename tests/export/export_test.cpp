@@ -1,4 +1,4 @@
-// What an export writes, what it refuses, and what is left when it fails.
+// What an export writes, what it refuses, and what a failed export leaves behind.
 #include <cmath>
 
 #include "trainer/base/error.h"
@@ -137,7 +137,7 @@ TEST(ExportModel, AnAdapterAloneStaysAnAdapter) {
             read_adapter_weights(request.source).tensors.size());
   request.source = golden_directory("qwen2") / "model";
   request.out = directory / "other";
-  EXPECT_TRUE(contains(error_message<ConfigError>([&] { export_model(request); }), "no adapter"));
+  EXPECT_TRUE(contains(error_message<ConfigError>([&] { export_model(request); }), "not an adapter"));
 }
 
 TEST(ExportModel, WhicheverWriteFailsNothingStays) {
@@ -246,8 +246,7 @@ TEST(NewOutput, TwoAtOneTimeDoNotMix) {
     EXPECT_TRUE(contains(error_message<FormatError>([&] { NewOutput second(out, file); }),
                          "is being written by another process"));
     first.complete();
-    EXPECT_TRUE(
-        contains(error_message<ConfigError>([&] { NewOutput second(out, file); }), "is there already"));
+    EXPECT_TRUE(contains(error_message<ConfigError>([&] { NewOutput second(out, file); }), "already exists"));
     EXPECT_EQ(read_file(file ? out : out / "folder"), "first");
   }
   EXPECT_EQ(directory.names(), (std::set<std::string>{"file", "folder"}));

@@ -1,4 +1,4 @@
-// Every operation of a save fails once, or is the last one: no earlier checkpoint is harmed.
+// Every file operation of a save fails once, or is the last before a kill; earlier checkpoints stay intact.
 #include <sys/mount.h>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// An output directory with checkpoints as a run writes them.
+// An output directory with checkpoints like those that a run writes.
 #pragma once
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// GGUF files byte by byte, and Q8_0 against values worked out by hand.
+// GGUF files byte by byte, and Q8_0 compared with values computed by hand.
 #include "trainer/formats/gguf.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What a checkpoint has besides the weights: the optimizer's state, where the run stood, Transformers' state.
+// What a checkpoint holds besides weights: the optimizer state, the position of the run, Transformers' state.
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

@@ -1,4 +1,4 @@
-// adapter_config.json: what is accepted is written so that it is accepted again.
+// adapter_config.json: an accepted file is written in a form that is accepted again.
 #include <cstdlib>
 
 #include "trainer/formats/peft.h"

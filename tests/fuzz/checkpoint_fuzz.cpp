@@ -1,4 +1,4 @@
-// The files of a checkpoint, one in turn: the first byte says which.
+// The files of a checkpoint, one at a time: the first byte says which.
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,4 @@
-// A YAML file; after a line "----" overrides, one a line: what is accepted is written and read again.
+// A YAML file, then a line "----" and overrides, one a line. An accepted input is written and read again.
 #include <cstdlib>
 #include <sstream>
 #include <string>

@@ -1,9 +1,9 @@
-// Runs a fuzzing target without libFuzzer, for the test suite: every file of its corpus, then `--runs N`
-// inputs that are made from them by changes that follow from a fixed seed.
+// Runs a fuzzing target without libFuzzer, for the test suite: first every file of its corpus, then `--runs
+// N` inputs that are mutated from these files with a fixed seed.
 //
 //   fuzz_TARGET [--runs N] [--seed N] FOLDER-OR-FILE…
 //
-// An input that ends the process otherwise than it should is left as crash-input in the working directory.
+// An input that crashes the process is left as crash-input in the working directory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

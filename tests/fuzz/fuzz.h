@@ -1,6 +1,6 @@
-// What the fuzzing targets share. A target gets any bytes as the content of a file and reads it as the
-// program does. What it throws besides the program's own errors, a crash, a hang and a lack of memory are
-// bugs.
+// What the fuzzing targets share. A target gets arbitrary bytes as the content of a file and reads it as the
+// program would. The program's own errors are fine. Any other exception, a crash, a hang and running out of
+// memory are bugs.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A file of rows, as JSON and as a table: every row that is found is parsed, and its fields are texts.
+// A file of rows, as JSON and as a table: every row that is found is parsed, and its fields are read as text.
 #include <string>
 
 #include <nlohmann/json.hpp>

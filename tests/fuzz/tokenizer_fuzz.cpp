@@ -1,4 +1,4 @@
-// tokenizer.json: one that is accepted turns text into ids of its vocabulary and these back into text.
+// tokenizer.json: an accepted one turns text into ids of its vocabulary, and these back into text.
 #include <cstdlib>
 
 #include "trainer/text/tokenizer.h"

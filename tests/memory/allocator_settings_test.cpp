@@ -1,4 +1,4 @@
-// What the configuration says of the GPU's allocator, as LibTorch understands it.
+// LibTorch understands what the configuration says about the GPU allocator.
 #include "trainer/config/allocator_settings.h"
 
 #include <c10/core/AllocatorConfig.h>

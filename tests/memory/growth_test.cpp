@@ -1,4 +1,4 @@
-// Growth is told from the ups and downs of training, on series that are made up.
+// Memory growth is distinguished from the normal ups and downs of training, on made-up series.
 #include "trainer/memory/growth.h"
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What counts as a lack of memory, and how work goes on after one: with a model that is not ours.
+// What counts as out of memory, and how work continues afterwards, with a model that is not part of trainer.
 #include "trainer/memory/oom.h"
 
 #include <new>

@@ -1,12 +1,11 @@
-// What the library makes of models, for scripts/parity/models to hold against Hugging Face Transformers.
+// Writes what the library computes for models; scripts/parity/models compares it with Transformers.
 //
 //   dump_model [--packed] CASE...
 //
 // --packed: samples of decoders share a row.
 // CASE/model is a model directory, CASE/batch.json {"input_ids", "labels", "prompts", "max_new_tokens"}.
 // Writes CASE/ours.safetensors: logits that predict each supervised label, loss, grad.NAME; and
-// CASE/ours.json:
-// {"generated"}, or {"error"} where the model is refused.
+// CASE/ours.json: {"generated"}, or {"error"} if the model is refused.
 #include <fstream>
 #include <iostream>
 

@@ -1,5 +1,4 @@
-// One golden of tests/goldens/models (scripts/goldens/models says what is in it), loaded as a run would load
-// it.
+// Loads one golden of tests/goldens/models as a run would (scripts/goldens/models says what is in it).
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Models against Transformers and PEFT: logits, loss, every gradient, generation.
+// Models compared with Transformers and PEFT: logits, loss, every gradient, generation.
 #include "models/golden.h"
 
 #include <ATen/core/grad_mode.h>

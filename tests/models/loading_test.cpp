@@ -1,4 +1,4 @@
-// What a user is told when files do not fit, and how weights come into memory.
+// The errors for files that do not fit, and how weights get into memory.
 #include <fstream>
 
 #include <ATen/core/grad_mode.h>
@@ -269,9 +269,9 @@ TEST_F(Lora, ATargetThatMatchesNothingListsWhatCouldBeMatched) {
   config.target_modules = ".*query";
   EXPECT_TRUE(contains(error(config), "k_proj")) << error(config);
   config.target_modules = "(q_proj";
-  EXPECT_TRUE(contains(error(config), "no regular expression")) << error(config);
+  EXPECT_TRUE(contains(error(config), "not a regular expression")) << error(config);
   config.target_modules = std::vector<std::string>{"input_layernorm"};
-  EXPECT_TRUE(contains(error(config), "no linear layer")) << error(config);
+  EXPECT_TRUE(contains(error(config), "neither a linear layer")) << error(config);
   config.target_modules = std::vector<std::string>{"embed_tokens"};
   EXPECT_TRUE(contains(error(config), "tied to lm_head")) << error(config);
   config.target_modules = std::vector<std::string>{"q_proj"};

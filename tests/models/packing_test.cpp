@@ -1,4 +1,4 @@
-// Samples that share a row against the same samples in rows of their own, and against Transformers.
+// Samples that share a row, compared with the same samples in separate rows, and with Transformers.
 #include <cmath>
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// The recomputing attention against plain autograd, and T5's buckets against transformers.
+// The recomputing attention compared with plain autograd, and T5's buckets compared with transformers.
 #include "trainer/nn/attention.h"
 
 #include <fstream>

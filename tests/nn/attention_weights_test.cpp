@@ -1,4 +1,4 @@
-// The pass between attention's two products: against LibTorch's operators, and its promises.
+// The pass between attention's two products, compared with LibTorch's operators, and its guarantees.
 #include "nn/attention_weights.h"
 
 #include <ATen/ATen.h>

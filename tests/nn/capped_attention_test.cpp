@@ -1,4 +1,4 @@
-// Attention with capped scores against the definition in fp64, with windows, grouped heads and packed rows.
+// Attention with capped scores, compared with the definition in fp64: windows, grouped heads, packed rows.
 #include "trainer/nn/capped_attention.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Dropout: expectation, independence of the cut, and one mask on every device.
+// Dropout: its expectation, independence of the split, and the same mask on every device.
 #include "trainer/nn/dropout.h"
 
 #include <ATen/ATen.h>

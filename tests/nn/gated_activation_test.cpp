@@ -1,4 +1,4 @@
-// act(gate) * up: the kernel against LibTorch's activations.
+// act(gate) * up: the kernel, compared with LibTorch's activations.
 #include "nn/gated_activation.h"
 
 #include <ATen/ATen.h>

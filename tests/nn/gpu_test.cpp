@@ -1,4 +1,4 @@
-// This layer's operators on a GPU against those on the CPU; skipped where there is none.
+// This layer's operators on a GPU, compared with those on the CPU; skipped without a GPU.
 #include "support/gpu.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// The kernels of src/nn/kernels in one specialisation: included in a namespace that defines Element and
-// kWidth, once for each.
+// The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
+// namespace that defines Element and kWidth.
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"

@@ -1,4 +1,4 @@
-// The kernels for GPUs, run by the CPU (support/emulated_gpu.h): against the CPU's own.
+// The GPU kernels, run on the CPU (support/emulated_gpu.h) and compared with the CPU's own operators.
 #include "nn/kernels.h"
 
 #include <ATen/ATen.h>

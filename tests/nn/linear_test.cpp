@@ -1,4 +1,4 @@
-// Linear layers with adapters in bf16: the products may be made in a wider type, never in a worse one.
+// Linear layers with adapters in bf16: products may be computed in a wider type, never in a narrower one.
 #include "trainer/nn/linear.h"
 
 #include <ATen/ATen.h>

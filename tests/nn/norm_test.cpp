@@ -1,4 +1,4 @@
-// RMSNorm's kernel: against the definition in fp64, against LibTorch's operators in bf16, and its promises.
+// RMSNorm's kernel, compared with the definition in fp64 and LibTorch's operators in bf16; its guarantees.
 #include "trainer/nn/norm.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Attention of sequences in one row against the definition, sequence by sequence in fp64.
+// Attention of several sequences in one row, compared with the definition for each sequence in fp64.
 #include "nn/packed_attention.h"
 
 #include <cmath>

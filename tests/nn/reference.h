@@ -1,4 +1,4 @@
-// What tests of kernels have in common: random tensors, relative differences, gradients by plain autograd.
+// What tests of kernels share: random tensors, relative differences, gradients by plain autograd.
 #pragma once
 
 #include <functional>

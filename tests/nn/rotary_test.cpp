@@ -1,4 +1,4 @@
-// Rotary embedding's kernel: against transformers' formula, in every layout it meets.
+// The rotary embedding's kernel, compared with transformers' formula in every layout that occurs.
 #include "trainer/nn/rotary.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Layers whose weight is no plain tensor, and what layers keep of their weights for backward.
+// Layers whose weight is not a plain tensor, and what layers save of their weights for backward.
 #include "trainer/nn/weight.h"
 
 #include <ATen/ATen.h>

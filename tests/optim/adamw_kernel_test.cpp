@@ -1,5 +1,5 @@
-// AdamW's kernel for GPUs, run by the CPU (support/emulated_gpu.h), and on a GPU where there is one: against
-// the CPU's own.
+// AdamW's GPU kernel, run on the CPU (support/emulated_gpu.h) and, if there is one, on a GPU, compared with
+// the CPU's own update.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The kernels of src/optim/kernels in one specialisation: included in a namespace that defines Weight,
-// Gradient, State and kWidth, once for each.
+// The kernels of src/optim/kernels in one specialization. Include this once for each specialization, in a
+// namespace that defines Weight, Gradient, State and kWidth.
 #include "optim/kernels/adamw.cu"
 
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {

@@ -1,5 +1,5 @@
-// A second optimizer, for tests: what it passes through knows optimizers by their interface alone. Its state
-// is not AdamW's: fp32 beside weights of any type, and an int64 number.
+// A second optimizer, for tests: it shows that the rest of the program only uses the interface. Its state
+// differs from AdamW's: fp32 with weights of any type, and an int64 number.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// What every optimizer does alike: it is made by its name, and refuses a state that is not its own.
+// What all optimizers have in common: each is made by its name, and refuses the state of another.
 #include "trainer/optim/optimizer.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Learning rates against transformers.get_scheduler at every step (tests/goldens/schedules.json).
+// Learning rates, compared with transformers.get_scheduler at every step (tests/goldens/schedules.json).
 #include "trainer/optim/schedule.h"
 
 #include <fstream>

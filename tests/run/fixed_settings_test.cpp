@@ -1,4 +1,4 @@
-// What a run that is resumed compares with the start before it.
+// The settings that a resumed run compares with those of its earlier start.
 #include "trainer/run/fixed_settings.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// What a run remembers beside its tensors: best evaluation, history, budgets, length, what must not change.
+// What a run saves besides tensors: best evaluation, history, budgets, length, settings that must not change.
 #include <fstream>
 
 #include <gtest/gtest.h>

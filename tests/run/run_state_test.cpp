@@ -1,4 +1,4 @@
-// A trainer that goes on from a checkpoint: the same bits as one that was not stopped.
+// A trainer that resumes from a checkpoint gives the same bits as one that was not stopped.
 #include "trainer/run/run_state.h"
 
 #include "trainer/base/error.h"

@@ -1,5 +1,4 @@
-// A run of a few seconds in this process: the golden Qwen2 with a tokenizer and an embedding for it, and
-// data.
+// A run of a few seconds in this process: the golden Qwen2 with a matching tokenizer, embedding and data.
 #pragma once
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// A weight that is no tensor, for tests: int8 codes with a scale for each row.
+// A weight that is not a plain tensor, for tests: int8 codes with a scale for each row.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Compiles what an emulated GPU has with NVRTC, for GPUs of several kinds. None is needed.
+// Compiles the kernels of an emulated GPU with NVRTC for several kinds of GPUs. No GPU is needed.
 #pragma once
 
 #include <gtest/gtest.h>

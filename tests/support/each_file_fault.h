@@ -1,4 +1,4 @@
-// What is done to files, once for every way in which one of its operations can fail.
+// Repeats work on files, once for every way in which one of its file operations can fail.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
-// Runs the kernels of src/*/kernels on the CPU: compiled as C++, each thread of a block a fiber, blocks one
-// after another. A warp runs as far as it comes without the others, so what is read without a barrier before
-// it is not there yet, or there no more; in every other block warps and threads run in reverse. A file that
-// includes this includes the kernels too, in a namespace that defines what they leave open.
+// Runs the kernels of src/*/kernels on the CPU. They are compiled as C++; each thread of a block is a fiber,
+// and blocks run one after another. A warp runs as far as it can without the others, so that a read without
+// the barrier it needs finds values that are not written yet, or are overwritten. In every other block, warps
+// and threads run in reverse order. A file that includes this also includes the kernels, in a namespace that
+// defines what they leave open.
 #pragma once
 
 #include <algorithm>

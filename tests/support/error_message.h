@@ -1,4 +1,4 @@
-// The message of the error that a call ends with; a test failure when it ends with none, or with another
+// The message of the error that a call throws. It is a test failure if the call throws nothing, or another
 // type.
 #pragma once
 

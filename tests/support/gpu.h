@@ -1,4 +1,4 @@
-// For tests that need a GPU: GTEST_SKIP where there is none.
+// For tests that need a GPU: GTEST_SKIP if there is none.
 #pragma once
 
 #include <string>

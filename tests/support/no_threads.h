@@ -1,4 +1,4 @@
-// A system that gives this process no more threads, as at ulimit -u, which does not hold for root.
+// Simulates a system that gives this process no more threads. (ulimit -u would do that, but not for root.)
 #pragma once
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-// An empty directory that is gone at the end of the test.
+// An empty directory that is removed at the end of the test.
 #pragma once
 
 #include <filesystem>

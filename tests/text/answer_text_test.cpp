@@ -1,4 +1,4 @@
-// What becomes of generated tokens: stop strings, special tokens, text as it comes.
+// How generated tokens become text: stop strings, special tokens, streaming.
 #include "trainer/text/answer_text.h"
 
 #include <gtest/gtest.h>

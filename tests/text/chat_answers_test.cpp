@@ -1,4 +1,4 @@
-// What of a rendered conversation is to be learnt.
+// Which parts of a rendered conversation are learned.
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

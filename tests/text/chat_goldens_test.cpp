@@ -1,4 +1,4 @@
-// Chat templates give what Hugging Face gives (tests/goldens/text/chat, made by scripts/goldens/chat).
+// Chat templates give the same text as Hugging Face (tests/goldens/text/chat, made by scripts/goldens/chat).
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

@@ -1,4 +1,4 @@
-// Chat templates as a user meets them: where they are found, what they get, and what is said when one fails.
+// Chat templates as a user sees them: where they are found, what they are given, and errors when one fails.
 #include "trainer/text/chat_template.h"
 
 #include <gtest/gtest.h>

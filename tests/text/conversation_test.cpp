@@ -1,4 +1,4 @@
-// Conversations in the forms that data sets have them in, and what of them is learnt.
+// Conversations in the formats of common data sets, and which parts of them are learned.
 #include "trainer/text/conversation.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tokenizers in the words of GGUF.
+// Tokenizers as GGUF stores them.
 #include "trainer/text/gguf_vocabulary.h"
 
 #include <gtest/gtest.h>

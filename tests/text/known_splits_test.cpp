@@ -1,4 +1,4 @@
-// The splitters of ours give what PCRE2 gives for the patterns that they stand for.
+// Our splitters give the same pieces as PCRE2 with the patterns that they replace.
 #include "text/tokenizer/known_splits.h"
 
 #include <algorithm>

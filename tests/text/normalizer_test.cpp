@@ -1,4 +1,4 @@
-// Text that is said to stay as it is in a normal form does.
+// Text that is reported as already normalized really is unchanged by normalization.
 #include "text/tokenizer/normalizer.h"
 
 #include <random>

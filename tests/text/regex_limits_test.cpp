@@ -1,4 +1,4 @@
-// A tokenizer's own pattern may try more ways to match than anyone waits for.
+// A tokenizer's own pattern may need far too many attempts to match.
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

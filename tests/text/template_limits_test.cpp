@@ -1,5 +1,5 @@
-// A chat template comes out of a model directory that somebody downloaded: whatever it does, it ends soon,
-// with the text or with an error that names the line.
+// A chat template comes from a downloaded model directory and may do anything. It still ends soon, with the
+// text or with an error that names the line.
 #include <pthread.h>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where the goldens of this layer lie.
+// Where the goldens of this layer are.
 #pragma once
 
 #include <filesystem>

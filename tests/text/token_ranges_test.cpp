@@ -1,5 +1,5 @@
-// Where tokens come from in the text. That ranges equal the offsets of `tokenizers` is shown by
-// scripts/parity/training.
+// Where tokens come from in the text. scripts/parity/training compares the ranges with the offsets of
+// `tokenizers`.
 #include <algorithm>
 
 #include <gtest/gtest.h>

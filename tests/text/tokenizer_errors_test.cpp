@@ -1,4 +1,4 @@
-// Whatever a tokenizer directory asks that would be done differently is refused, with the file and the
+// A tokenizer directory that asks for something unsupported is refused; the error names the file and the
 // construct.
 #include <fstream>
 #include <functional>

@@ -1,6 +1,6 @@
-// What scripts/parity/chat_templates compares: lines of {"template", "messages", "tools", "variables"} on
-// stdin, lines of {"text"} or {"error"} on stdout. In place of "template" may stand "directory": of a model.
-// With "answers": true, what a model is to learn of the text as well.
+// Used by scripts/parity/chat_templates. Reads lines of {"template", "messages", "tools", "variables"} from
+// stdin, and writes lines of {"text"} or {"error"} to stdout. "directory" (of a model) may replace
+// "template". With "answers": true, it also writes which parts of the text a model learns.
 #include <iostream>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// What scripts/parity/metrics compares: lines of {"predictions", "targets"} on stdin, lines with the values
-// of all metrics on stdout.
+// Used by scripts/parity/metrics. Reads lines of {"predictions", "targets"} from stdin, and writes lines with
+// the values of all metrics to stdout.
 #include <iostream>
 
 #include <nlohmann/json.hpp>

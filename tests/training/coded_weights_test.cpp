@@ -1,5 +1,5 @@
-// Whole models whose frozen weights are no plain tensors: training, moving and answering go on as with dense
-// ones.
+// Whole models whose frozen weights are not plain tensors: training, moving and generating work as with dense
+// weights.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

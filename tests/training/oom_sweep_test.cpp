@@ -1,6 +1,6 @@
-// A step is made once for each tensor allocation in it, and that allocation fails. The weights afterwards
-// equal, bit for bit, those of a step that was cut from the start as the step in want of memory was in the
-// end; and nothing stays behind.
+// Runs a step once for each tensor allocation in it, and makes that allocation fail. Afterwards the weights
+// equal, bit for bit, those of a step that used the final, smaller split from the beginning, and no memory is
+// left behind.
 #include <set>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// An optimizer that the program does not have goes through the step, the memory plan and a move as AdamW
-// does. tests/run/run_state_test.cpp takes it through a checkpoint.
+// An optimizer that is not part of the program works in the step, the memory plan and a move, as AdamW does.
+// tests/run/run_state_test.cpp tests it with a checkpoint.
 #include <set>
 
 #include <gtest/gtest.h>

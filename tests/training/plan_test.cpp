@@ -1,4 +1,4 @@
-// The memory plan against what the same steps take.
+// The memory plan, compared with what the same steps really take.
 #include "trainer/training/plan.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Whole optimizer steps: against Hugging Face in fp64, and against themselves under other cuts.
+// Whole optimizer steps, compared with Hugging Face in fp64 and with the same steps in other splits.
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"

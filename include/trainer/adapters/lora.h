@@ -14,21 +14,21 @@
 
 namespace trainer {
 
-// Adds adapters as PEFT does: A kaiming-uniform (from the seed and the layer's name), B zero, both fp32 (on
-// an embedding A zero, B normal); the modules of modules_to_save become trained fp32 copies. With
-// config.adapter the values (and r, alpha, targets) come from that directory, with as many rows for the
-// vocabulary as are stored there. `train_vocabulary`: the embedding and the head are trained and saved, too
-// (added tokens). Throws ConfigError: a target that matches nothing (with what could be matched), a target
-// that is no linear layer, a saved module that is tied or not there. Returns the settings as they are saved
-// with the adapter.
+// Adds adapters as PEFT does: A is kaiming-uniform (from the seed and the layer's name), B is zero, both are
+// fp32 (on an embedding A is zero and B normal). The modules in modules_to_save become trained fp32 copies.
+// With config.adapter, the values (and r, alpha, targets) come from that directory, and the vocabulary gets
+// as many rows as are stored there. `train_vocabulary`: the embedding and the head are also trained and saved
+// (for added tokens). Returns the settings that are saved with the adapter. Throws ConfigError if a target
+// matches nothing (the message lists what could be matched), if a target is not a linear layer or an
+// embedding, or if a saved module is tied or missing.
 AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, at::Device device,
                          bool train_vocabulary = false);
 
-// The trained tensors under the names of an adapter file.
+// The trained tensors, under their names in an adapter file.
 std::map<std::string, at::Tensor> adapter_tensors(Model& model);
 
-// A model from a model directory or an adapter directory (then: its base with the adapter on it; frozen). A
-// base path that is relative is tried from the adapter's directory, too.
+// Loads a model directory, or an adapter directory (then the result is its base model with the adapter on it,
+// frozen). A relative path to the base is also tried from the adapter's directory.
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
                                              const LoadOptions& options, LoadReport* report = nullptr);
 

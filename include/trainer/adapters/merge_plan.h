@@ -1,4 +1,4 @@
-// What a merge writes under which name.
+// The plan of a merge: which tensor is written under which name.
 #pragma once
 
 #include <map>
@@ -16,13 +16,13 @@ struct MergePlan {
   bool untied = false;
 };
 
-// All tensors of the base as they are; of a T5's embedding, which files may hold several times, one.
-// `embedding`: its name in the model.
+// Copies all tensors of the base unchanged. Files of a T5 may hold the embedding several times; it is written
+// once. `embedding`: its name in the model.
 MergePlan plan_copy(const ModelWeights& base, const std::string& embedding);
 
-// With those of the adapter, by the names in its file. `embedding` is what a head is tied to that is not
-// stored, or is stored as a copy of it where tie_word_embeddings says so. Throws FormatError naming all
-// tensors that do not fit.
+// The tensors of the base with those of the adapter added. `embedding` names the tensor that the head is tied
+// to, if the head is not stored, or if it is stored as a copy and `tie_word_embeddings` is true. Throws
+// FormatError that names all tensors that do not fit.
 MergePlan plan_merge(const ModelWeights& base, const AdapterConfig& config, const SafetensorsFile& adapter,
                      const std::string& embedding, bool tie_word_embeddings,
                      const std::filesystem::path& directory);

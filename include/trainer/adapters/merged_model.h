@@ -1,4 +1,4 @@
-// A model directory, or an adapter and its base, as the one model that they are.
+// A model directory, or an adapter with its base, opened as one model.
 #pragma once
 
 #include <filesystem>
@@ -11,25 +11,25 @@
 namespace trainer {
 
 struct MergedModel {
-  std::filesystem::path source, base;  // the same where there is no adapter
-  nlohmann::json config;               // as read_model_config() gives it, with the merge's changes
+  std::filesystem::path source, base;  // the same path if there is no adapter
+  nlohmann::json config;               // what read_model_config() returns, with the merge's changes
   nlohmann::ordered_json changes;      // keys of config.json that the merge changes
-  std::string embedding;               // the name of its tensor
+  std::string embedding;               // the name of the embedding's tensor
   ModelWeights weights;
   SafetensorsFile adapter;
-  MergePlan plan;  // its tensors, as Transformers saves them: a tied head once, nothing superfluous
+  MergePlan plan;  // the tensors that Transformers would save: a tied head once, nothing superfluous
 
   bool is_adapter() const { return source != base; }
-  // The type of most bytes.
+  // The type that holds the most bytes.
   Dtype most_common_dtype() const;
-  // Gives all floating-point tensors this type.
+  // Sets the type in which all floating-point tensors are written.
   void set_dtype(Dtype dtype);
-  // Whether each tensor is the stored one, exactly: none is merged, none of a narrower type.
+  // Whether every written tensor has exactly the stored values: nothing is merged, and no type is narrower.
   bool is_exact() const;
 };
 
-// `source`: a model or adapter directory. Throws FormatError for one that does not load or does not fit its
-// base.
+// `source`: a model or adapter directory. Throws FormatError if it does not load, or if the adapter does not
+// fit its base.
 MergedModel open_merged(const std::filesystem::path& source);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// A tensor of a base model with an adapter's part added, in pieces of rows.
+// A tensor of a base model with an adapter's part added, computed a few rows at a time.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,22 @@
 namespace trainer {
 
 struct MergedTensor {
-  TensorView base;  // what the rest is added to; in a mapped file
-  Dtype dtype;      // in which it is written
-  // W + scale * B A. A Linear's: a [r, in], b [out, r]. An embedding's: a [r, rows], b [size, r], transposed
-  // when added. Undefined: nothing is added.
+  TensorView base;  // W, which the rest is added to; lies in a mapped file
+  Dtype dtype;      // the type in which the result is written
+  // W + scale * B A. For a Linear: a [r, in], b [out, r]. For an embedding: a [r, rows], b [size, r]; the
+  // product is transposed before it is added. Undefined: nothing is added.
   at::Tensor a, b;
   double scale = 0;
   bool embedding = false;
-  at::Tensor magnitude;  // DoRA: of rows, or of an embedding's columns; may be undefined
-  at::Tensor added;      // for a bias: lora_B's times scale; may be undefined
+  at::Tensor magnitude;  // DoRA: one value a row, or a column of an embedding; may be undefined
+  at::Tensor added;      // for a bias: the bias of lora_B times scale; may be undefined
 
-  // Calls `use` with all rows from the first on, computed in fp32 [rows, columns], in pieces of a multiple of
-  // `multiple` rows. Memory: one piece; the file's pages are given back.
+  // Computes all rows in fp32, first to last, and calls `use` with one piece [rows, columns] after another.
+  // The number of rows in a piece is a multiple of `multiple`. Memory: one piece; the file's pages are given
+  // back.
   void in_rows(int64_t multiple, const std::function<void(const at::Tensor& rows)>& use) const;
-  // The bytes in `dtype`, rounded once. Throws FormatError that names the tensor for values that it cannot
-  // hold.
+  // Writes the bytes in `dtype`, rounded once. Throws FormatError that names the tensor if a value is out of
+  // the type's range.
   void write(std::ostream& out, const std::string& name) const;
 
  private:

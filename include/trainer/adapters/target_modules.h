@@ -1,4 +1,4 @@
-// Which modules get an adapter, and of which kind.
+// Chooses which modules get an adapter, and of which kind.
 #pragma once
 
 #include <string>
@@ -11,23 +11,24 @@
 
 namespace trainer {
 
-// A module that can have an adapter: one of the two.
+// A module that can have an adapter. One of the two pointers is set, the other is null.
 struct Target {
   std::string name;
   Linear* linear;
   Embedding* embedding;
 };
 
-// PEFT's rules (peft, tuners_utils.py, check_target_module_exists). target_modules: a list holds whole names
-// or suffixes after a dot; a string is a regular expression for the whole name; "all-linear" is every linear
-// layer but the output head; an empty list is the model's default. Left out is what exclude_modules and
-// modules_to_save name, and layers that layers_to_transform does not. `every_entry_matches`: an entry of a
-// list, or a pattern of rank_pattern or alpha_pattern, that means nothing is an error (someone has written it
-// for this model). Throws ConfigError when that is so, when nothing is left, and for a module that cannot
-// have an adapter.
+// Returns the modules that get an adapter, by PEFT's rules (peft, tuners_utils.py,
+// check_target_module_exists). target_modules: a list holds whole names or suffixes after a dot; a string is
+// a regular expression for the whole name; "all-linear" is every linear layer except the output head; an
+// empty list is the model's default. Modules named in exclude_modules and modules_to_save are left out, and
+// so are layers that are not in layers_to_transform (if that is set).
+// `every_entry_matches`: an entry of the list, or a pattern of rank_pattern or alpha_pattern, that matches
+// nothing is an error (someone wrote it for this model). Throws ConfigError in that case, if no module is
+// left, and for a module that cannot have an adapter.
 std::vector<Target> find_targets(Model& model, const AdapterConfig& config, bool every_entry_matches);
 
-// Rank, scale and kind of the adapter on the module of this name.
+// Returns rank, scale and kind of the adapter on the module with this name.
 LoraOptions lora_options(const AdapterConfig& config, const std::string& module);
 
 }  // namespace trainer

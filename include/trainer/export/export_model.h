@@ -1,5 +1,5 @@
-// A model for others: merged, converted, in files that were read again and held against what they were made
-// from (docs/export.md).
+// Exports a model: merges, converts and writes it, then reads the files again and compares them with the
+// source (docs/export.md).
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,38 @@
 namespace trainer {
 
 struct ExportRequest {
-  // A model or adapter directory, a checkpoint, or a run's output directory (without a model or adapter of
-  // its own: its newest checkpoint).
+  // A model or adapter directory, a checkpoint, or a run's output directory (if that holds no model or
+  // adapter itself: its newest checkpoint).
   std::filesystem::path source;
-  std::filesystem::path out;                  // it must not exist; a directory may be there, empty
+  std::filesystem::path out;                  // must not exist, except as an empty directory
   std::optional<Dtype> dtype = std::nullopt;  // f32, f16 or bf16; none: as stored
   int64_t max_shard_bytes = 5'000'000'000;
-  bool adapter_only = false;  // the adapter as an adapter
+  bool adapter_only = false;  // write the adapter as an adapter, without its base
 };
 
 struct ExportReport {
   int64_t merged = 0;    // tensors that the adapter changes
-  int64_t replaced = 0;  // tensors that it brings whole
+  int64_t replaced = 0;  // tensors that the adapter replaces as a whole
   int64_t bytes = 0;     // of all weights that were written
-  bool untied = false;   // the head became a tensor of its own
+  bool untied = false;   // whether the head became a tensor of its own
   std::string check;     // what was compared, and how well it agrees
 };
 
-// Writes a Hugging Face model directory: the base of an adapter with the adapter's part added, in fp32,
-// rounded once to the stored type (or `dtype`); or the model itself. The adapter's own tokenizer files go
-// before those of the base. With `adapter_only` a PEFT directory. Then it is loaded from disk and its logits
-// for a fixed prompt are compared with those of the source: equal where no value was changed, else within
-// what rounding to the type explains. `out` appears when all of this is done; on a failure nothing stays.
-// Memory: the adapter, and 4 MB of one tensor, then one block in fp32 and the output projection. Throws
-// ConfigError for an `out` that is taken, FormatError for an adapter that does not fit its base, values
-// beyond fp16 (naming the tensor), a lack of space, and logits that differ.
+// Writes a Hugging Face model directory: the model itself, or the base of an adapter with the adapter's part
+// added in fp32 and rounded once to the stored type (or `dtype`). The adapter's own tokenizer files take
+// precedence over those of the base. With `adapter_only` it writes a PEFT directory. Then the result is
+// loaded from disk, and its logits for a fixed prompt are compared with those of the source: they must be
+// equal if no value was changed, otherwise within what rounding to the type explains. `out` appears when all
+// of this is done; after a failure nothing is left behind. Memory: the adapter and 4 MB of one tensor; later
+// one block in fp32 and the output projection. Throws ConfigError if `out` exists, and FormatError for an
+// adapter that does not fit its base, values beyond fp16 (naming the tensor), too little disk space, and
+// logits that differ.
 ExportReport export_model(const ExportRequest& request);
 
 // Writes the merged model as one GGUF file `out` with its tokenizer and chat template: matrices in `type`
 // (none: as stored), vectors in fp32. dtype, max_shard_bytes and adapter_only are not used. Then every tensor
-// is read again and compared. Throws as above, and FormatError for what GGUF cannot say, by name.
+// is read again and compared. Throws as above, and FormatError for what GGUF cannot express; the message
+// names it.
 ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> type);
 
 }  // namespace trainer

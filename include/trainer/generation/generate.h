@@ -16,28 +16,28 @@ namespace trainer {
 using Tokens = std::vector<int32_t>;
 
 struct GenerationHooks {
-  // Whether these new tokens end the answer, because their text has a stop string in it. May be empty.
+  // Returns whether these new tokens end the answer because their text contains a stop string. May be empty.
   std::function<bool(const Tokens& generated)> stop;
-  // Called with each new token, without beams. May be empty.
+  // Called with each new token; not called during beam search. May be empty.
   std::function<void(size_t input, int32_t token)> on_token;
-  // What stands for each input in random keys, so that its answer does not depend on what it is batched with;
-  // empty: its index.
+  // The number that stands for each input in random keys, so that an answer does not depend on the other
+  // inputs in the batch. Empty: the input's index.
   std::vector<uint64_t> numbers;
 };
 
-// New tokens for each input: num_return_sequences answers each (the prompt not repeated, the end token
-// included when it was reached), best first with beams. All inputs go through the model together, padded; an
-// answer depends neither on the others nor on the padding, but for the rounding of larger matrix products.
-// Inputs must not be empty. Throws ConfigError where options contradict each other (num_return_sequences
-// above num_beams, or above 1 for the most likely answer).
+// Returns the new tokens for each input: num_return_sequences answers each, best first with beams. An answer
+// does not repeat the prompt, and includes the end token if it was reached. All inputs go through the model
+// together, padded; an answer depends neither on the other inputs nor on the padding, except for the rounding
+// of larger matrix products. Inputs must not be empty. Throws ConfigError if options contradict each other
+// (num_return_sequences above num_beams, or above 1 for greedy decoding).
 std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<Tokens>& inputs,
                                           const GenerationConfig& config, at::Device device,
                                           const GenerationHooks& hooks = {});
 
-// The same for any number of inputs, as many of similar length at a time as `batch_size` says, which makes it
-// fewer when memory does not suffice. `deliver` gets the answers of each input, in the order of the inputs,
-// as soon as those before it are there. hooks.numbers is not used: an input's number is its index. Throws
-// OutOfMemoryError where one input alone does not fit.
+// The same for any number of inputs, in batches of similar length. `batch_size` says how many go through the
+// model at a time, and makes that fewer when the device is out of memory. `deliver` gets the answers of each
+// input in the order of the inputs, as soon as the answers of those before it are delivered. hooks.numbers is
+// not used: an input's number is its index. Throws OutOfMemoryError if one input alone does not fit.
 void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
     OomHandler& batch_size, const GenerationHooks& hooks,

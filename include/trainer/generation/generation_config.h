@@ -1,5 +1,5 @@
-// How sequences are generated: the values of generation_config.json, under Hugging Face's names.
-// transformers, generation/configuration_utils.py
+// The settings of generation: the values of generation_config.json, under Hugging Face's names
+// (transformers, generation/configuration_utils.py).
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace trainer {
 
-// When a beam search ends: as soon as num_beams sequences are finished (yes); when the open ones are unlikely
-// to become better (no); when they cannot (never).
+// When a beam search ends: as soon as num_beams sequences are finished (yes); when the open sequences are
+// unlikely to become better than the finished ones (no); when they cannot become better (never).
 enum class EarlyStopping { no, yes, never };
 
 struct GenerationConfig {
   int64_t max_new_tokens = 256;
   int64_t min_new_tokens = 0;
-  int64_t min_length = 0;  // the prompt of a decoder counted
+  int64_t min_length = 0;  // for a decoder, this includes the prompt
 
-  bool do_sample = false;  // else the most likely token, or beam search
+  bool do_sample = false;  // false: the most likely token, or beam search
   double temperature = 1.0;
   int64_t top_k = 50;  // 0: off
   double top_p = 1.0;
@@ -35,15 +35,16 @@ struct GenerationConfig {
 
   std::vector<int32_t> eos_token_ids;  // a sequence ends with any of these
   std::optional<int32_t> decoder_start_token_id, forced_bos_token_id;
-  std::vector<int32_t> forced_eos_token_ids;  // the last token that max_new_tokens allows
+  std::vector<int32_t> forced_eos_token_ids;  // forced as the last token that max_new_tokens allows
   std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
   bool renormalize_logits = false;
 };
 
-// From generation_config.json, or, where a directory has none, from the generation keys of config.json (as
+// Reads generation_config.json or, if the directory has none, the generation keys of config.json (as
 // GenerationConfig.from_model_config does). eos_token_id falls back to config.json. do_sample stays false
-// whatever the file says: sampling is asked for. Throws FormatError for values of a wrong type or out of
-// range, and for what changes the result and is not supported (penalty_alpha, bad_words_ids, ...), by name.
+// whatever the file says: the user has to ask for sampling. Throws FormatError for values of a wrong type or
+// out of range, and for keys that would change the result but are not supported (penalty_alpha,
+// bad_words_ids, ...); the message names them.
 GenerationConfig read_generation_config(const std::filesystem::path& model_directory);
 
 }  // namespace trainer
