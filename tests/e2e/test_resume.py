@@ -221,7 +221,7 @@ class GoesOn(Resume):
         self.assertIn("complete after 6 steps", self.start(first, "max_steps=4").stderr)
         result = self.start(self.scratch / "shorter", f"resume={first / 'checkpoint-6'}", "max_steps=4")
         self.assert_done(result)
-        self.assertIn("after step 6, beyond the 4 that are asked for", result.stderr)
+        self.assertIn("at step 6, beyond the 4 that are asked for", result.stderr)
 
 
 class Refused(Resume):
