@@ -89,7 +89,7 @@ TEST(Optimizer, AStateThatDoesNotFitIsRefusedWithEachTensorAndChangesNothing) {
   const std::string message =
       error_message<FormatError>([&] { optimizer.restore(saved, "c/optimizer.safetensors"); });
   for (const char* line :
-       {"c/optimizer.safetensors: does not fit", "misshapen: q.weight.exp_avg: expected [3, 4], found [3, 5]",
+       {"c/optimizer.safetensors: does not match", "misshapen: q.weight.exp_avg: expected [3, 4], found [3, 5]",
         "of another type: q.weight.exp_avg_sq: expected Float, found BFloat16",
         "missing: q.bias.exp_avg_sq [4]", "unexpected: q.bias.master [4]"}) {
     EXPECT_TRUE(contains(message, line)) << message;

@@ -72,7 +72,7 @@ TEST(NumericsMonitor, SaysWhenItIsNotTheSamples) {
   NumericsMonitor steps(directory / "bad_steps.jsonl", 9);
   EXPECT_TRUE(contains(said(steps, bad({1, 2, 3}, 2.0)), "it is the gradient"));
   EXPECT_TRUE(contains(said(steps, bad({kNaN, kNaN, kNaN})), "it is the weights"));
-  EXPECT_TRUE(contains(said(steps, bad({1, 2, 3})), "alone, each sample"));
+  EXPECT_TRUE(contains(said(steps, bad({1, 2, 3})), "each sample on its own"));
   const auto rows = rows_of(directory / "bad_steps.jsonl");
   EXPECT_EQ(rows[0]["cause"], "gradient");
   EXPECT_EQ(rows[1]["cause"], "samples");
