@@ -58,7 +58,7 @@ class DataSources(EndToEnd):
         lines = first.stderr.splitlines()
         look = next(i for i, line in enumerate(lines) if "a first look at " in line)
         self.assertIn("2,000 samples, seq2seq", lines[look + 1])
-        self.assertTrue(any("source cut at" in line for line in lines[look:look + 7]), first.stderr)
+        self.assertTrue(any("source truncated at" in line for line in lines[look:look + 7]), first.stderr)
         self.assertTrue(any(f"{path}:1" in line for line in lines[look:look + 7]), first.stderr)
         # Rows may be books.
         with open(path, "w", encoding="utf-8") as file:
