@@ -30,7 +30,7 @@ class ApiReference(unittest.TestCase):
                       "The loss is the sum of token losses / supervised tokens over the whole effective batch",
                       "int64_t effective_batch_size() const;"):
             self.assertTrue(shown in text, shown)
-        for hidden in ("private:", "optimizer_;", "return "):
+        for hidden in ("private:", "optimizer_;", "{ return ", "\n  return "):
             self.assertFalse(hidden in re.sub(r"//.*", "", text), hidden)
 
 
