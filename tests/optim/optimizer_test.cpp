@@ -88,10 +88,10 @@ TEST(Optimizer, AStateThatDoesNotFitIsRefusedWithEachTensorAndChangesNothing) {
   saved.tensors["q.bias"]["master"] = at::ones({4});
   const std::string message =
       error_message<FormatError>([&] { optimizer.restore(saved, "c/optimizer.safetensors"); });
-  for (const char* line :
-       {"c/optimizer.safetensors: does not match", "misshapen: q.weight.exp_avg: expected [3, 4], found [3, 5]",
-        "of another type: q.weight.exp_avg_sq: expected Float, found BFloat16",
-        "missing: q.bias.exp_avg_sq [4]", "unexpected: q.bias.master [4]"}) {
+  for (const char* line : {"c/optimizer.safetensors: does not match",
+                           "misshapen: q.weight.exp_avg: expected [3, 4], found [3, 5]",
+                           "of another type: q.weight.exp_avg_sq: expected Float, found BFloat16",
+                           "missing: q.bias.exp_avg_sq [4]", "unexpected: q.bias.master [4]"}) {
     EXPECT_TRUE(contains(message, line)) << message;
   }
   EXPECT_EQ(optimizer.steps_taken(), 0);
