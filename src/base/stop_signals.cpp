@@ -66,13 +66,17 @@ void on_stop(int number) {
 
 void on_save(int) { save_asked = true; }
 
-}  // namespace
-
-StopSignals::StopSignals() {
+void forget() {
   held = false;
   save_asked = false;
   stop_number = 0;
   interrupts = 0;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  forget();
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     Before before{number, {}};
     ::sigaction(number, nullptr, &before.action);
@@ -86,6 +90,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (const Before& before : before_) ::sigaction(before.number, &before.action, nullptr);
+  forget();  // a later run of this process must not stop for a signal that an earlier one answered
 }
 
 void hold_stop_signals() { held = true; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
@@ -139,8 +140,6 @@ void fill_standard_descriptors() {
     if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
   }
 }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 constexpr const char* kOutOfMemory =
     "out of memory on the host: the machine, a container's limit or ulimit -v gives no more";

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/host_allocator.h"
@@ -53,7 +54,7 @@ int64_t bytes_in(const std::string& message, const std::string& pattern) {
 OutOfMemory describe(const std::exception& error) {
   const std::string message = message_of(error);
   OutOfMemory lack;
-  lack.message = message.substr(0, message.find('\n'));
+  lack.message = first_line(message);
   if (lack.message.starts_with("out of memory on the CPU")) {
     const HostShortage shortage = last_host_shortage();
     return {lack.message, shortage.asked, shortage.free, shortage.allocated};

@@ -9,6 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/join_some.h"
 #include "trainer/base/release_pages.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/model_limits.h"
@@ -121,7 +122,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     }
     parameter.value.set_requires_grad(options.train_all);
   });
-  seen.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  seen.seconds = seconds_since(begin);
   return model;
 }
 

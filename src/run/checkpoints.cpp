@@ -5,15 +5,14 @@
 #include <system_error>
 
 #include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
-
-#include "run/first_line.h"
-#include "run/seconds_since.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -3,7 +3,9 @@
 #include <chrono>
 
 #include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/oom.h"
@@ -11,11 +13,9 @@
 #include "trainer/run/metric_rows.h"
 #include "trainer/run/replay_cuts.h"
 
-#include "run/first_line.h"
 #include "run/keep_predictions.h"
 #include "run/rehearse.h"
 #include "run/save_result.h"
-#include "run/seconds_since.h"
 
 namespace trainer {
 namespace {

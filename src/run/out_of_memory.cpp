@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
-
-#include "run/first_line.h"
 
 namespace trainer {
 namespace {

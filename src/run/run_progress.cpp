@@ -3,11 +3,10 @@
 #include <cmath>
 
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/run/fixed_settings.h"
-
-#include "run/seconds_since.h"
 
 namespace trainer {
 

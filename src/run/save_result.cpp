@@ -4,12 +4,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/run/metric_rows.h"
-
-#include "run/seconds_since.h"
 
 namespace trainer {
 namespace {

@@ -9,6 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/generation/generate.h"
 #include "trainer/memory/device_memory.h"
@@ -104,7 +105,7 @@ Predictions Predictor::predict(const Model& model, c10::Device device,
   for (const Prediction& row : out.rows) metrics.add(row.prediction, row.target);
   out.scores = metrics.values();
   out.mean_tokens = static_cast<double>(tokens) / static_cast<double>(out.rows.size());
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  out.seconds = seconds_since(begin);
   return out;
 }
 

@@ -37,6 +37,20 @@ TEST(StopSignals, ThatAreHeldAreToldAtOnceAndNoted) {
       ExitedWithCode(0), "^\ntrainer: SIGTERM: the run ends as soon as it has saved its state[^\n]*\n$");
 }
 
+TEST(StopSignals, AreForgottenWithTheRunThatTheyStopped) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals signals;
+          hold_stop_signals();
+          std::raise(SIGTERM);
+          std::raise(SIGUSR1);
+        }
+        std::_Exit(stop_signal().empty() && !take_save_request() ? 0 : 1);
+      },
+      ExitedWithCode(0), "SIGTERM");
+}
+
 TEST(StopSignals, ASecondInterruptEndsTheProcessByThatSignal) {
   EXPECT_EXIT(
       {

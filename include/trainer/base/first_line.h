@@ -1,3 +1,4 @@
+// Shortens error texts.
 #pragma once
 
 #include <string>
