@@ -67,6 +67,8 @@ MetricRow row_of(int64_t step, const StepResult& result, const Blame& blame,
 
 constexpr size_t kWindow = 64, kLeast = 20;
 constexpr double kFactor = 1.5, kDeviations = 8;
+constexpr double kLeastRise =
+    0.05;  // a model that is nearly always right has losses of 1e-4 with single ones of 1e-3
 constexpr double kNormal = 1.4826;  // converts the median absolute deviation to a standard deviation
 
 // For an even count: the upper one of the two middle values.
@@ -138,8 +140,8 @@ std::optional<double> NumericsMonitor::median_below_spike(double loss) const {
   const double median = median_of(recent_losses_);
   std::vector<double> distances;
   for (const double value : recent_losses_) distances.push_back(std::abs(value - median));
-  const bool is_spike =
-      loss > kFactor * median && loss > median + kDeviations * kNormal * median_of(distances);
+  const double rise = std::max(kLeastRise, kDeviations * kNormal * median_of(distances));
+  const bool is_spike = loss > kFactor * median && loss > median + rise;
   return is_spike ? std::optional(median) : std::nullopt;
 }
 

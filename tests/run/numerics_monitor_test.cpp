@@ -173,6 +173,12 @@ TEST_F(LossSpikes, AtTheStartAndAmongEqualLossesOnlyWhatIsFarAbove) {
   EXPECT_TRUE(add(1.6));
 }
 
+TEST_F(LossSpikes, ALossNearZeroIsNoneHoweverSmallTheOthersAre) {
+  for (uint64_t step = 0; step < 40; step++) add(1e-4 * noise(step));
+  EXPECT_FALSE(add(1e-3));
+  EXPECT_TRUE(add(0.06));
+}
+
 TEST_F(LossSpikes, AResumedRunFindsThoseThatItWouldHaveFound) {
   for (uint64_t step = 0; step < 77; step++) add(noise(step));
   RunPosition position;
