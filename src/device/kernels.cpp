@@ -150,8 +150,13 @@ Registry& registry() {
   return instance;
 }
 
-KernelsForCpu& kernels_for_cpu() {
-  static KernelsForCpu instance;
+KernelsForTests& kernels_for_cpu() {
+  static KernelsForTests instance;
+  return instance;
+}
+
+KernelsForTests& kernels_for_meta() {
+  static KernelsForTests instance;
   return instance;
 }
 
@@ -166,11 +171,12 @@ const Kernels* planned(const KernelFile& file) {
 
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions) {
   if (switched_off()) return nullptr;
-  if (device.is_meta()) return planned(file);
+  if (device.is_meta()) return kernels_for_meta() ? kernels_for_meta()(file, definitions) : planned(file);
   if (device.is_cuda()) return registry().find(device, file, definitions);
   return kernels_for_cpu() ? kernels_for_cpu()(file, definitions) : nullptr;
 }
 
-void set_kernels_for_cpu(KernelsForCpu kernels) { kernels_for_cpu() = std::move(kernels); }
+void set_kernels_for_cpu(KernelsForTests kernels) { kernels_for_cpu() = std::move(kernels); }
+void set_kernels_for_meta(KernelsForTests kernels) { kernels_for_meta() = std::move(kernels); }
 
 }  // namespace trainer

@@ -63,7 +63,9 @@ const Kernels* find_kernels(c10::Device device, const KernelFile& file, const st
 
 // Sets what find_kernels() returns for CPU tensors from now on: tests run the kernels there. {}: nullptr
 // again.
-using KernelsForCpu = std::function<const Kernels*(const KernelFile&, const std::string& definitions)>;
-void set_kernels_for_cpu(KernelsForCpu kernels);
+using KernelsForTests = std::function<const Kernels*(const KernelFile&, const std::string& definitions)>;
+void set_kernels_for_cpu(KernelsForTests kernels);
+// The same for meta: tests count launches there.
+void set_kernels_for_meta(KernelsForTests kernels);
 
 }  // namespace trainer

@@ -1,0 +1,190 @@
+#include "support/launch_counter.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "trainer/device/kernels.h"
+
+namespace trainer {
+namespace {
+
+// Launches of LibTorch's operators on CUDA that are not one each, from its sources (2.11: native/cuda,
+// native/transformers/cuda).
+struct Known {
+  const char* name;
+  int64_t launches;
+  bool attention = false;
+};
+constexpr Known kKnown[] = {
+    {"aten::_scaled_dot_product_flash_attention", 1, true},
+    {"aten::_scaled_dot_product_flash_attention_backward", 3, true},  // row sums, the gradients, gq to bf16
+    {"aten::_flash_attention_forward", 1, true},
+    {"aten::_flash_attention_backward", 3, true},
+    {"aten::_scaled_dot_product_efficient_attention", 1, true},
+    {"aten::_scaled_dot_product_efficient_attention_backward", 2, true},
+    {"aten::embedding_dense_backward", 6},  // sorts the ids, finds equal ones, sums in two passes
+    {"aten::record_stream", 0},
+    {"aten::resize_", 0},
+    {"aten::set_", 0},
+    {"aten::is_same_size", 0},
+    {"aten::is_pinned", 0},
+    {"aten::pin_memory", 0},
+    {"aten::_local_scalar_dense", 0},
+};
+constexpr const char* kProducts[] = {"aten::mm",      "aten::addmm",  "aten::bmm",
+                                     "aten::baddbmm", "aten::addmm_", "aten::mm.out"};
+
+const Known* known(const std::string& name) {
+  const auto* found = std::ranges::find_if(kKnown, [&](const Known& one) { return name == one.name; });
+  return found == std::end(kKnown) ? nullptr : found;
+}
+
+bool is_product(const std::string& name) {
+  return std::ranges::any_of(kProducts, [&](const char* product) { return name == product; });
+}
+
+bool makes_a_view(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.returns(), [](const c10::Argument& value) {
+    return value.alias_info() != nullptr && !value.alias_info()->isWrite();
+  });
+}
+
+// A view that repeats its storage reads the storage once.
+int64_t bytes_of(const c10::IValue& value) {
+  int64_t bytes = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto storage = static_cast<int64_t>(tensor.storage().nbytes());
+    bytes += std::min(storage, tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+  };
+  if (value.isTensor()) add(value.toTensor());
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+  }
+  return bytes;
+}
+
+struct Call : at::ObserverContext {
+  bool has_calls_within = false;
+  int64_t bytes = 0;
+  bool blocking_copy = false;
+};
+
+thread_local std::vector<Call*> calls;
+StepLaunches* counted = nullptr;
+
+LaunchCounts& current() { return torch::autograd::get_current_node() ? counted->backward : counted->forward; }
+
+bool within_known() {
+  return std::ranges::any_of(calls, [](const Call* call) { return call->bytes < 0; });
+}
+
+// copy_(to, from, non_blocking)
+bool is_blocking_copy(const std::string& name, c10::ArrayRef<const c10::IValue> inputs) {
+  if (name != "aten::copy_" || !inputs[0].isTensor() || !inputs[1].isTensor()) return false;
+  const bool upload = inputs[0].toTensor().is_meta() && inputs[1].toTensor().is_cpu();
+  return upload && !inputs[2].toBool();
+}
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  auto call = std::make_unique<Call>();
+  if (!calls.empty()) calls.back()->has_calls_within = true;
+  const std::string name = function.name();
+  for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
+  call->blocking_copy = is_blocking_copy(name, function.inputs());
+  if (known(name) != nullptr) call->bytes = -1;
+  calls.push_back(call.get());
+  return call;
+}
+
+void leave(const at::RecordFunction& function, at::ObserverContext* context) {
+  auto* call = static_cast<Call*>(context);
+  calls.pop_back();
+  if (counted == nullptr || within_known()) return;
+  const std::string name = function.name();
+  LaunchCounts& counts = current();
+  if (const Known* one = known(name)) {
+    counts.others += one->launches;
+    if (one->attention) counts.attention += one->launches;
+    if (one->launches > 0) counts.by_name[name] += one->launches;
+    return;
+  }
+  if (call->has_calls_within && !is_product(name)) return;
+  const auto schema = function.operator_schema();
+  if (!schema || makes_a_view(*schema) || name.starts_with("aten::empty")) return;
+  int64_t bytes = call->bytes;
+  for (const c10::IValue& output : function.outputs()) bytes += bytes_of(output);
+  if (bytes == 0) return;
+  (is_product(name) ? counts.products : counts.others)++;
+  counts.by_name[name]++;
+  counts.bytes += bytes;
+  counts.blocking_copies += call->blocking_copy ? 1 : 0;
+}
+
+class Counting : public Kernels {
+ protected:
+  void launch(const char* function, const KernelGrid&, std::span<const KernelArgument>) const override {
+    if (counted == nullptr) return;
+    LaunchCounts& counts = current();
+    counts.others++;
+    counts.by_name[function]++;
+  }
+};
+
+}  // namespace
+
+LaunchCounts& LaunchCounts::operator+=(const LaunchCounts& more) {
+  products += more.products;
+  others += more.others;
+  attention += more.attention;
+  blocking_copies += more.blocking_copies;
+  bytes += more.bytes;
+  for (const auto& [name, count] : more.by_name) by_name[name] += count;
+  return *this;
+}
+
+LaunchCounts LaunchCounts::per_layer(const LaunchCounts& fewer, int64_t layers) const {
+  LaunchCounts out;
+  out.products = (products - fewer.products) / layers;
+  out.others = (others - fewer.others) / layers;
+  out.attention = (attention - fewer.attention) / layers;
+  out.blocking_copies = (blocking_copies - fewer.blocking_copies) / layers;
+  out.bytes = (bytes - fewer.bytes) / layers;
+  for (const auto& [name, count] : by_name) {
+    const auto before = fewer.by_name.find(name);
+    const int64_t more = count - (before == fewer.by_name.end() ? 0 : before->second);
+    if (more != 0) out.by_name[name] = more / layers;
+  }
+  return out;
+}
+
+struct LaunchCounter::Callbacks {
+  StepLaunches launches;
+  at::CallbackHandle handle = 0;
+};
+
+LaunchCounter::LaunchCounter() : callbacks_(std::make_unique<Callbacks>()) {
+  static const Counting counting;
+  counted = &callbacks_->launches;
+  set_kernels_for_meta([](const KernelFile&, const std::string&) { return &counting; });
+  callbacks_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(enter, leave)
+                                                      .needsInputs(true)
+                                                      .needsOutputs(true)
+                                                      .scopes({at::RecordScope::FUNCTION}));
+}
+
+LaunchCounter::~LaunchCounter() {
+  at::removeCallback(callbacks_->handle);
+  set_kernels_for_meta({});
+  counted = nullptr;
+}
+
+StepLaunches LaunchCounter::take() { return std::exchange(callbacks_->launches, {}); }
+
+}  // namespace trainer

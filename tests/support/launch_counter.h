@@ -1,0 +1,46 @@
+// Counts what a step asks of a GPU. The step runs on `meta` for a GPU as its target, as a memory plan does,
+// so no GPU is needed: LibTorch's dispatcher reports its operators, and the kernels of this project report
+// their launches.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace trainer {
+
+// Numbers of launches. LibTorch's products are one each, although cuBLAS may take two for some shapes.
+struct LaunchCounts {
+  int64_t products = 0;
+  int64_t others = 0;           // kernels that are no products
+  int64_t attention = 0;        // of them, in LibTorch's attention
+  int64_t blocking_copies = 0;  // from the host, which the host waits for
+  int64_t bytes = 0;            // read and written by LibTorch's operators, products included
+  std::map<std::string, int64_t> by_name;
+
+  LaunchCounts& operator+=(const LaunchCounts& more);
+  // Of two steps that differ in a number of layers: what one layer takes.
+  LaunchCounts per_layer(const LaunchCounts& fewer, int64_t layers) const;
+};
+
+struct StepLaunches {
+  LaunchCounts forward, backward;  // backward: with what it computes once more
+};
+
+class LaunchCounter {
+ public:
+  LaunchCounter();
+  ~LaunchCounter();
+  LaunchCounter(const LaunchCounter&) = delete;
+  LaunchCounter& operator=(const LaunchCounter&) = delete;
+
+  // Returns what was counted since the last call.
+  StepLaunches take();
+
+ private:
+  struct Callbacks;
+  std::unique_ptr<Callbacks> callbacks_;
+};
+
+}  // namespace trainer
