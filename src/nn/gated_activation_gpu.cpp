@@ -23,6 +23,24 @@ int number_of(int64_t kind) {
   }
 }
 
+// As kernels/gated_activation.cu has it.
+struct Rows {
+  long long cols, gate_stride, up_stride;
+};
+
+// x as a matrix of rows whose elements are next to each other; a view if x is, as a slice of columns is.
+at::Tensor as_rows(const at::Tensor& x) {
+  if (x.dim() < 2 || x.stride(-1) != 1) return x.contiguous().view({-1, x.size(-1)});
+  return x.flatten(0, -2);
+}
+
+struct Inputs {
+  Inputs(const at::Tensor& gate_, const at::Tensor& up_)
+      : gate(as_rows(gate_)), up(as_rows(up_)), rows{gate.size(1), gate.stride(0), up.stride(0)} {}
+  at::Tensor gate, up;
+  Rows rows;
+};
+
 }  // namespace
 
 at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
@@ -40,25 +58,29 @@ std::tuple<at::Tensor, at::Tensor> gated_backward_composite(const at::Tensor& gr
 
 at::Tensor gated_gpu(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
   TORCH_CHECK(gate_.sizes() == up_.sizes(), "gated_activation: gate and up of different shapes");
-  const at::Tensor gate = gate_.contiguous(), up = up_.contiguous();
-  const int64_t count = gate.numel(), width = width_for(count, {gate, up});
-  const Kernels* kernels = kernels_for(gate, kernel_files::gated_activation, width);
+  const Inputs in(gate_, up_);
+  const int64_t count = in.gate.numel(),
+                width = width_for(in.rows.cols, {in.gate, in.up}, {in.rows.gate_stride, in.rows.up_stride});
+  const Kernels* kernels = kernels_for(in.gate, kernel_files::gated_activation, width);
   if (kernels == nullptr) return gated_composite(gate_, up_, kind);
-  at::Tensor out = at::empty_like(gate);
-  kernels->start("gated_forward", grid_of(count / width), elements(gate, gate), elements(up, gate),
-                 out.mutable_data_ptr(), count, number_of(kind));
+  at::Tensor out = at::empty(gate_.sizes(), gate_.options());
+  kernels->start("gated_forward", grid_of(count / width), elements(in.gate, in.gate),
+                 elements(in.up, in.gate), out.mutable_data_ptr(), count, in.rows, number_of(kind));
   return out;
 }
 
 std::tuple<at::Tensor, at::Tensor> gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate_,
                                                       const at::Tensor& up_, int64_t kind) {
-  const at::Tensor g = grad.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
-  const int64_t count = gate.numel(), width = width_for(count, {g, gate, up});
-  const Kernels* kernels = kernels_for(gate, kernel_files::gated_activation, width);
+  const at::Tensor g = grad.contiguous();
+  const Inputs in(gate_, up_);
+  const int64_t count = in.gate.numel(), width = width_for(in.rows.cols, {g, in.gate, in.up},
+                                                           {in.rows.gate_stride, in.rows.up_stride});
+  const Kernels* kernels = kernels_for(in.gate, kernel_files::gated_activation, width);
   if (kernels == nullptr) return gated_backward_composite(grad, gate_, up_, kind);
-  at::Tensor g_gate = at::empty_like(gate), g_up = at::empty_like(up);
-  kernels->start("gated_backward", grid_of(count / width), elements(g, gate), elements(gate, gate),
-                 elements(up, gate), g_gate.mutable_data_ptr(), g_up.mutable_data_ptr(), count,
+  at::Tensor g_gate = at::empty(gate_.sizes(), gate_.options()),
+             g_up = at::empty(gate_.sizes(), gate_.options());
+  kernels->start("gated_backward", grid_of(count / width), elements(g, in.gate), elements(in.gate, in.gate),
+                 elements(in.up, in.gate), g_gate.mutable_data_ptr(), g_up.mutable_data_ptr(), count, in.rows,
                  number_of(kind));
   return {g_gate, g_up};
 }

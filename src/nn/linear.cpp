@@ -73,9 +73,8 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
   out.weight = weight.value;
   if (bias) out.bias = bias->as(type);
   if (!lora) return out;
-  const at::ScalarType adapter_type = type_of_products(x, context);
-  out.a = lora->a.weight.as(adapter_type);
-  out.b = lora->b.weight.as(adapter_type);
+  out.a = lora->a.weight.value.tensor();
+  out.b = lora->b.weight.value.tensor();
   out.key = context.random_key ^ name_key();
   out.dropout = context.training ? lora->options.dropout : 0.0;
   out.scale = lora->options.scale;

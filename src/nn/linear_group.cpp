@@ -6,6 +6,8 @@
 #include "trainer/nn/dropout.h"
 #include "trainer/nn/matmul.h"
 
+#include "nn/packed_linear_group.h"
+
 namespace trainer {
 namespace {
 
@@ -42,8 +44,8 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       at::Tensor y = times_transposed(input, weight, x.scalar_type());
       if (slots.a >= 0) {
         const at::Tensor low_rank =
-            times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a]);  // [rows, r]
-        y.addmm_(low_rank, parameters[slots.b].t(), 1, slots.scale);
+            times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a].to(layout->type));
+        y.addmm_(low_rank, parameters[slots.b].to(layout->type).t(), 1, slots.scale);
         slots.low_rank = static_cast<int>(saved.size());
         saved.push_back(low_rank);
       }
@@ -103,13 +105,14 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (needs(slots.b)) {
         put(slots.b, gy.t().mm(saved[static_cast<size_t>(slots.low_rank)]).mul_(slots.scale));
       }
-      const at::Tensor g_low_rank = times(gy, parameter(slots.b)).mul_(slots.scale);
+      const at::Tensor a = parameter(slots.a).to(type);
+      const at::Tensor g_low_rank = times(gy, parameter(slots.b).to(type)).mul_(slots.scale);
       if (needs(slots.a)) put(slots.a, g_low_rank.t().mm(adapter_input(input(), row_keys, slots)));
       if (!needs_x) return;
       if (slots.dropout > 0) {
-        gx.add_(adapter_input(times(g_low_rank, parameter(slots.a)), row_keys, slots));
+        gx.add_(adapter_input(times(g_low_rank, a), row_keys, slots));
       } else {
-        times_into(gx, g_low_rank, parameter(slots.a));
+        times_into(gx, g_low_rank, a);
       }
     }
   };
@@ -119,6 +122,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
 
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
                                      const std::vector<Projection>& projections, at::ScalarType type) {
+  if (can_pack(x, projections, type)) return packed_linear_group(x, row_keys, projections);
   variable_list parameters;
   auto layout = c10::make_intrusive<Layout>();
   const auto slot = [&](const at::Tensor& tensor) {

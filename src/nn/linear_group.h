@@ -14,7 +14,7 @@ namespace trainer {
 struct Projection {
   Weight weight;  // [out, in]
   std::optional<at::Tensor> bias;
-  at::Tensor a, b;  // [r, in] and [out, r], or both undefined
+  at::Tensor a, b;  // [r, in] and [out, r] in any type, or both undefined
   uint64_t key = 0;
   double dropout = 0.0, scale = 1.0;
 };
@@ -25,7 +25,7 @@ struct Projection {
 // through the projections are summed before rounding. No gradient is computed for frozen tensors.
 //
 // `type` is the type of the products: product_type(x), or x's type in generation, where a weight is read for
-// only a few rows. A and B must have it.
+// only a few rows. A and B are converted to it for the products.
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
                                      const std::vector<Projection>& projections, at::ScalarType type);
 

@@ -88,6 +88,13 @@ void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
               [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
 }
 
+at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y) {
+  if (x.scalar_type() == at::kFloat) return x.mm(y);
+  // Only CUDA has this operator; meta has it for plans (meta_kernels.cpp).
+  if (target_of(x.device()) == c10::kCUDA) return at::mm(x, y, at::kFloat);
+  return x.to(at::kFloat).mm(y.to(at::kFloat));
+}
+
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_transposed(x, w.materialize(type));
   const int64_t n = w.size(0);

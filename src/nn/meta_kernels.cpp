@@ -20,6 +20,10 @@ at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Ten
   return at::empty(shape, condition.options().dtype(at::result_type(x, y)));
 }
 
+at::Tensor product(const at::Tensor& x, const at::Tensor& y, at::ScalarType type) {
+  return at::empty({x.size(0), y.size(1)}, x.options().dtype(type));
+}
+
 at::Tensor like(const at::Tensor& x) { return at::empty_like(x); }
 
 at::Tensor& of_both(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
@@ -47,6 +51,7 @@ at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", index_select);
   library.impl("where.self", where);
+  library.impl("mm.dtype", product);
   library.impl("abs", like);
   library.impl("relu", like);
   library.impl("logical_or.out", of_both);

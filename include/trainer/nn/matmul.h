@@ -25,6 +25,9 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& w);
 // Adds x w to `sum`; an undefined sum becomes x w.
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
 
+// Returns x y in fp32 for two matrices of one type. A GPU does not round the sums to that type in between.
+at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y);
+
 // The same for a Weight, with its values rounded to `type`, the type of the computation. A weight that is
 // kept in another type exists in `type` only during the product; one from a WeightSource is made one panel at
 // a time.

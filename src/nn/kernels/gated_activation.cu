@@ -73,22 +73,39 @@ DEVICE void gate_backward(const Element* grad, const Element* gate, const Elemen
   store<kWidth>(g_up, to_up);
 }
 
-// kind: 0 silu, 1 gelu, 2 gelu_tanh, 3 relu. count: elements, a multiple of kWidth. A thread takes kWidth.
-KERNEL gated_forward(const Element* gate, const Element* up, Element* out, long long count, int kind) {
+// Where a thread's elements are: `at` in the tensors that are contiguous, and in gate and up, whose rows of
+// `cols` elements begin at multiples of a stride.
+struct Rows {
+  long long cols, gate_stride, up_stride;
+};
+struct Place {
+  long long at, gate, up;
+};
+DEVICE Place place_of(long long at, Rows rows) {
+  const long long row = at / rows.cols, col = at - row * rows.cols;
+  return {at, row * rows.gate_stride + col, row * rows.up_stride + col};
+}
+
+// kind: 0 silu, 1 gelu, 2 gelu_tanh, 3 relu. count: elements. cols and strides are multiples of kWidth, and
+// so is count. A thread takes kWidth.
+KERNEL gated_forward(const Element* gate, const Element* up, Element* out, long long count, Rows rows,
+                     int kind) {
   const long long i = thread_index() * kWidth;
   if (i >= count) return;
-  if (kind == 0) gate_forward<Silu>(gate + i, up + i, out + i);
-  if (kind == 1) gate_forward<Gelu>(gate + i, up + i, out + i);
-  if (kind == 2) gate_forward<GeluTanh>(gate + i, up + i, out + i);
-  if (kind == 3) gate_forward<Relu>(gate + i, up + i, out + i);
+  const Place p = place_of(i, rows);
+  if (kind == 0) gate_forward<Silu>(gate + p.gate, up + p.up, out + p.at);
+  if (kind == 1) gate_forward<Gelu>(gate + p.gate, up + p.up, out + p.at);
+  if (kind == 2) gate_forward<GeluTanh>(gate + p.gate, up + p.up, out + p.at);
+  if (kind == 3) gate_forward<Relu>(gate + p.gate, up + p.up, out + p.at);
 }
 
 KERNEL gated_backward(const Element* grad, const Element* gate, const Element* up, Element* g_gate,
-                      Element* g_up, long long count, int kind) {
+                      Element* g_up, long long count, Rows rows, int kind) {
   const long long i = thread_index() * kWidth;
   if (i >= count) return;
-  if (kind == 0) gate_backward<Silu>(grad + i, gate + i, up + i, g_gate + i, g_up + i);
-  if (kind == 1) gate_backward<Gelu>(grad + i, gate + i, up + i, g_gate + i, g_up + i);
-  if (kind == 2) gate_backward<GeluTanh>(grad + i, gate + i, up + i, g_gate + i, g_up + i);
-  if (kind == 3) gate_backward<Relu>(grad + i, gate + i, up + i, g_gate + i, g_up + i);
+  const Place p = place_of(i, rows);
+  if (kind == 0) gate_backward<Silu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
+  if (kind == 1) gate_backward<Gelu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
+  if (kind == 2) gate_backward<GeluTanh>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
+  if (kind == 3) gate_backward<Relu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
 }

@@ -1,0 +1,39 @@
+// The LoRA matrices of several layers with the same input as two matrices, so that a GPU multiplies them with
+// two products instead of two a layer.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+class Kernels;
+
+struct PackedAdapters {
+  at::Tensor a;                                   // [all ranks, in]
+  at::Tensor b;                                   // [all outputs, all ranks], zero but for a block a layer
+  std::vector<int64_t> first_rank, first_output;  // of each layer, and the totals
+
+  int64_t ranks() const { return first_rank.back(); }
+  int64_t outputs() const { return first_output.back(); }
+  // Layer i's columns of x [rows, all ranks] and of y [rows, all outputs], its rows of `a` and its block of
+  // `b`.
+  at::Tensor ranks_of(const at::Tensor& x, size_t i) const;
+  at::Tensor outputs_of(const at::Tensor& y, size_t i) const;
+  at::Tensor a_of(size_t i) const;
+  at::Tensor b_of(size_t i) const;
+};
+
+// At most this many layers are packed together.
+constexpr size_t kMostPacked = 8;
+
+// Returns the kernels that pack matrices for products in `type` on this device; nullptr: none (a CPU, a type
+// that is not supported, TRAINER_KERNELS=off).
+const Kernels* adapter_kernels(at::Device device, at::ScalarType type);
+
+// a[i] [r_i, in] and b[i] [out_i, r_i], fp32 and contiguous -> in `type`. One launch.
+PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
+                             at::ScalarType type);
+
+}  // namespace trainer

@@ -1,0 +1,181 @@
+#include "nn/packed_linear_group.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/nn/dropout.h"
+#include "trainer/nn/matmul.h"
+
+#include "nn/packed_adapters.h"
+
+namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Settings : torch::CustomClassHolder {
+  struct Layer {
+    uint64_t key = 0;
+    double dropout = 0.0;
+    int64_t bias = -1;  // its index among the parameters
+  };
+  std::vector<Layer> layers;
+  double scale = 1.0;
+
+  bool drops() const {
+    return std::ranges::any_of(layers, [](const Layer& layer) { return layer.dropout > 0; });
+  }
+  at::Tensor input(size_t i, const at::Tensor& x, const at::Tensor& row_keys) const {
+    const Layer& layer = layers[i];
+    return layer.dropout > 0 ? dropout_apply(x, row_keys, layer.key, layer.dropout) : x;
+  }
+};
+
+// The tensors of layer i in the Function's list of parameters; biases follow behind all layers.
+constexpr size_t kWeight = 0, kA = 1, kB = 2, kEach = 3;
+
+PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarType type) {
+  std::vector<at::Tensor> a, b;
+  for (size_t i = 0; i < layers; i++) {
+    a.push_back(parameters[i * kEach + kA]);
+    b.push_back(parameters[i * kEach + kB]);
+  }
+  return pack_adapters(a, b, type);
+}
+
+// out = x y * scale
+void product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& y, double scale) {
+  at::addmm_out(out, out, x, y, /*beta=*/0, /*alpha=*/scale);
+}
+
+struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& row_keys,
+                               at::TensorList parameters, const c10::intrusive_ptr<Settings>& settings) {
+    const at::AutoDispatchBelowADInplaceOrView plain;  // the outputs are not views to autograd
+    const variable_list list = parameters.vec();
+    const size_t layers = settings->layers.size();
+    const PackedAdapters packed = pack(list, layers, x.scalar_type());
+    const at::Tensor low = at::empty({x.size(0), packed.ranks()}, x.options());  // scale * A x
+    if (settings->drops()) {
+      for (size_t i = 0; i < layers; i++) {
+        product_into(packed.ranks_of(low, i), settings->input(i, x, row_keys), packed.a_of(i).t(),
+                     settings->scale);
+      }
+    } else {
+      product_into(low, x, packed.a.t(), settings->scale);
+    }
+    at::Tensor all = at::empty({x.size(0), packed.outputs()}, x.options());
+    variable_list out;
+    for (size_t i = 0; i < layers; i++) {
+      at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
+      at::mm_out(y, x, list[i * kEach + kWeight].t());
+    }
+    all.addmm_(low, packed.b.t());
+    for (size_t i = 0; i < layers; i++) {
+      const int64_t bias = settings->layers[i].bias;
+      if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
+    }
+    variable_list saved{x, row_keys, low};
+    saved.insert(saved.end(), list.begin(), list.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["settings"] = c10::IValue::make_capsule(settings);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto settings =
+        c10::static_intrusive_pointer_cast<Settings>(ctx->saved_data["settings"].toCapsule());
+    Pass pass{ctx, *settings, saved[0], saved[1], saved[2], {saved.begin() + 3, saved.end()}};
+    return pass.run(grads);
+  }
+
+ private:
+  struct Pass {
+    AutogradContext* ctx;
+    const Settings& settings;
+    at::Tensor x, row_keys, low;
+    variable_list parameters;
+    variable_list out = variable_list(parameters.size() + 3);  // gradients of all inputs
+    at::Tensor gx{};
+
+    bool needs(size_t parameter) const { return ctx->needs_input_grad(parameter + 2); }
+    void put(size_t parameter, const at::Tensor& gradient) { out[parameter + 2] = gradient; }
+
+    variable_list run(const variable_list& grads) {
+      const PackedAdapters packed = pack(parameters, grads.size(), x.scalar_type());
+      const bool all = std::ranges::all_of(grads, [](const at::Tensor& grad) { return grad.defined(); });
+      const std::vector<int64_t> shape{x.size(0), packed.ranks()};
+      // scale * gy B
+      const at::Tensor g_low = all ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
+      for (size_t i = 0; i < grads.size(); i++) {
+        if (grads[i].defined()) through_layer(i, grads[i], packed, g_low);
+      }
+      through_a(packed, g_low, grads);
+      if (ctx->needs_input_grad(0)) out[0] = gx;
+      return std::move(out);
+    }
+
+    void through_layer(size_t i, const at::Tensor& gy, const PackedAdapters& packed,
+                       const at::Tensor& g_low) {
+      if (ctx->needs_input_grad(0)) times_into(gx, gy, parameters[i * kEach + kWeight]);
+      product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
+      if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
+    }
+
+    void through_a(const PackedAdapters& packed, const at::Tensor& g_low, const variable_list& grads) {
+      if (!settings.drops()) {
+        const at::Tensor ga = product_in_fp32(g_low.t(), x);
+        for (size_t i = 0; i < grads.size(); i++) {
+          if (needs(i * kEach + kA))
+            put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
+        }
+        if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
+        return;
+      }
+      for (size_t i = 0; i < grads.size(); i++) {
+        if (!grads[i].defined()) continue;
+        const at::Tensor g = packed.ranks_of(g_low, i);
+        if (needs(i * kEach + kA))
+          put(i * kEach + kA, product_in_fp32(g.t(), settings.input(i, x, row_keys)));
+        if (ctx->needs_input_grad(0)) gx.add_(settings.input(i, g.mm(packed.a_of(i)), row_keys));
+      }
+    }
+  };
+};
+
+}  // namespace
+
+bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type) {
+  if (x.scalar_type() != type || projections.size() > kMostPacked) return false;
+  const auto fits = [&](const Projection& p) {
+    const bool frozen =
+        p.weight.is_tensor() && !p.weight.tensor().requires_grad() && p.weight.tensor().scalar_type() == type;
+    return frozen && p.a.defined() && p.a.scalar_type() == at::kFloat && p.b.scalar_type() == at::kFloat &&
+           p.scale == projections[0].scale && (!p.bias || !p.bias->requires_grad());
+  };
+  return std::ranges::all_of(projections, fits) && adapter_kernels(x.device(), type) != nullptr;
+}
+
+std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+                                            const std::vector<Projection>& projections) {
+  variable_list parameters;
+  auto settings = c10::make_intrusive<Settings>();
+  settings->scale = projections[0].scale;
+  for (const Projection& p : projections) {
+    settings->layers.push_back({.key = p.key, .dropout = p.dropout});
+    parameters.insert(parameters.end(), {p.weight.tensor(), p.a, p.b});
+  }
+  for (size_t i = 0; i < projections.size(); i++) {
+    if (!projections[i].bias) continue;
+    settings->layers[i].bias = static_cast<int64_t>(parameters.size());
+    parameters.push_back(*projections[i].bias);
+  }
+  return PackedLinearGroup::apply(x.contiguous(), row_keys, at::TensorList(parameters), settings);
+}
+
+}  // namespace trainer

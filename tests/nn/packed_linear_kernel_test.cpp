@@ -1,0 +1,151 @@
+// Linear layers with adapters as a GPU multiplies them, on an emulated one.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "nn/kernels.h"
+#include "nn/linear_group.h"
+#include "nn/packed_adapters.h"
+#include "nn/packed_linear_group.h"
+#include "nn/reference.h"
+#include "support/compile_kernels.h"
+#include "support/emulated_gpu.h"
+
+namespace packed_float {
+using Element = float;
+#include "nn/kernels/adapters.cu"
+}  // namespace packed_float
+namespace packed_bf16 {
+using Element = bf16;
+#include "nn/kernels/adapters.cu"
+}  // namespace packed_bf16
+
+namespace trainer {
+namespace {
+
+class GpuOfAdapters : public emulated::Gpu {
+ public:
+  GpuOfAdapters() {
+    add("adapters.cu", "Element=float", "pack_adapters",
+        emulated::Callable<packed_float::pack_adapters>::call);
+    add("adapters.cu", "Element=bf16", "pack_adapters", emulated::Callable<packed_bf16::pack_adapters>::call);
+  }
+};
+
+constexpr int64_t kRows = 400;
+
+// Layers with different outputs and ranks on one input.
+struct Layers {
+  Layers(at::ScalarType type, double dropout, bool biased) {
+    Random random(5);
+    x = random.normal({kRows, 24}, type).requires_grad_(true);
+    keys = at::arange(kRows, at::kLong) * 7919;
+    for (const auto& [outputs, rank] : {std::pair<int64_t, int64_t>{16, 4}, {8, 2}, {40, 4}}) {
+      Projection p;
+      p.weight = random.normal({outputs, 24}, type);
+      if (biased) p.bias = random.normal({outputs}, type);
+      p.a = random.normal({rank, 24}, at::kFloat).requires_grad_(true);
+      p.b = random.normal({outputs, rank}, at::kFloat).requires_grad_(true);
+      p.key = static_cast<uint64_t>(outputs);
+      p.dropout = dropout;
+      p.scale = 0.7;
+      projections.push_back(p);
+      gradients.push_back(random.normal({kRows, outputs}, type));
+    }
+  }
+
+  // Outputs, then the gradients of x and of every A and B.
+  std::vector<at::Tensor> results(size_t used = 3) const {
+    std::vector<at::Tensor> inputs{x};
+    for (const Projection& p : projections) inputs.insert(inputs.end(), {p.a, p.b});
+    std::vector<at::Tensor> out = linear_group(x, keys, projections, x.scalar_type());
+    const std::vector<at::Tensor> roots(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(used));
+    const auto found = torch::autograd::grad(
+        roots, inputs, {gradients.begin(), gradients.begin() + static_cast<std::ptrdiff_t>(used)},
+        std::nullopt, false, /*allow_unused=*/true);
+    out.insert(out.end(), found.begin(), found.end());
+    return out;
+  }
+
+  // The same numbers in fp64.
+  Layers exact() const {
+    Layers out = *this;
+    const auto leaf = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(true); };
+    out.x = leaf(x);
+    for (size_t i = 0; i < projections.size(); i++) {
+      Projection& p = out.projections[i];
+      p.weight = p.weight.tensor().to(at::kDouble);
+      if (p.bias) p.bias = p.bias->to(at::kDouble);
+      p.a = leaf(p.a);
+      p.b = leaf(p.b);
+      out.gradients[i] = gradients[i].to(at::kDouble);
+    }
+    return out;
+  }
+
+  at::Tensor x, keys;
+  std::vector<Projection> projections;
+  std::vector<at::Tensor> gradients;
+};
+
+double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); i++) {
+    EXPECT_EQ(a[i].defined(), b[i].defined()) << i;
+    if (a[i].defined()) largest = std::max(largest, relative_difference(a[i], b[i]));
+  }
+  return largest;
+}
+
+struct PackedCase {
+  double dropout;
+  bool biased;
+};
+class PackedLinear : public ::testing::TestWithParam<PackedCase> {};
+
+TEST_P(PackedLinear, IsTheSameInFp32) {
+  const Layers layers(at::kFloat, GetParam().dropout, GetParam().biased);
+  const std::vector<at::Tensor> expected = layers.results(), of_two = layers.results(2);
+  GpuOfAdapters gpu;
+  EXPECT_LE(largest_difference(layers.results(), expected), 5e-7);
+  EXPECT_EQ(gpu.take_used().size(), 3u) << "asked, then packed once a pass";
+  EXPECT_LE(largest_difference(layers.results(2), of_two), 5e-7) << "one output is not used";
+}
+
+TEST_P(PackedLinear, IsNoLessExactInBf16) {
+  const Layers layers(at::kBFloat16, GetParam().dropout, GetParam().biased);
+  const std::vector<at::Tensor> exact = layers.exact().results(), one_by_one = layers.results();
+  GpuOfAdapters gpu;
+  const std::vector<at::Tensor> packed = layers.results();
+  for (size_t i = 0; i < exact.size(); i++) {
+    EXPECT_LE(relative_difference(packed[i], exact[i]), 1.1 * relative_difference(one_by_one[i], exact[i]))
+        << i;
+    EXPECT_EQ(packed[i].scalar_type(), one_by_one[i].scalar_type()) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PackedLinear,
+                         testing::Values(PackedCase{0, false}, PackedCase{0, true}, PackedCase{0.25, true}));
+
+TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
+  GpuOfAdapters gpu;
+  const Layers layers(at::kFloat, 0, false);
+  const auto packs = [&](const std::function<void(Projection&)>& change) {
+    std::vector<Projection> projections = layers.projections;
+    change(projections[1]);
+    return can_pack(layers.x, projections, at::kFloat);
+  };
+  EXPECT_TRUE(packs([](Projection&) {}));
+  EXPECT_FALSE(packs([](Projection& p) { p.scale = 1; }));
+  EXPECT_FALSE(packs([](Projection& p) { p.a = p.b = at::Tensor(); }));
+  EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().clone().requires_grad_(true); }));
+  EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().to(at::kBFloat16); }));
+}
+
+TEST(PackedLinear, KernelsAreCompiledByNvrtc) {
+  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  const GpuOfAdapters gpu;
+  test::expect_compiles(kernel_files::adapters, gpu);
+}
+
+}  // namespace
+}  // namespace trainer
