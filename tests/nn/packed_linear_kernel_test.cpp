@@ -1,4 +1,6 @@
 // Linear layers with adapters as a GPU multiplies them, on an emulated one.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -31,19 +33,19 @@ class GpuOfAdapters : public emulated::Gpu {
   }
 };
 
-constexpr int64_t kRows = 400;
+constexpr int64_t kRows = 50, kInputs = 64;
 
 // Layers with different outputs and ranks on one input.
 struct Layers {
   Layers(at::ScalarType type, double dropout, bool biased) {
     Random random(5);
-    x = random.normal({kRows, 24}, type).requires_grad_(true);
+    x = random.normal({kRows, kInputs}, type).requires_grad_(true);
     keys = at::arange(kRows, at::kLong) * 7919;
-    for (const auto& [outputs, rank] : {std::pair<int64_t, int64_t>{16, 4}, {8, 2}, {40, 4}}) {
+    for (const auto& [outputs, rank] : {std::pair<int64_t, int64_t>{64, 8}, {32, 4}, {128, 8}}) {
       Projection p;
-      p.weight = random.normal({outputs, 24}, type);
+      p.weight = random.normal({outputs, kInputs}, type);
       if (biased) p.bias = random.normal({outputs}, type);
-      p.a = random.normal({rank, 24}, at::kFloat).requires_grad_(true);
+      p.a = random.normal({rank, kInputs}, at::kFloat).requires_grad_(true);
       p.b = random.normal({outputs, rank}, at::kFloat).requires_grad_(true);
       p.key = static_cast<uint64_t>(outputs);
       p.dropout = dropout;
@@ -87,44 +89,45 @@ struct Layers {
   std::vector<at::Tensor> gradients;
 };
 
-double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  double largest = 0;
+// Over all tensors; each counts the same.
+double difference_of_all(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double squares = 0;
   for (size_t i = 0; i < a.size(); i++) {
     EXPECT_EQ(a[i].defined(), b[i].defined()) << i;
-    if (a[i].defined()) largest = std::max(largest, relative_difference(a[i], b[i]));
+    if (a[i].defined()) squares += std::pow(relative_difference(a[i], b[i]), 2);
   }
-  return largest;
+  return std::sqrt(squares / static_cast<double>(a.size()));
 }
 
 struct PackedCase {
+  at::ScalarType type;
   double dropout;
   bool biased;
 };
 class PackedLinear : public ::testing::TestWithParam<PackedCase> {};
 
-TEST_P(PackedLinear, IsTheSameInFp32) {
-  const Layers layers(at::kFloat, GetParam().dropout, GetParam().biased);
-  const std::vector<at::Tensor> expected = layers.results(), of_two = layers.results(2);
-  GpuOfAdapters gpu;
-  EXPECT_LE(largest_difference(layers.results(), expected), 5e-7);
-  EXPECT_EQ(gpu.take_used().size(), 3u) << "asked, then packed once a pass";
-  EXPECT_LE(largest_difference(layers.results(2), of_two), 5e-7) << "one output is not used";
-}
-
-TEST_P(PackedLinear, IsNoLessExactInBf16) {
-  const Layers layers(at::kBFloat16, GetParam().dropout, GetParam().biased);
-  const std::vector<at::Tensor> exact = layers.exact().results(), one_by_one = layers.results();
-  GpuOfAdapters gpu;
-  const std::vector<at::Tensor> packed = layers.results();
-  for (size_t i = 0; i < exact.size(); i++) {
-    EXPECT_LE(relative_difference(packed[i], exact[i]), 1.1 * relative_difference(one_by_one[i], exact[i]))
-        << i;
-    EXPECT_EQ(packed[i].scalar_type(), one_by_one[i].scalar_type()) << i;
+TEST_P(PackedLinear, IsNoLessExactThanLayerByLayer) {
+  const auto [type, dropout, biased] = GetParam();
+  const Layers layers(type, dropout, biased);
+  for (const size_t used : {3, 2}) {  // outputs that something depends on
+    const std::vector<at::Tensor> exact = layers.exact().results(used), one_by_one = layers.results(used);
+    GpuOfAdapters gpu;
+    const std::vector<at::Tensor> packed = layers.results(used);
+    EXPECT_EQ(gpu.take_used().size(), 3u) << "asked, then packed once forward and once backward";
+    // In fp32 only the order of sums differs.
+    const double most = type == at::kFloat ? 1.2 : 1.0;
+    EXPECT_LE(difference_of_all(packed, exact), most * difference_of_all(one_by_one, exact)) << used;
+    for (size_t i = 0; i < packed.size(); i++) {
+      if (!packed[i].defined()) continue;
+      EXPECT_EQ(packed[i].scalar_type(), one_by_one[i].scalar_type()) << i;
+    }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PackedLinear,
-                         testing::Values(PackedCase{0, false}, PackedCase{0, true}, PackedCase{0.25, true}));
+                         testing::Values(PackedCase{at::kFloat, 0, false}, PackedCase{at::kFloat, 0.25, true},
+                                         PackedCase{at::kBFloat16, 0, true},
+                                         PackedCase{at::kBFloat16, 0.25, false}));
 
 TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
   GpuOfAdapters gpu;
