@@ -7,6 +7,7 @@
 
 #include "models/golden.h"
 #include "support/error_message.h"
+#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -16,10 +17,6 @@ namespace fs = std::filesystem;
 using test::contains;
 using test::error_message;
 using test::TemporaryDirectory;
-
-fs::path golden_directory(const std::string& name) {
-  return fs::path(SOURCE_DIR) / "tests/goldens/models" / name;
-}
 
 ExportReport merge_model(const fs::path& source, const fs::path& out, std::optional<Dtype> dtype) {
   return export_model({source, out, dtype});

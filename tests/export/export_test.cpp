@@ -10,6 +10,7 @@
 #include "models/golden.h"
 #include "support/each_file_fault.h"
 #include "support/error_message.h"
+#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -19,10 +20,6 @@ namespace fs = std::filesystem;
 using test::contains;
 using test::error_message;
 using test::TemporaryDirectory;
-
-fs::path golden_directory(const std::string& name) {
-  return fs::path(SOURCE_DIR) / "tests/goldens/models" / name;
-}
 
 ExportReport export_as(const fs::path& source, const fs::path& out, Dtype dtype) {
   return export_model({source, out, dtype});

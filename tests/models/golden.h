@@ -1,4 +1,4 @@
-// Loads one golden of tests/goldens/models as a run would (scripts/goldens/models says what is in it).
+// Loads one golden of tests/goldens/models as a run would.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +17,13 @@
 #include "trainer/models/load_model.h"
 #include "trainer/models/tensor_views.h"
 
+#include "support/golden_directory.h"
+
 namespace trainer {
 
 struct Golden {
   explicit Golden(const std::string& name, at::ScalarType dtype = at::kFloat)
-      : directory(std::filesystem::path(SOURCE_DIR) / "tests/goldens/models" / name) {
+      : directory(golden_directory(name)) {
     const bool lora = std::filesystem::exists(directory / "adapter");
     model = load_model(directory / "model", {at::kCPU, dtype, !lora});
     if (lora) {

@@ -8,6 +8,7 @@
 
 #include "models/golden.h"
 #include "support/error_message.h"
+#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -19,8 +20,7 @@ using test::error_message;
 
 struct Copy {
   explicit Copy(const std::string& golden) {
-    fs::copy(fs::path(SOURCE_DIR) / "tests/goldens/models" / golden / "model", directory.path(),
-             fs::copy_options::recursive);
+    fs::copy(golden_directory(golden) / "model", directory.path(), fs::copy_options::recursive);
     weights = read_safetensors(path("model.safetensors"));
   }
   fs::path path(const std::string& name) const { return directory.path() / name; }
@@ -255,7 +255,7 @@ TEST(LoadModel, WeightsOfWholeNumbersAreRefusedByName) {
 class Lora : public ::testing::Test {
  protected:
   std::string error(const LoraConfig& config, const std::string& golden = "qwen2") {
-    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models" / golden / "model", {});
+    const auto model = load_model(golden_directory(golden) / "model", {});
     return error_message<ConfigError>([&] { apply_lora(*model, config, 0, at::kCPU); });
   }
 };
@@ -291,7 +291,7 @@ TEST_F(Lora, ASavedModuleThatIsTiedIsRefused) {
 
 TEST_F(Lora, AnExpressionMatchesWholeNamesAndAllLinearLeavesOutTheHead) {
   const auto adapters = [](const std::variant<std::string, std::vector<std::string>>& targets) {
-    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models/llama/model", {});
+    const auto model = load_model(golden_directory("llama") / "model", {});
     LoraConfig config;
     config.target_modules = targets;
     apply_lora(*model, config, 0, at::kCPU);
@@ -304,7 +304,7 @@ TEST_F(Lora, AnExpressionMatchesWholeNamesAndAllLinearLeavesOutTheHead) {
 
 TEST_F(Lora, StartsAsTheBaseModelAndFromTheSeed) {
   const auto start = [](uint64_t seed) {
-    const auto model = load_model(fs::path(SOURCE_DIR) / "tests/goldens/models/llama/model", {});
+    const auto model = load_model(golden_directory("llama") / "model", {});
     apply_lora(*model, LoraConfig{}, seed, at::kCPU);
     return adapter_tensors(*model);
   };

@@ -13,6 +13,7 @@
 #include "trainer/run/output_directory.h"
 
 #include "support/error_message.h"
+#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -37,7 +38,7 @@ std::string refusal_of(const Check& check) {
 class ComparedSettings : public testing::Test {
  protected:
   ComparedSettings() {
-    fs::copy(fs::path(SOURCE_DIR) / "tests/goldens/models/qwen2/model", model(), fs::copy_options::recursive);
+    fs::copy(golden_directory("qwen2") / "model", model(), fs::copy_options::recursive);
     put(model() / "tokenizer_config.json", R"({"eos_token": "a"})");
     put(folder_ / "data.jsonl", "{\"text\": \"a\"}\n");
     put(folder_ / "template.jinja", "{{ messages }}");

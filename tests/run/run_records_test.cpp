@@ -10,6 +10,7 @@
 #include "trainer/run/saved_budgets.h"
 
 #include "support/error_message.h"
+#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -144,7 +145,7 @@ TEST(RunLength, OfARunThatGoesOnIsTheSameUnlessTheBatchChanges) {
 TEST(FixedSettings, KnowModelAndDataByContent) {
   TemporaryDirectory directory;
   Config config;
-  config.model.path = std::string(SOURCE_DIR) + "/tests/goldens/models/qwen2/model";
+  config.model.path = (golden_directory("qwen2") / "model").string();
   const std::string data = (directory / "data.jsonl").string(), moved = (directory / "moved.jsonl").string();
   const auto put = [](const std::string& path, const std::string& text) { std::ofstream(path) << text; };
   put(data, "{\"text\": \"a\"}\n");
@@ -173,7 +174,7 @@ TEST(FixedSettings, KnowModelAndDataByContent) {
   for (const char* key : {"data.train", "seed", "lora.r", "lora.target_modules"})
     EXPECT_TRUE(changed.contains(key)) << key;
   EXPECT_FALSE(changed.contains("model.path"));
-  config.model.path = std::string(SOURCE_DIR) + "/tests/goldens/models/qwen2_yarn/model";
+  config.model.path = (golden_directory("qwen2_yarn") / "model").string();
   EXPECT_NE(fixed_settings(config).at("model.path"), before.at("model.path"));
 }
 

@@ -72,8 +72,10 @@ int64_t bytes_of(const c10::IValue& value) {
 
 struct Call : at::ObserverContext {
   bool has_calls_within = false;
-  int64_t bytes = 0;
+  bool is_known = false;   // counts for all calls within it
+  bool has_bytes = false;  // its bytes stand for those of all calls within it
   bool blocking_copy = false;
+  int64_t bytes = 0;  // of its inputs
 };
 
 thread_local std::vector<Call*> calls;
@@ -81,8 +83,8 @@ StepLaunches* counted = nullptr;
 
 LaunchCounts& current() { return torch::autograd::get_current_node() ? counted->backward : counted->forward; }
 
-bool within_known() {
-  return std::ranges::any_of(calls, [](const Call* call) { return call->bytes < 0; });
+bool within(bool Call::*kind) {
+  return std::ranges::any_of(calls, [&](const Call* call) { return call->*kind; });
 }
 
 // copy_(to, from, non_blocking)
@@ -98,33 +100,37 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   const std::string name = function.name();
   for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
   call->blocking_copy = is_blocking_copy(name, function.inputs());
-  if (known(name) != nullptr) call->bytes = -1;
+  call->is_known = known(name) != nullptr;
+  call->has_bytes = call->is_known || name.starts_with("trainer::") || is_product(name);
   calls.push_back(call.get());
   return call;
 }
 
-void leave(const at::RecordFunction& function, at::ObserverContext* context) {
-  auto* call = static_cast<Call*>(context);
-  calls.pop_back();
-  if (counted == nullptr || within_known()) return;
+// Returns the launches of a call that is no product.
+int64_t launches_of(const at::RecordFunction& function, const Call& call, int64_t bytes) {
   const std::string name = function.name();
-  LaunchCounts& counts = current();
-  if (const Known* one = known(name)) {
-    counts.others += one->launches;
-    if (one->attention) counts.attention += one->launches;
-    if (one->launches > 0) counts.by_name[name] += one->launches;
-    return;
-  }
-  if (call->has_calls_within && !is_product(name)) return;
+  if (const Known* one = known(name)) return one->launches;
   const auto schema = function.operator_schema();
-  if (!schema || makes_a_view(*schema) || name.starts_with("aten::empty")) return;
-  int64_t bytes = call->bytes;
+  const bool works = schema && !makes_a_view(*schema) && !name.starts_with("aten::empty") && bytes > 0;
+  return works && !call.has_calls_within ? 1 : 0;
+}
+
+void leave(const at::RecordFunction& function, at::ObserverContext* context) {
+  const Call& call = *static_cast<Call*>(context);
+  calls.pop_back();
+  if (counted == nullptr || within(&Call::is_known)) return;
+  const std::string name = function.name();
+  int64_t bytes = call.bytes;
   for (const c10::IValue& output : function.outputs()) bytes += bytes_of(output);
-  if (bytes == 0) return;
-  (is_product(name) ? counts.products : counts.others)++;
-  counts.by_name[name]++;
-  counts.bytes += bytes;
-  counts.blocking_copies += call->blocking_copy ? 1 : 0;
+  const bool product = is_product(name);
+  const int64_t launches = product ? 1 : launches_of(function, call, bytes);
+  LaunchCounts& counts = current();
+  if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) counts.bytes += bytes;
+  if (launches == 0) return;
+  (product ? counts.products : counts.others) += launches;
+  counts.by_name[name] += launches;
+  if (const Known* one = known(name); one != nullptr && one->attention) counts.attention += launches;
+  counts.blocking_copies += call.blocking_copy ? 1 : 0;
 }
 
 class Counting : public Kernels {

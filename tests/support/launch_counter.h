@@ -16,7 +16,7 @@ struct LaunchCounts {
   int64_t others = 0;           // kernels that are no products
   int64_t attention = 0;        // of them, in LibTorch's attention
   int64_t blocking_copies = 0;  // from the host, which the host waits for
-  int64_t bytes = 0;            // read and written by LibTorch's operators, products included
+  int64_t bytes = 0;            // read and written, products included; not by the update
   std::map<std::string, int64_t> by_name;
 
   LaunchCounts& operator+=(const LaunchCounts& more);

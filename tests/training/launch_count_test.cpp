@@ -31,6 +31,19 @@ struct CountedStep {
   double dropout = 0.0;
 };
 
+// docs/performance.md lists these.
+const std::vector<CountedStep>& counted_steps() {
+  static const std::vector<CountedStep> steps{
+      {"Qwen3-8B, LoRA, 2 x 2048", "qwen3-8b"},
+      {"the same, recomputed", "qwen3-8b", 2, 2048, true, true},
+      {"Llama-3.1-8B, LoRA, dropout 0.05, 2 x 2048", "llama-3.1-8b", 2, 2048, true, false, 0.05},
+      {"Qwen2.5-0.5B, all weights, 4 x 1024", "qwen2.5-0.5b", 4, 1024, false},
+      {"FLAN-T5-XL, LoRA, 8 x 512 and 512", "flan-t5-xl", 8, 512},
+      {"FLAN-T5-XL, all weights, 8 x 512 and 512", "flan-t5-xl", 8, 512, false},
+  };
+  return steps;
+}
+
 Config counted_config(const CountedStep& c) {
   Config config;
   config.training.batch_size = c.rows;
@@ -46,19 +59,23 @@ Config counted_config(const CountedStep& c) {
   return config;
 }
 
-// A model of configs/models with that many layers, in the encoder as well.
-nlohmann::json model_config(const std::string& name, int64_t layers) {
-  auto config = nlohmann::json::parse(read_file(fs::path(SOURCE_DIR) / "configs/models" / (name + ".json")));
-  for (const char* key : {"num_hidden_layers", "num_layers", "num_decoder_layers"}) {
-    if (config.contains(key)) config[key] = layers;
-  }
-  config.erase("layer_types");
-  return config;
+nlohmann::json model_config(const std::string& name) {
+  return nlohmann::json::parse(read_file(fs::path(SOURCE_DIR) / "configs/models" / (name + ".json")));
 }
 
+int64_t layers_of(const nlohmann::json& config) {
+  return config.value("num_hidden_layers", config.value("num_layers", int64_t{0}));
+}
+
+// Of the first step on a model with that many layers; for T5: in the encoder and in the decoder.
 StepLaunches launches_of(const CountedStep& c, int64_t layers) {
+  nlohmann::json json = model_config(c.model);
+  for (const char* key : {"num_hidden_layers", "num_layers", "num_decoder_layers"}) {
+    if (json.contains(key)) json[key] = layers;
+  }
+  json.erase("layer_types");
   const test::TemporaryDirectory directory;
-  write_atomically(directory / "config.json", model_config(c.model, layers).dump());
+  write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
   const Config config = counted_config(c);
   const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
@@ -70,40 +87,60 @@ StepLaunches launches_of(const CountedStep& c, int64_t layers) {
   return counter.take();
 }
 
-struct Found {
-  StepLaunches layer, rest;  // rest: of a whole step, without the layers
+struct CountedLaunches {
+  LaunchCounts forward, backward;  // of one layer
+  LaunchCounts step;               // of a whole step
 };
 
-Found count_launches(const CountedStep& c) {
+CountedLaunches count_launches(const CountedStep& c) {
   const StepLaunches two = launches_of(c, 2), four = launches_of(c, 4);
-  Found found;
-  found.layer = {four.forward.per_layer(two.forward, 2), four.backward.per_layer(two.backward, 2)};
-  const auto without = [](const LaunchCounts& all, const LaunchCounts& layer) {
-    LaunchCounts twice = layer;
-    twice += layer;
-    return all.per_layer(twice, 1);
-  };
-  found.rest = {without(two.forward, found.layer.forward), without(two.backward, found.layer.backward)};
+  CountedLaunches found;
+  found.forward = four.forward.per_layer(two.forward, 2);
+  found.backward = four.backward.per_layer(two.backward, 2);
+  found.step = two.forward;
+  found.step += two.backward;
+  for (int64_t layer = 2; layer < layers_of(model_config(c.model)); layer++) {
+    found.step += found.forward;
+    found.step += found.backward;
+  }
   return found;
 }
 
-void print_counts(const std::string& name, const LaunchCounts& counts) {
-  std::cout << name << ": products " << counts.products << ", others " << counts.others << ", attention "
-            << counts.attention << ", blocking " << counts.blocking_copies << "\n";
-  for (const auto& [op, n] : counts.by_name) std::cout << "    " << op << " " << n << "\n";
+std::string text_of(const CountedStep& c, const CountedLaunches& found) {
+  const auto numbers = [](const LaunchCounts& counts) {
+    return concat(counts.products, " + ", counts.others);
+  };
+  const int64_t moved = found.step.bytes / 1'000'000'000;
+  return concat("| ", c.name, " | ", numbers(found.forward), " | ", numbers(found.backward), " | ",
+                numbers(found.step), " | ", moved, " GB |");
 }
 
-TEST(LaunchCounts, Print) {
-  for (const CountedStep& c :
-       {CountedStep{"Qwen3-8B, LoRA r 16 on all linear layers, 2 x 2048", "qwen3-8b"},
-        CountedStep{"FLAN-T5-XL, all weights, 8 x 512", "flan-t5-xl", 8, 512, false}}) {
-    const Found found = count_launches(c);
-    std::cout << c.name << "\n";
-    print_counts("layer forward", found.layer.forward);
-    print_counts("layer backward", found.layer.backward);
-    print_counts("rest forward", found.rest.forward);
-    print_counts("rest backward", found.rest.backward);
+std::string listed(const LaunchCounts& counts) {
+  std::string out;
+  for (const auto& [name, count] : counts.by_name) out += concat("  ", count, " ", name, "\n");
+  return out;
+}
+
+TEST(LaunchCounts, AreThoseOfTheDocumentation) {
+  const std::string documented = read_file(fs::path(SOURCE_DIR) / "docs/performance.md");
+  for (const CountedStep& c : counted_steps()) {
+    const CountedLaunches found = count_launches(c);
+    const std::string text = text_of(c, found);
+    EXPECT_NE(documented.find(text), std::string::npos) << "docs/performance.md does not say\n"
+                                                        << text << "\nforward:\n"
+                                                        << listed(found.forward) << "backward:\n"
+                                                        << listed(found.backward);
   }
+}
+
+TEST(LaunchCounts, OfALayerWithAdaptersAreFew) {
+  const CountedLaunches found = count_launches(counted_steps()[0]);
+  EXPECT_LE(found.forward.others + found.backward.others, 60);
+  EXPECT_LE(found.forward.products, 7 + 2 * 4) << "two more for each of the four groups of adapters";
+}
+
+TEST(LaunchCounts, OfAStepHaveNoCopyThatTheHostWaitsFor) {
+  for (const CountedStep& c : counted_steps()) EXPECT_EQ(count_launches(c).step.blocking_copies, 0) << c.name;
 }
 
 }  // namespace

@@ -44,9 +44,7 @@ Config config_of(const Case& c) {
 struct Bench {
   explicit Bench(const Case& c, const std::function<void(Config&)>& change = {}) : config(config_of(c)) {
     if (change) change(config);
-    const std::filesystem::path directory =
-        std::filesystem::path(SOURCE_DIR) / "tests/goldens/models" / c.model;
-    model = load_model(directory / "model", {at::kCPU, at::kFloat, /*train_all=*/!c.lora});
+    model = load_model(golden_directory(c.model) / "model", {at::kCPU, at::kFloat, /*train_all=*/!c.lora});
     if (model->has_dropout()) model->set_dropout(0.1);
     if (c.lora) {
       LoraConfig lora;
