@@ -36,49 +36,51 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& co
   }
 }
 
-void AdamW::update(size_t i, const at::Tensor& gradient, const at::Tensor& scale, double learning_rate,
-                   AdamwProgress& progress) {
-  const TrainedParameter& parameter = parameters_[i];
+// The tensors that have gradients.
+std::vector<AdamwItem> AdamW::items(const Gradients& gradients, double learning_rate) const {
   const int64_t step = steps_ + 1;
-  const AdamwUpdate update{learning_rate,
-                           config_.adam_beta1,
-                           config_.adam_beta2,
-                           config_.adam_epsilon,
-                           parameter.decay ? config_.weight_decay : 0.0,
-                           step,
-                           derive(derive(seed_, static_cast<uint64_t>(step)), parameter.name)};
-  const State& state = states_[i];
+  const uint64_t key = derive(seed_, static_cast<uint64_t>(step));
+  std::vector<AdamwItem> out;
+  for (size_t i = 0; i < parameters_.size(); i++) {
+    const at::Tensor gradient = gradients.get(i);
+    if (!gradient.defined()) continue;
+    const TrainedParameter& parameter = parameters_[i];
+    const State& state = states_[i];
+    const AdamwUpdate update{learning_rate,
+                             config_.adam_beta1,
+                             config_.adam_beta2,
+                             config_.adam_epsilon,
+                             parameter.decay ? config_.weight_decay : 0.0,
+                             step,
+                             derive(key, parameter.name)};
+    out.push_back(
+        {{parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, update});
+  }
+  return out;
+}
+
+void AdamW::update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
+                   double learning_rate, AdamwProgress& progress) {
+  at::NoGradGuard no_grad;
   try {
-    adamw_update({parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, scale,
-                 update, progress);
+    adamw_update(items(gradients, learning_rate), clip_scale(norm, max_grad_norm), progress);
   } catch (...) {
     progress.piece = std::max(progress.piece / 2, kSmallestPiece);
     throw;
   }
-  progress.done = 0;
 }
 
 void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                  double learning_rate) {
-  at::NoGradGuard no_grad;
-  const at::Tensor scale = clip_scale(norm, max_grad_norm);
-  for (; next_ < parameters_.size(); next_++) {
-    const at::Tensor gradient = gradients.get(next_);
-    if (gradient.defined()) update(next_, gradient, scale, learning_rate, progress_);
-  }
+  update(gradients, norm, max_grad_norm, learning_rate, progress_);
   steps_++;
-  next_ = 0;
   progress_ = {};
 }
 
 void AdamW::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
-  at::NoGradGuard no_grad;
-  const at::Tensor scale = clip_scale(norm, max_grad_norm);
-  for (size_t i = 0; i < parameters_.size(); i++) {
-    rehearsal_.done = 0;
-    const at::Tensor gradient = gradients.get(i);
-    if (gradient.defined()) update(i, gradient, scale, 0.0, rehearsal_);
-  }
+  rehearsal_.next = 0;
+  rehearsal_.done = 0;
+  update(gradients, norm, max_grad_norm, 0.0, rehearsal_);
   rehearsal_ = {.rehearsal = true};
 }
 

@@ -1,5 +1,4 @@
-// The update of one tensor: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the
-// kernel.
+// The update: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the kernel.
 #include <bit>
 #include <cmath>
 
@@ -170,12 +169,14 @@ void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradi
   }
 }
 
-void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
+void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress) {
-  if (target_of(tensors.weight.device()) == c10::kCPU) {
-    update_cpu(tensors, gradient_scale, update, progress.rehearsal || tensors.weight.is_meta());
-  } else {
-    adamw_update_gpu(tensors, gradient_scale, update, progress);
+  if (items.empty()) return;
+  const at::Device device = items.front().tensors.weight.device();
+  if (target_of(device) != c10::kCPU) return adamw_update_gpu(items, gradient_scale, progress);
+  for (; progress.next < items.size(); progress.next++) {
+    const auto& [tensors, update] = items[progress.next];
+    update_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
   }
 }
 

@@ -1,4 +1,7 @@
-// The update of one tensor on a GPU: kernels/adamw.cu.
+// The update on a GPU: kernels/adamw.cu, one launch for all tensors of the same types.
+#include <map>
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
@@ -6,6 +9,7 @@
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"
+#include "optim/kernel_table.h"
 
 namespace trainer {
 
@@ -15,11 +19,24 @@ extern const KernelFile adamw;
 
 namespace {
 
-constexpr int64_t kWidth = 4;  // elements per thread, if size and alignment allow it
+// A row of the kernel's table.
+struct AdamwRow {
+  void* weight;
+  const void* gradient;
+  void *exp_avg, *exp_avg_sq, *master;
+  uint64_t key;
+  int64_t count;
+  Coefficients coefficients;
+  int32_t first_block;
+};
 
-bool is_whole(const at::Tensor& tensor) {
-  return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
-}
+// Tensors of the same types.
+struct AdamwGroup {
+  std::vector<const AdamwItem*> items;
+  const Kernels* kernels;  // nullptr: the composite
+  size_t first_row = 0;    // in the table
+  int64_t blocks = 0;
+};
 
 const char* element_of(const at::Tensor& tensor) {
   const bool fp32 = tensor.scalar_type() == at::kFloat;
@@ -28,30 +45,76 @@ const char* element_of(const at::Tensor& tensor) {
   return fp32 ? "float" : "bf16";
 }
 
+// In the same order at every call, so that an interrupted update continues.
+std::vector<AdamwGroup> groups_of(const std::vector<AdamwItem>& items) {
+  std::map<std::string, std::vector<const AdamwItem*>> by_types;
+  for (const AdamwItem& item : items) {
+    const AdamwTensors& t = item.tensors;
+    by_types[concat("Weight=", element_of(t.weight), " Gradient=", element_of(t.gradient),
+                    " State=", element_of(t.exp_avg))]
+        .push_back(&item);
+  }
+  const at::Device device = items.front().tensors.weight.device();
+  std::vector<AdamwGroup> groups;
+  for (auto& [types, members] : by_types)
+    groups.push_back({std::move(members), find_kernels(device, kernel_files::adamw, types)});
+  return groups;
+}
+
+AdamwRow row_of(const AdamwItem& item, const at::Tensor& gradient, int64_t first_block) {
+  const AdamwTensors& t = item.tensors;
+  return {t.weight.mutable_data_ptr(),
+          gradient.const_data_ptr(),
+          t.exp_avg.mutable_data_ptr(),
+          t.exp_avg_sq.mutable_data_ptr(),
+          t.master.defined() ? t.master.mutable_data_ptr() : nullptr,
+          item.update.key,
+          t.weight.numel(),
+          Coefficients(item.update),
+          static_cast<int32_t>(first_block)};
+}
+
+// Tensor by tensor; `first`: how many are in the groups before.
+void update_by_composite(const AdamwGroup& group, size_t first, const at::Tensor& gradient_scale,
+                         AdamwProgress& progress) {
+  for (; progress.next < first + group.items.size(); progress.next++) {
+    const AdamwItem& item = *group.items[progress.next - first];
+    adamw_update_composite(item.tensors, gradient_scale, item.update, progress);
+    progress.done = 0;
+  }
+}
+
 }  // namespace
 
-void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                      const AdamwUpdate& update, AdamwProgress& progress) {
-  const AdamwTensors& t = tensors;
-  const at::Tensor gradient = t.gradient.contiguous();  // the only allocation
-  const int64_t count = t.weight.numel();
-  bool whole = count % kWidth == 0;
-  for (const at::Tensor& one : {t.weight, gradient, t.exp_avg, t.exp_avg_sq, t.master}) {
-    whole = whole && is_whole(one);
+void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
+                      AdamwProgress& progress) {
+  std::vector<AdamwGroup> groups = groups_of(items);
+  std::vector<at::Tensor> gradients;  // they live until the launches
+  std::vector<AdamwRow> rows;
+  for (AdamwGroup& group : groups) {
+    if (group.kernels == nullptr) continue;
+    group.first_row = rows.size();
+    for (const AdamwItem* item : group.items) {
+      const at::Tensor& gradient = gradients.emplace_back(item->tensors.gradient.contiguous());
+      rows.push_back(row_of(*item, gradient, group.blocks));
+      group.blocks += blocks_for(gradient.numel());
+    }
   }
-  const int64_t width = whole ? kWidth : 1;
-  const Kernels* kernels =
-      find_kernels(t.weight.device(), kernel_files::adamw,
-                   concat("Weight=", element_of(t.weight), " Gradient=", element_of(gradient),
-                          " State=", element_of(t.exp_avg), " kWidth=", width));
-  if (kernels == nullptr) return adamw_update_composite(tensors, gradient_scale, update, progress);
-  if (progress.rehearsal) return;
-  constexpr int64_t threads = 256;
-  const KernelGrid grid{(count / width + threads - 1) / threads, 1, threads};
-  void* const master = t.master.defined() ? t.master.mutable_data_ptr() : nullptr;
-  kernels->start("adamw_update", grid, t.weight.mutable_data_ptr(), gradient.const_data_ptr(),
-                 t.exp_avg.mutable_data_ptr(), t.exp_avg_sq.mutable_data_ptr(), master,
-                 gradient_scale.const_data_ptr(), Coefficients(update), update.key, count);
+  const at::Tensor table = kernel_table(rows, items.front().tensors.weight.device());
+  // From here on only the composite allocates.
+  size_t end = 0;
+  for (const AdamwGroup& group : groups) {
+    const size_t first = std::exchange(end, end + group.items.size());
+    if (progress.next >= end) continue;  // written before the update was interrupted
+    if (group.kernels == nullptr) {
+      update_by_composite(group, first, gradient_scale, progress);
+    } else if (!progress.rehearsal) {
+      group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                           static_cast<int>(group.first_row), static_cast<int>(group.items.size()),
+                           kBlockElements, gradient_scale.const_data_ptr());
+    }
+    progress.next = end;
+  }
 }
 
 }  // namespace trainer

@@ -214,7 +214,7 @@ TEST(EmulatedGpu, SeesAMissingBarrier) {
                std::logic_error);
 }
 
-TEST(Kernels, AreCompiledByNvrtcForThreeKindsOfGpu) {
+TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
   const EmulatedGpu gpu;
   for (const KernelFile* file :

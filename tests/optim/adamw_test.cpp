@@ -20,7 +20,7 @@ AdamwTensors tensors(int64_t n, at::ScalarType weight, at::ScalarType state) {
 
 void run(const AdamwTensors& t, const AdamwUpdate& update, double scale = 1.0) {
   AdamwProgress progress;
-  adamw_update(t, at::full({}, scale), update, progress);
+  adamw_update({{t, update}}, at::full({}, scale), progress);
 }
 
 TEST(Adamw, StochasticRoundingIsRightOnAverageWhereTheUpdateIsBelowOneStep) {

@@ -1,5 +1,5 @@
-// The kernels of src/optim/kernels in one specialization. Include this once for each specialization, in a
-// namespace that defines Weight, Gradient, State and kWidth.
+// AdamW's kernel in one specialization. Include this once for each specialization, in a namespace that
+// defines Weight, Gradient and State.
 #include "optim/kernels/adamw.cu"
 
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {

@@ -27,22 +27,32 @@ struct AdamwTensors {
   at::Tensor master;  // fp32 or undefined. If defined, it is updated, and weight gets its rounded value
 };
 
-// How far the update of a tensor has come. The result of an element does not depend on the pieces.
+// One tensor of a step. Each has its own decay and key.
+struct AdamwItem {
+  AdamwTensors tensors;
+  AdamwUpdate update;
+};
+
+// How far the updates of a step have come. The result of an element does not depend on the pieces.
 struct AdamwProgress {
-  int64_t done = 0;         // elements that have been written
+  size_t next = 0;          // tensors that have been written, in the order in which they are written
+  int64_t done = 0;         // elements of the tensor after them that have been written
   int64_t piece = 1 << 23;  // elements at once without a kernel of ours: some 400 MB
   bool rehearsal = false;   // allocates as the update does, and writes nothing
 };
 
-// gradient_scale: fp32 scalar on the device, multiplied with the gradient (clipping). After an out-of-memory
-// exception, a call with the same arguments continues where this one stopped.
-void adamw_update(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
+// Updates all tensors, which are on one device. gradient_scale: fp32 scalar on the device, multiplied with
+// the gradients (clipping). After an out-of-memory exception, a call with the same arguments continues where
+// this one stopped.
+void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress);
 
-// For CUDA: src/optim/kernels/adamw.cu, or the composite if the kernel does not work.
-void adamw_update_gpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                      const AdamwUpdate& update, AdamwProgress& progress);
-// The same with LibTorch's operators and the same random bits.
+// For CUDA: src/optim/kernels/adamw.cu, one launch for all tensors of the same types. It allocates before the
+// first launch, so that an update out of memory has written nothing. If the kernel does not work: the
+// composite, tensor by tensor.
+void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
+                      AdamwProgress& progress);
+// One tensor with LibTorch's operators and the same random bits. Starts at progress.done.
 void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
                             const AdamwUpdate& update, AdamwProgress& progress);
 
@@ -55,7 +65,7 @@ class AdamW final : public Optimizer {
   // After an out-of-memory exception it continues in smaller pieces.
   void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
             double learning_rate) override;
-  bool half_written() const override { return next_ > 0 || progress_.done > 0; }
+  bool half_written() const override { return progress_.next > 0 || progress_.done > 0; }
   void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) override;
   void move_to(at::Device device) override;
   OptimizerTensors tensors() const override;
@@ -64,14 +74,14 @@ class AdamW final : public Optimizer {
   struct State {
     at::Tensor exp_avg, exp_avg_sq, master;
   };
-  void update(size_t i, const at::Tensor& gradient, const at::Tensor& scale, double learning_rate,
+  std::vector<AdamwItem> items(const Gradients& gradients, double learning_rate) const;
+  void update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm, double learning_rate,
               AdamwProgress& progress);
 
   std::vector<TrainedParameter> parameters_;
   std::vector<State> states_;
   OptimizerConfig config_;
   uint64_t seed_;
-  size_t next_ = 0;  // the tensor whose update is under way
   AdamwProgress progress_;
   // Separate, so that an interrupted rehearsal does not affect the step after it.
   AdamwProgress rehearsal_{.rehearsal = true};

@@ -1,0 +1,83 @@
+// AdamW's kernel in all its specializations, run on the CPU.
+#pragma once
+
+#include "trainer/device/kernels.h"
+
+#include "support/emulated_gpu.h"
+
+// clang-format off
+#include "optim/kernels/rows.cuh"  // after what makes C++ of CUDA, and before the namespaces
+// clang-format on
+
+namespace float_float_float {
+using Weight = float;
+using Gradient = float;
+using State = float;
+#include "optim/kernels_of_optim.h"
+}  // namespace float_float_float
+namespace float_float_bf16 {
+using Weight = float;
+using Gradient = float;
+using State = bf16;
+#include "optim/kernels_of_optim.h"
+}  // namespace float_float_bf16
+namespace float_bf16_float {
+using Weight = float;
+using Gradient = bf16;
+using State = float;
+#include "optim/kernels_of_optim.h"
+}  // namespace float_bf16_float
+namespace float_bf16_bf16 {
+using Weight = float;
+using Gradient = bf16;
+using State = bf16;
+#include "optim/kernels_of_optim.h"
+}  // namespace float_bf16_bf16
+namespace bf16_float_float {
+using Weight = bf16;
+using Gradient = float;
+using State = float;
+#include "optim/kernels_of_optim.h"
+}  // namespace bf16_float_float
+namespace bf16_float_bf16 {
+using Weight = bf16;
+using Gradient = float;
+using State = bf16;
+#include "optim/kernels_of_optim.h"
+}  // namespace bf16_float_bf16
+namespace bf16_bf16_float {
+using Weight = bf16;
+using Gradient = bf16;
+using State = float;
+#include "optim/kernels_of_optim.h"
+}  // namespace bf16_bf16_float
+namespace bf16_bf16_bf16 {
+using Weight = bf16;
+using Gradient = bf16;
+using State = bf16;
+#include "optim/kernels_of_optim.h"
+}  // namespace bf16_bf16_bf16
+namespace trainer {
+
+namespace kernel_files {
+extern const KernelFile adamw;
+}
+
+namespace test {
+
+class EmulatedAdamw : public emulated::Gpu {
+ public:
+  EmulatedAdamw() {
+    float_float_float::add_to(*this, "Weight=float Gradient=float State=float");
+    float_float_bf16::add_to(*this, "Weight=float Gradient=float State=bf16");
+    float_bf16_float::add_to(*this, "Weight=float Gradient=bf16 State=float");
+    float_bf16_bf16::add_to(*this, "Weight=float Gradient=bf16 State=bf16");
+    bf16_float_float::add_to(*this, "Weight=bf16 Gradient=float State=float");
+    bf16_float_bf16::add_to(*this, "Weight=bf16 Gradient=float State=bf16");
+    bf16_bf16_float::add_to(*this, "Weight=bf16 Gradient=bf16 State=float");
+    bf16_bf16_bf16::add_to(*this, "Weight=bf16 Gradient=bf16 State=bf16");
+  }
+};
+
+}  // namespace test
+}  // namespace trainer
