@@ -13,7 +13,8 @@
 namespace trainer {
 
 namespace kernel_files {
-extern const KernelFile adapters, rms_norm, gated_activation, rotate, dropout, attention_weights;
+extern const KernelFile adapters, rms_norm, gated_activation, rotate, dropout, attention_weights,
+    cross_entropy;
 }
 
 // Returns a file's kernels for x's type; nullptr: use LibTorch's operators. width: number of elements that a

@@ -1,4 +1,4 @@
-#include "trainer/nn/linear_cross_entropy.h"
+#include "nn/linear_cross_entropy.h"
 
 #include <algorithm>
 
@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/device/target_device.h"
 #include "trainer/memory/memory_phase.h"
 #include "trainer/nn/matmul.h"
 
@@ -15,15 +16,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr int64_t kLogitChunkBytes = 128 << 20;  // of fp32 logits
-
-// Returns the rows of a chunk; all chunks but the last are equal.
-int64_t rows_per_chunk(int64_t rows, int64_t vocab) {
-  const int64_t most = std::max<int64_t>(16, kLogitChunkBytes / (4 * vocab)),
-                chunks = (rows + most - 1) / most;
-  return (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
-}
 
 // Caps the logits in place. Returns the slope of each, 1 - tanh^2, if requested.
 at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
@@ -50,50 +42,62 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoot
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                               const at::Tensor& labels, double smoothing, bool count_correct,
-                               double soft_cap, bool with_grad) {
-    const bool hidden_grad = with_grad && hidden.requires_grad(),
-               weight_grad = with_grad && weight.requires_grad(), any_grad = hidden_grad || weight_grad;
+                               const at::Tensor& labels, const LossOptions& options, bool with_grad) {
     const InPhase phase(MemoryPhase::loss);
-    at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
-    at::Tensor correct = at::zeros({}, labels.options());
-    at::Tensor g_hidden = hidden_grad ? at::empty_like(hidden) : at::Tensor();
-    at::Tensor g_weight;
-    const int64_t step = rows_per_chunk(hidden.size(0), weight.size(0));
-    for (int64_t row = 0; row < hidden.size(0); row += step) {
-      const int64_t rows = std::min(step, hidden.size(0) - row);
-      const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
-      const at::Tensor input = for_products(h);
-      at::Tensor logits = times_transposed(input, weight).to(at::kFloat);
-      const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, any_grad) : at::Tensor();
-      if (count_correct) correct += logits.argmax(1).eq(y).sum();
-      loss += chunk_loss(logits, y, smoothing, any_grad);
-      if (any_grad && slope.defined()) logits.mul_(slope);
-      const at::Tensor g_logits = any_grad ? logits.to(input.scalar_type()) : at::Tensor();
-      if (hidden_grad) g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
-      if (weight_grad) times_into(g_weight, g_logits.t(), input);
-    }
-    if (g_weight.defined()) g_weight = g_weight.to(weight.scalar_type());
-    ctx->save_for_backward({g_hidden, g_weight});
-    ctx->mark_non_differentiable({correct});
-    return {loss, correct};
+    const LossGradients wanted{with_grad && hidden.requires_grad(), with_grad && weight.requires_grad()};
+    const bool cpu = target_of(hidden.device()) == c10::kCPU;
+    const LossParts parts = cpu ? loss_parts_composite(hidden, weight, labels, options, wanted)
+                                : loss_parts_gpu(hidden, weight, labels, options, wanted);
+    ctx->save_for_backward({parts.g_hidden, parts.g_weight});
+    ctx->mark_non_differentiable({parts.correct});
+    return {parts.loss, parts.correct};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     // The fp32 scalar times a bf16 tensor: rounded once, after the product.
     const auto scaled = [&](const at::Tensor& g) { return g.defined() ? g * grads[0] : g; };
-    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}, {}};
+    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}};
   }
 };
 
 }  // namespace
 
+int64_t rows_per_chunk(int64_t rows, int64_t most) {
+  const int64_t chunks = std::max<int64_t>((rows + most - 1) / most, 1);
+  return (rows + chunks - 1) / chunks;
+}
+
+LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                               const LossOptions& options, const LossGradients& wanted) {
+  const double smoothing = options.label_smoothing, soft_cap = options.soft_cap;
+  LossParts out;
+  out.loss = at::zeros({}, hidden.options().dtype(at::kFloat));
+  out.correct = at::zeros({}, labels.options());
+  if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
+  const int64_t step = rows_per_chunk(hidden.size(0), rows_of_small_chunks(weight.size(0)));
+  for (int64_t row = 0; row < hidden.size(0); row += step) {
+    const int64_t rows = std::min(step, hidden.size(0) - row);
+    const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
+    const at::Tensor input = for_products(h);
+    at::Tensor logits = times_transposed(input, weight).to(at::kFloat);
+    const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
+    if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
+    out.loss += chunk_loss(logits, y, smoothing, wanted.any());
+    if (wanted.any() && slope.defined()) logits.mul_(slope);
+    const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
+    if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
+    if (wanted.weight) times_into(out.g_weight, g_logits.t(), input);
+  }
+  if (out.g_weight.defined()) out.g_weight = out.g_weight.to(weight.scalar_type());
+  return out;
+}
+
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             double label_smoothing, bool count_correct, double soft_cap) {
-  const variable_list out = LinearCrossEntropy::apply(hidden, weight, labels, label_smoothing, count_correct,
-                                                      soft_cap, at::GradMode::is_enabled());
-  return {out[0], count_correct ? out[1] : at::Tensor()};
+                             const LossOptions& options) {
+  const variable_list out =
+      LinearCrossEntropy::apply(hidden, weight, labels, options, at::GradMode::is_enabled());
+  return {out[0], options.count_correct ? out[1] : at::Tensor()};
 }
 
 }  // namespace trainer

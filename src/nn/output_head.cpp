@@ -42,10 +42,9 @@ at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight
   return facts_.soft_cap > 0 ? logits.div(facts_.soft_cap).tanh_().mul_(facts_.soft_cap) : logits;
 }
 
-LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, double label_smoothing,
-                         bool count_correct) const {
-  return linear_cross_entropy(states, weight(states.scalar_type()), labels, label_smoothing, count_correct,
-                              facts_.soft_cap);
+LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options) const {
+  options.soft_cap = facts_.soft_cap;
+  return linear_cross_entropy(states, weight(states.scalar_type()), labels, options);
 }
 
 }  // namespace trainer

@@ -9,6 +9,7 @@
 #include "nn/attention_weights.h"
 #include "nn/gated_activation.h"
 #include "nn/kernels.h"
+#include "nn/linear_cross_entropy.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
 #include "nn/rotate.h"
@@ -89,6 +90,24 @@ TEST_P(OnAGpu, AttentionWeightsAreTheCpus) {
   const auto [c, d] = attention_weights_backward(on_gpu(g), on_gpu(cpu), on_gpu(row_keys), options, true);
   near(c, a);
   near(d, b);
+}
+
+TEST_P(OnAGpu, TheLossIsTheCpus) {
+  const at::Tensor hidden = normal({1100, 32}), weight = normal({cols(), 32}),
+                   labels = (at::arange(1100) * 977).remainder(cols());
+  for (const double soft_cap : {0.0, 5.0}) {
+    const LossOptions options{0.1, true, soft_cap};
+    const LossParts cpu = loss_parts_composite(hidden, weight, labels, options, {true, true}),
+                    gpu =
+                        loss_parts_gpu(on_gpu(hidden), on_gpu(weight), on_gpu(labels), options, {true, true}),
+                    again =
+                        loss_parts_gpu(on_gpu(hidden), on_gpu(weight), on_gpu(labels), options, {true, true});
+    EXPECT_LE(relative_difference(gpu.loss.cpu(), cpu.loss), bf16() ? 1e-4 : 1e-6);
+    EXPECT_LE(relative_difference(gpu.g_hidden.cpu(), cpu.g_hidden), bf16() ? 4e-3 : 2e-6);
+    EXPECT_LE(relative_difference(gpu.g_weight.cpu(), cpu.g_weight), bf16() ? 4e-3 : 2e-6);
+    EXPECT_TRUE(gpu.loss.equal(again.loss));
+    EXPECT_TRUE(gpu.g_weight.equal(again.g_weight));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OnAGpu,

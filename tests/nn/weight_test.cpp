@@ -127,7 +127,7 @@ TEST(WeightFromASource, GivesTheOutputHeadTheNumbersOfADenseOne) {
     own.lora = std::move(made->lora);
     const at::Tensor hidden = Random(6).normal({20, 32}).set_requires_grad(true);
     const at::Tensor states = head.states(hidden, at::arange(20), ForwardContext{});
-    const at::Tensor loss = head.loss(states, at::arange(20), 0.1, false).loss;
+    const at::Tensor loss = head.loss(states, at::arange(20), {.label_smoothing = 0.1}).loss;
     Tensors inputs{hidden};
     if (own.lora) inputs.push_back(own.lora->a.weight.value.tensor());
     if (own.lora) inputs.push_back(own.lora->b.weight.value.tensor());

@@ -40,8 +40,9 @@ class Model : public Module {
 
   // Returns the sum of the token losses of the micro-batch (all of its supervised tokens).
   LossSum loss(const MicroBatch& batch, const ForwardContext& context) const {
-    return head().loss(supervised_states(batch, context), batch.supervised_labels, context.label_smoothing,
-                       context.count_correct);
+    LossOptions options{context.label_smoothing, context.count_correct};
+    options.small_chunks = context.recompute_blocks >= num_blocks();  // memory matters more than time
+    return head().loss(supervised_states(batch, context), batch.supervised_labels, options);
   }
 
   // Starts generation from prompts, or from an encoder-decoder's sources: input_ids [batch, seq] int64,

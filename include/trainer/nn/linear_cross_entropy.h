@@ -11,13 +11,21 @@ struct LossSum {
   at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label; undefined unless requested
 };
 
+struct LossOptions {
+  double label_smoothing = 0.0;  // e: the loss is (1 - e) * nll + e * mean over the vocabulary of -log p
+                                 // (transformers, LabelSmoother)
+  bool count_correct = false;
+  double soft_cap = 0.0;  // c: logits first become c tanh(logits / c) (Gemma 2; transformers,
+                          // final_logit_softcapping); 0: no cap
+  // On a GPU: chunks as small as on the CPU, which take less memory and a little more time.
+  bool small_chunks = false;
+};
+
 // Returns the SUM of the token losses. hidden [n, hidden] and weight [vocab, hidden] have the same type;
 // labels is [n] int64. Logits are computed in chunks of rows and are fp32 from there on. The gradients are
-// computed in the same pass, so backward only scales them.
-// soft_cap c: logits first become c tanh(logits / c) (Gemma 2; transformers, final_logit_softcapping); 0: no
-// cap. label_smoothing e: the loss is (1 - e) * nll + e * mean over the vocabulary of -log p (transformers,
-// LabelSmoother).
+// computed in the same pass, so backward only scales them. A chunk's logits take up to 128 MB on the CPU. On
+// a GPU a chunk has 1,024 rows or more, unless small_chunks or NoGradMode asks for less.
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             double label_smoothing, bool count_correct, double soft_cap = 0.0);
+                             const LossOptions& options);
 
 }  // namespace trainer

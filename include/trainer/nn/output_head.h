@@ -43,9 +43,8 @@ class OutputHead {
   at::Tensor logits(const at::Tensor& states, const at::Tensor& weight) const;
 
   // Returns the SUM of the token losses of states(). The logits never exist as a whole
-  // (linear_cross_entropy.h).
-  LossSum loss(const at::Tensor& states, const at::Tensor& labels, double label_smoothing,
-               bool count_correct) const;
+  // (linear_cross_entropy.h). The soft cap is the head's own.
+  LossSum loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options) const;
 
  private:
   Parameter* embedding_;
