@@ -27,12 +27,8 @@ using Json = nlohmann::json;
 // Counts what LibTorch allocates on the CPU, in whole cache lines.
 class CountingAllocator final : public c10::Allocator {
  public:
-  static CountingAllocator& installed() {
-    static auto* allocator = [] {
-      auto* made = new CountingAllocator;
-      c10::SetCPUAllocator(made, /*priority=*/2);
-      return made;
-    }();
+  static CountingAllocator& instance() {
+    static auto* allocator = new CountingAllocator;  // tensors may outlive all else
     return *allocator;
   }
   c10::DataPtr allocate(size_t bytes) override {
@@ -53,15 +49,31 @@ class CountingAllocator final : public c10::Allocator {
  private:
   static void free_data(void* data) {
     void* base = static_cast<char*>(data) - 64;
-    installed().in_use_ -= *static_cast<int64_t*>(base);
+    instance().in_use_ -= *static_cast<int64_t*>(base);
     free(base);
   }
   std::atomic<int64_t> in_use_ = 0, peak_ = 0;
 };
 
+// Makes it LibTorch's allocator for as long as it lives. Tests of other files use the trainer's own.
+class CountsAllocations {
+ public:
+  CountsAllocations() : before_(c10::GetCPUAllocator()) {
+    c10::SetCPUAllocator(&CountingAllocator::instance(), kPriority);
+  }
+  ~CountsAllocations() { c10::SetCPUAllocator(before_, kPriority); }
+  CountsAllocations(const CountsAllocations&) = delete;
+  CountsAllocations& operator=(const CountsAllocations&) = delete;
+
+ private:
+  static constexpr uint8_t kPriority = 1;  // as install_host_allocator() has
+  c10::Allocator* before_;
+};
+
 // The peak of building a model with random weights and making the plan's step for real.
 int64_t measured_peak(const Config& config, const std::filesystem::path& path, at::ScalarType dtype) {
-  CountingAllocator& allocator = CountingAllocator::installed();
+  const CountsAllocations counts;
+  CountingAllocator& allocator = CountingAllocator::instance();
   allocator.reset_peak();
   const int64_t before = allocator.in_use();
   {
@@ -229,7 +241,8 @@ TEST(Plan, PackedStepsStayWithinIt) {
     config.training.effective_batch_size = 24;
     if (lora) config.lora.emplace();
     const int64_t planned = plan_memory(config, directory.path(), {}).peak();
-    CountingAllocator& allocator = CountingAllocator::installed();
+    const CountsAllocations counts;
+    CountingAllocator& allocator = CountingAllocator::instance();
     const int64_t before = allocator.in_use();
     allocator.reset_peak();
     {
