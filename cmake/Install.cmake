@@ -3,10 +3,13 @@
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/trainer)
 
-# LibTorch is looked for where it was at build time (an option of trainer::LibTorch), then next to the library, for
-# packages that ship it.
+# LibTorch is looked for where it was at build time (an option of trainer::LibTorch). Other libraries lie next to ours in
+# the packages of scripts/package, which take the component `program`.
 set_target_properties(trainer_core PROPERTIES EXPORT_NAME trainer INSTALL_RPATH "$ORIGIN")
-install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+set_target_properties(trainer PROPERTIES INSTALL_RPATH "$ORIGIN/${library_folder}")
+# Else CMake fills the place with colons at build time, which make the loader look in the working directory.
+set_target_properties(trainer trainer_core PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(TARGETS trainer_core EXPORT trainerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The file lists the public API; scripts/check/public_headers checks that it needs no header outside the list.
 set(public_headers cmake/public_headers.txt)
@@ -16,7 +19,7 @@ foreach(header ${headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
-install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
 
 install(EXPORT trainerTargets NAMESPACE trainer:: DESTINATION ${package})
 configure_package_config_file(cmake/trainerConfig.cmake.in trainerConfig.cmake INSTALL_DESTINATION ${package})

@@ -2,6 +2,9 @@
 add_library(trainer_warnings INTERFACE)
 target_compile_options(trainer_warnings INTERFACE -Wall -Wextra -Werror)
 
+# Messages of failed checks name source files, by a path that is the same wherever the program is built.
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${TORCH_DIR}/=torch/)
+
 find_package(OpenMP REQUIRED)
 # Linked by flag, not by file: LibTorch has its own libgomp, and CMake warns if two folders contain one.
 add_library(trainer_openmp INTERFACE)

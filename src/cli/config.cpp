@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/config/load.h"
+#include "trainer/config/presets.h"
 
 #include "cli/commands.h"
 
@@ -15,7 +16,7 @@ void add_config_command(CLI::App& app) {
   struct Options {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
-    bool reference = false, schema = false;
+    bool reference = false, schema = false, list = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -25,13 +26,18 @@ void add_config_command(CLI::App& app) {
       ->type_name("key=value");
   CLI::Option* reference = command->add_flag("--reference", options->reference,
                                              "Print the reference of all keys (docs/config.md)");
-  command->add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
-      ->excludes(reference);
+  CLI::Option* schema =
+      command->add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
+          ->excludes(reference);
+  command->add_flag("--list", options->list, "List the presets that come with the program")
+      ->excludes(reference, schema);
   command->callback([options] {
     if (options->reference) {
       write_reference_page(std::cout);
     } else if (options->schema) {
       write_json_schema(std::cout);
+    } else if (options->list) {
+      write_presets(std::cout);
     } else {
       write_yaml(load_config(options->config, options->overrides), std::cout);
     }

@@ -20,6 +20,7 @@
 #include "trainer/config/load.h"
 
 #include "cli/commands.h"
+#include "cli/installation_error.h"
 #include "cli/open_core.h"
 
 namespace trainer::cli {
@@ -69,7 +70,7 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
     if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json",
-                         "search", "gpus", ""}))
+                         "search", "gpus", "list", ""}))
       continue;
     std::string value;
     if (equals != std::string::npos) {

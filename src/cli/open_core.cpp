@@ -3,12 +3,17 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
-#include <stdexcept>
+#include <optional>
 #include <string>
+
+#include <climits>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/allocator_settings.h"
+
+#include "cli/find_torch.h"
+#include "cli/installation_error.h"
 
 namespace trainer::cli {
 namespace {
@@ -48,22 +53,28 @@ void set_environment(int64_t num_threads, const MemoryConfig& memory) {
   set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 }
 
+struct Place {
+  fs::path library;
+  std::optional<fs::path> prefix;  // where it is installed
+};
+
 // Beside the program in a build folder, in the library folder of the same prefix where it is installed.
-fs::path find_library() {
+Place find_library() {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path beside = folder / TRAINER_CORE_LIBRARY;
   const fs::path installed = (folder / TRAINER_LIBRARY_FOLDER / TRAINER_CORE_LIBRARY).lexically_normal();
-  if (fs::exists(beside)) return beside;
-  if (fs::exists(installed)) return installed;
+  if (fs::exists(beside)) return {beside, std::nullopt};
+  if (fs::exists(installed)) return {installed, folder.parent_path()};
   throw InstallationError(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",
                                  installed.parent_path().string(), "; build or install the program again"));
 }
 
-[[noreturn]] void refuse_library(const fs::path& path, const std::string& reason) {
+[[noreturn]] void refuse_library(const fs::path& path, const std::string& reason,
+                                 const std::string& advice = "") {
   const bool no_memory = reason.find("failed to map segment") != std::string::npos ||
                          reason.find("annot allocate memory") != std::string::npos;
   const std::string message = concat("cannot open ", path.string(), ": ", reason);
-  if (!no_memory) throw InstallationError(message);
+  if (!no_memory) throw InstallationError(advice.empty() ? message : concat(message, "; ", advice));
   throw OutOfMemoryError(
       concat(message, "\nOut of memory: it does not fit into the address space that is allowed (ulimit -v)"));
 }
@@ -79,13 +90,48 @@ Function find(void* library, const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
+void* open(const fs::path& library) { return dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL); }
+
+bool is_torch_missing(const std::string& reason) {
+  return reason.starts_with("libtorch_cpu.so:") || reason.starts_with("libc10.so:");
+}
+
+// Once LibTorch is open, the loader gives it to every library that names it, ours among them.
+void open_torch(const fs::path& torch) {
+  const fs::path library = torch / kTorchLibrary;
+  if (open(library) == nullptr) refuse_library(library, dlerror(), torch_advice(torch));
+}
+
+// The folder of the LibTorch that is open.
+fs::path loaded_torch() {
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  char folder[PATH_MAX] = "";
+  if (library == nullptr || dlinfo(library, RTLD_DI_ORIGIN, folder) != 0) return {};
+  return fs::path(folder).parent_path();
+}
+
+void* open_library() {
+  const auto [path, prefix] = find_library();
+  std::optional<fs::path> torch = torch_by_name();
+  if (!torch && prefix) torch = torch_beside(*prefix);
+  if (torch) open_torch(*torch);
+  if (void* library = open(path)) {
+    check_version(loaded_torch());
+    return library;
+  }
+  const std::string reason = dlerror();
+  if (!is_torch_missing(reason)) refuse_library(path, reason);
+  // Neither where it was built with, nor where the system looks.
+  open_torch(torch_of_python(prefix.value_or(path.parent_path())));
+  if (void* library = open(path)) return library;
+  refuse_library(path, dlerror());
+}
+
 }  // namespace
 
 Core open_core(int64_t num_threads, const MemoryConfig& memory) {
   set_environment(num_threads, memory);
-  const fs::path path = find_library();
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
-  if (library == nullptr) refuse_library(path, dlerror());
+  void* library = open_library();
   is_open = true;
   return {find<decltype(Core::train)>(library, "trainer_core_train"),
           find<decltype(Core::generate)>(library, "trainer_core_generate"),

@@ -1,19 +1,13 @@
 // Opens libtrainer_core.so. The launcher itself links no LibTorch, which would take a fifth of a second even
 // to print
-// --help.
+// --help, and which it has to find first where it was installed as a package.
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 
 #include "trainer/commands/entry_points.h"
 
 namespace trainer::cli {
-
-// The program's own files are not there, or do not belong together.
-struct InstallationError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 struct Core {
   decltype(&trainer_core_train) train;
@@ -26,8 +20,8 @@ struct Core {
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.
-// num_threads: threads that compute, 0 for the library's default. memory: the settings of the GPU's
-// allocator.
+// Throws InstallationError if it or LibTorch is not there. num_threads: threads that compute, 0 for the
+// library's default. memory: the settings of the GPU's allocator.
 Core open_core(int64_t num_threads, const MemoryConfig& memory = {});
 
 // True after open_core: logging then also goes to the run's log file.

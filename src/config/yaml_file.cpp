@@ -5,6 +5,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/presets.h"
 
 #include "config/layer.h"
 #include "config/schema.h"
@@ -59,7 +60,8 @@ class FileReader {
       return;
     }
     if (!has_entry(file)) {
-      problems_.push_back({asked_from, "", concat(file.string(), ": there is no such file")});
+      const char* advice = open_.empty() ? "; `trainer config --list` names the presets" : "";
+      problems_.push_back({asked_from, "", concat(file.string(), ": there is no such file", advice)});
       return;
     }
     if (open_.size() == kMostLevels || files_ == kMostFiles) {
@@ -149,19 +151,21 @@ class FileReader {
     for (const YAML::Node& name : names) {
       const Place at = where(name.Mark());
       if (name.IsScalar() && !name.Scalar().empty()) {
-        read(find_preset(file, name.Scalar()), at);
+        read(find_extended(file, name.Scalar()), at);
       } else {
         problems_.push_back({at, "extends", "expected a path or a list of paths, found " + describe(name)});
       }
     }
   }
 
-  // A path relative to the file that names it; `robust` also stands for robust.yaml.
-  static fs::path find_preset(const fs::path& file, const std::string& name) {
+  // A path relative to the file that names it, else a preset of the program; `robust` also stands for
+  // robust.yaml.
+  static fs::path find_extended(const fs::path& file, const std::string& name) {
     const fs::path path = (file.parent_path() / name).lexically_normal();
     fs::path with_ending = path;
     with_ending += ".yaml";
-    return !fs::exists(path) && fs::exists(with_ending) ? with_ending : path;
+    if (fs::exists(path)) return path;
+    return fs::exists(with_ending) ? with_ending : find_preset(name).value_or(path);
   }
 
   // What is extended twice is read twice, so that the number of files may double with each level.
@@ -186,7 +190,7 @@ void read_section(const std::string& section, const YAML::Node& mapping, const W
 
 std::vector<Layer> read_layers(const fs::path& file, Problems& problems) {
   FileReader reader(problems);
-  reader.read(file, {});
+  reader.read(has_entry(file) ? file : find_preset(file).value_or(file), {});
   return std::move(reader.layers);
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trainer/base/strings.h"
+
 #include "cli/run_program.h"
 #include "support/error_message.h"
 
@@ -82,6 +84,31 @@ TEST(Launcher, ConfigPrintsWhatItReadsBack) {
 TEST(Launcher, ConfigPrintsTheGeneratedFiles) {
   EXPECT_EQ(run_program({"config", "--reference"}).out, content_of(SOURCE_DIR "/docs/config.md"));
   EXPECT_EQ(run_program({"config", "--schema"}).out, content_of(SOURCE_DIR "/configs/schema.json"));
+}
+
+TEST(Launcher, PresetsAreListedWithTheirPurpose) {
+  const Outcome outcome = run_program({"config", "--list"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_TRUE(contains(outcome.out, "\nflan_t5_xl.yaml "));
+  EXPECT_TRUE(contains(outcome.out, "Qwen3-0.6B with LoRA, on one 8 GB card\n"));
+  EXPECT_TRUE(contains(outcome.out, concat("The files: ", SOURCE_DIR, "/configs\n")));
+}
+
+TEST(Launcher, PresetsAreFoundByName) {
+  const TemporaryDirectory directory;
+  const std::string robust = run_program({"config", "--config", SOURCE_DIR "/configs/robust.yaml"}).out;
+  EXPECT_TRUE(contains(robust, "empty_cache_steps"));
+  for (const char* name : {"robust.yaml", "configs/robust.yaml", "robust"}) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(run_program({"config", "--config", name}).out, robust);
+    std::ofstream(directory / "my.yaml") << "extends: " << name << "\n";
+    EXPECT_EQ(run_program({"config", "--config", (directory / "my.yaml").string()}).out, robust);
+  }
+  std::ofstream(directory / "robust.yaml") << "seed: 77\n";
+  EXPECT_TRUE(
+      contains(run_program({"config", "--config", (directory / "my.yaml").string()}).out, "seed: 77"));
+  expect_refused({"--config", (directory / "tiny_t5.yaml").string()}, 2,
+                 {"there is no such file; `trainer config --list` names the presets"});
 }
 
 }  // namespace
