@@ -9,11 +9,13 @@ import time
 from . import machine, report
 from .results import FAILED, PASSED, SKIPPED, Results
 
+TINY_MODELS_BYTES = 1e9
 MODELS_BYTES = 30e9  # the 8B, 0.6B and T5-XL shapes, and the largest result of a run
 
 
 def parse(arguments, description):
-    parser = argparse.ArgumentParser(prog="gpu_check", description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="gpu_check", description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="show the stages and end")
     parser.add_argument("--all", action="store_true", help="all stages; this is the default")
     parser.add_argument("--stage", action="append", metavar="NAME", help="only this stage; can be repeated")
@@ -26,8 +28,8 @@ def parse(arguments, description):
                         help="folder of the results ($OUT, else gpu_check_out)")
     parser.add_argument("--earlier", action="append", default=[], type=pathlib.Path, metavar="FILE",
                         help="results.json of an earlier start: its stages count as done; can be repeated")
-    parser.add_argument("--scratch", type=pathlib.Path, help="folder for models and runs (default: the first of /dev/shm, $TMPDIR "
-                                                             "and --out with room for them)")
+    parser.add_argument("--scratch", type=pathlib.Path, help="folder for models and runs (default: the first of "
+                        "/dev/shm, $TMPDIR and --out with room for them)")
     parser.add_argument("--clean", action="store_true", help="remove the models at the end")
     return parser.parse_args(arguments)
 
@@ -52,7 +54,7 @@ def show(stage, result):
     print(f"{result['status']:8} {stage.name:16} {result['seconds']:6.1f} s  {detail[:400]}", flush=True)
 
 
-def run_stages(stages, options, found, results):
+def run_stages(stages, every, options, found, results):
     """Returns the names of the stages for which there was no time."""
     from .stage import carry_out
     begin, late = time.monotonic(), []
@@ -64,11 +66,11 @@ def run_stages(stages, options, found, results):
         minutes = 0 if options.quick else stage.minutes
         if options.minutes and (time.monotonic() - begin) / 60 + minutes > options.minutes:
             late.append(stage.name)
-            print(f"not run  {stage.name:16} it is expected to take {stage.minutes:g} min, and --minutes {options.minutes:g} are "
-                  "nearly over", flush=True)
+            print(f"not run  {stage.name:16} it is expected to take {stage.minutes:g} min, and --minutes "
+                  f"{options.minutes:g} are nearly over", flush=True)
             continue
         show(stage, carry_out(stage, options, found, results, plan))
-        report.write(results, stages, late)
+        report.write(results, stages if options.stage else every, late)
     return late
 
 
@@ -81,24 +83,25 @@ def work(options):
         return 0
     found = machine.look(options.device)
     results.machine, results.quick = found, options.quick
-    options.scratch = machine.scratch_folder(options.scratch, options.out.resolve(), 1e9 if options.quick else MODELS_BYTES)
-    options.scratch.mkdir(parents=True, exist_ok=True)
-    print(report.first_line(found), flush=True)
-    late = []
-    try:
-        late = run_stages(stages, options, found, results)
-    except KeyboardInterrupt:
-        raise machine.Unusable("stopped; the same command goes on with the stage that was cut off", 130) from None
-    finally:
-        shutil.rmtree(options.scratch / "runs", ignore_errors=True)
-        if options.clean or options.quick:
-            shutil.rmtree(options.scratch, ignore_errors=True)
-        results.write()
-        report.write(results, ALL if not options.stage else stages, late)
+    needed = TINY_MODELS_BYTES if options.quick else MODELS_BYTES
+    options.scratch = machine.scratch_folder(options.scratch, options.out.resolve(), needed, lasting=not options.quick)
+    with machine.lock(options.scratch):
+        print(report.first_line(found), flush=True)
+        late = []
+        try:
+            late = run_stages(stages, ALL, options, found, results)
+        except KeyboardInterrupt:
+            raise machine.Unusable("stopped; the same command goes on with the stage that was cut off", 130) from None
+        finally:
+            temporary = options.scratch if options.clean or options.quick else options.scratch / "runs"
+            shutil.rmtree(temporary, ignore_errors=True)
+            results.write()
+            report.write(results, ALL if not options.stage else stages, late)
     count = results.count([stage.name for stage in stages])
-    print(f"report: {options.out / 'REPORT.md'}" + ("" if options.clean or options.quick else
-                                                    f"; models stay in {options.scratch} (--clean removes them)"))
-    print(f"{count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped" + (f", {len(late)} not run" if late else ""))
+    kept = f"; models stay in {options.scratch} (--clean removes them)" if options.scratch.exists() else ""
+    print(f"report: {options.out / 'REPORT.md'}{kept}")
+    print(f"{count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped" +
+          (f", {len(late)} not run" if late else ""))
     return 1 if count[FAILED] else 0
 
 

@@ -1,8 +1,5 @@
-"""What torch's profiler saw: the kernels that took longest, and how many there are in a step. Needs torch."""
+"""What torch's profiler saw: the kernels that took longest, and how many there are in a step. """
 import re
-
-import torch
-from torch.profiler import ProfilerActivity
 
 TOP = 20
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize",
@@ -13,13 +10,15 @@ BETWEEN = 30  # other kernels between the updates of two steps, at least
 
 def profiler(device):
     """Of a card: everything that runs on it and the calls to it. Else LibTorch's operators on the CPU."""
+    import torch
+    from torch.profiler import ProfilerActivity
     activities = [ProfilerActivity.CUDA] if device == "cuda" else [ProfilerActivity.CPU]
     return torch.profiler.profile(activities=activities, acc_events=True)
 
 
 def short(name):
     """A kernel's name without the arguments of its templates."""
-    name = re.sub(r"^void ", "", name)
+    name = re.sub(r"^void ", "", name).replace("(anonymous namespace)::", "")
     return re.sub(r"\(.*", "", name)[:110]
 
 
@@ -41,8 +40,9 @@ def last_steps(kernels):
 
 def summary(profile, steps):
     """{"top": [{name, milliseconds, calls, share}], ...}, all for one step; `steps` where the updates do not tell them apart."""
+    from torch.autograd import DeviceType
     events = profile.profiler.kineto_results.events()
-    on_card = [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
+    on_card = [event for event in events if event.device_type() == DeviceType.CUDA]
     is_cpu = not on_card
     chosen = sorted(((event.start_ns(), event.name(), event.duration_ns()) for event in (events if is_cpu else on_card)
                      if not event.name().startswith(("ProfilerStep", "[memory]"))), key=lambda one: one[0])

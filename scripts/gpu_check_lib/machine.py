@@ -1,11 +1,13 @@
 """Whether this machine can do what is asked, in one line each where it cannot, and what there is."""
+import fcntl
 import json
 import os
+import pathlib
 import platform
 import shutil
 import subprocess
 import sys
-import pathlib
+import tempfile
 
 from . import driver, layout
 
@@ -94,12 +96,27 @@ def look(device):
             "bf16": device == "cpu" or found["card"]["capability"][0] >= 8}
 
 
-def scratch_folder(wanted, out, needed):
-    """Where models are written: the first of these with that many bytes of room, else the roomiest."""
+def scratch_folder(wanted, out, needed, lasting):
+    """Where models are written: in the first of these places with that many bytes of room, else the roomiest. lasting: the
+    next start finds them there."""
     places = [wanted] if wanted else [pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")), out]
     places = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
     if not places:
         raise Unusable(f"no folder to write models to: {wanted}")
     room = {place: shutil.disk_usage(place).free for place in places}
     best = next((place for place in places if room[place] >= needed), max(places, key=room.get))
-    return best / f"trainer-gpu-check-{os.getuid()}"
+    name = f"trainer-gpu-check-{os.getuid()}"
+    if not lasting:
+        return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=best))
+    (best / name).mkdir(exist_ok=True)
+    return best / name
+
+
+def lock(folder):
+    """Keeps others out of the folder as long as the returned file is open."""
+    file = open(folder / "lock", "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise Unusable(f"another gpu_check uses {folder}: wait for it, or name another folder with --scratch", 2) from None
+    return file

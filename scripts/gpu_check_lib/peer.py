@@ -82,10 +82,10 @@ def step(case, model, forward, optimizer, trained, batch, amp):
     with amp():
         loss = forward(**inputs).loss
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
+    norm = torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return loss.item()
+    return loss.item(), norm
 
 
 def autocast(case, trained):
@@ -108,15 +108,18 @@ def measure(case, variant, model, rows):
     if case["device"] == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    seconds, losses = [], []
+    seconds, losses, norms = [], [], []
     profiler = kernels.profiler(case["device"]) if variant.get("profile") else contextlib.nullcontext()
     with profiler:
         for batch in rows:
             begin = time.perf_counter()
-            losses.append(step(case, model, forward, optimizer, trained, batch, amp))
+            loss, norm = step(case, model, forward, optimizer, trained, batch, amp)
+            losses.append(loss)
+            norms.append(norm)
             seconds.append(time.perf_counter() - begin)
     counted = sum(supervised(case, batch) for batch in rows[WARM_UP:])
     figures = {"tokens_per_second": counted / sum(seconds[WARM_UP:]), "losses": losses,
+               "grad_norms": [norm.item() for norm in norms],
                "step_seconds": sorted(seconds[WARM_UP:])[len(seconds[WARM_UP:]) // 2]}
     if case["device"] == "cuda":
         figures |= {"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}

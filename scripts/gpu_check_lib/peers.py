@@ -20,5 +20,5 @@ def measure(check, name, case):
         check.expect(f"Transformers + PEFT, {variant['name']}: it runs", "error" not in figures, figures.get("error", ""))
     check.need("the peer's process ends with exit code 0", ended.code == 0, ended.code)
     check.need("some of it runs", any("error" not in figures for figures in found.values()))
-    return {variant: found.get(variant, {}) | {"losses": found.get(variant, {}).get("losses", [])} for variant in
-            (one["name"] for one in case["variants"])}
+    return {variant: found.get(variant, {}) | {"losses": found.get(variant, {}).get("losses", [])}
+            for variant in (one["name"] for one in case["variants"])}

@@ -33,7 +33,7 @@ class Running:
 
     def __init__(self, command, extra=None):
         self.command = " ".join(map(str, command))
-        self.output = tempfile.TemporaryFile("w+", errors="replace")
+        self.output = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.begin = time.monotonic()
         self.process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=self.output,
                                         stderr=subprocess.STDOUT, env=layout.environment(extra), start_new_session=True)

@@ -6,11 +6,13 @@ LOG_LINES = 40
 
 def first_line(machine):
     card = machine["card"]
-    where = (f"{card['name']}, compute capability {card['capability'][0]}.{card['capability'][1]}, {gigabytes(card['free'])} free of "
-             f"{gigabytes(card['total'])}, driver {machine['driver']}" if card else f"no card: {machine['processor']}")
+    where = f"no card: {machine['processor']}"
+    if card:
+        where = (f"{card['name']}, compute capability {'.'.join(map(str, card['capability']))}, {gigabytes(card['free'])} free "
+                 f"of {gigabytes(card['total'])}, driver {machine['driver']}")
+    packages = ", ".join(f"{name} {machine[name] or 'missing'}" for name in ("transformers", "peft", "python"))
     return (f"{where}; {machine['cores']} processors, {gigabytes(machine['memory'])}; torch {machine['torch']} (CUDA "
-            f"{machine['torch_cuda'] or 'none'}), transformers {machine['transformers'] or 'missing'}, peft {machine['peft'] or 'missing'}, "
-            f"Python {machine['python']}")
+            f"{machine['torch_cuda'] or 'none'}), {packages}")
 
 
 def gigabytes(size):
@@ -46,7 +48,8 @@ def overview(results, stages, late):
             continue
         bad = [one for one in result["checks"] if not one["ok"]]
         says = result["reason"] or (f"{len(bad)} of {len(result['checks'])} checks: {bad[0]['what']}" if bad else stage.does)
-        rows.append((stage.name, result["status"].upper() if bad else result["status"], f"{result['seconds']:.0f} s", says[:130]))
+        status = result["status"].upper() if bad else result["status"]
+        rows.append((stage.name, status, f"{result['seconds']:.0f} s", says[:130]))
     return table(["stage", "result", "time", "what"], rows)
 
 
@@ -76,23 +79,28 @@ def speed(results):
                 and ("recompute" in peer) == ("recompute" in name) and "compile" not in peer}
         best = max(same, key=lambda peer: same[peer]["tokens_per_second"]) if same else None
         is_alike = best and "spread" not in name and "limit" not in name and "dropout" not in name
-        rows.append((name, number(run["tokens_per_second"]), number(1000 * run["step_seconds"], 1), number(run["start_seconds"], 1),
-                     number(same[best]["tokens_per_second"]) if is_alike else "",
-                     f"{run['tokens_per_second'] / same[best]['tokens_per_second']:.2f}" if is_alike else ""))
+        theirs = same[best]["tokens_per_second"] if is_alike else None
+        rows.append((name, number(run["tokens_per_second"]), number(1000 * run["step_seconds"], 1),
+                     number(run["start_seconds"], 1), number(theirs),
+                     f"{run['tokens_per_second'] / theirs:.2f}" if theirs else ""))
     lines = table(["trainer", "tok/s", "ms a step", "start, s", "best peer tok/s", "ratio"], rows)
-    if peers:
-        lines += table(["Transformers + PEFT", "tok/s", "ms a step", "peak", "reserved"],
-                       [(name, number(one["tokens_per_second"]), number(1000 * one["step_seconds"], 1), gigabytes(one.get("peak")),
-                         gigabytes(one.get("reserved"))) if "error" not in one else (name, "failed", one["error"][:60], "", "")
-                        for name, one in peers.items()])
-    return lines
+    return lines + table(["Transformers + PEFT", "tok/s", "ms a step", "peak", "reserved"],
+                         [peer_row(name, one) for name, one in peers.items()])
+
+
+def peer_row(name, one):
+    if "error" in one:
+        return name, "failed", one["error"][:60], "", ""
+    return (name, number(one["tokens_per_second"]), number(1000 * one["step_seconds"], 1), gigabytes(one.get("peak")),
+            gigabytes(one.get("reserved")))
 
 
 def memory(results):
     rows = []
     for name, run in gather(results, "runs").items():
         if run.get("planned") and run.get("peak") and name.startswith(("8B", "T5-XL", "0.6B")):
-            rows.append((name, gigabytes(run["planned"]), gigabytes(run["peak"]), f"{100 * (run['planned'] / run['peak'] - 1):+.1f} %",
+            rows.append((name, gigabytes(run["planned"]), gigabytes(run["peak"]),
+                         f"{100 * (run['planned'] / run['peak'] - 1):+.1f} %",
                          gigabytes(run["reserved"]), gigabytes(run["limit"]) if run["limit"] else "none",
                          gigabytes(run["card_used"]) if run["card_used"] else "?"))
     return table(["run", "planned", "measured", "plan off by", "reserved", "limit", "on the card, all"], rows)
@@ -104,7 +112,9 @@ def recoveries(results):
         for one in run.get("recoveries", []):
             rows.append((name, one["step"], one["stage"], gigabytes(one["asked"]), gigabytes(one["free"]),
                          f"{one['from_samples']} -> {one['to_samples']}", one["recomputed_blocks"] or 0))
-    return table(["run", "after step", "in", "asked for", "free", "samples", "recomputed blocks"], rows) if rows else ["None.", ""]
+    if not rows:
+        return ["None.", ""]
+    return table(["run", "after step", "in", "asked for", "free", "samples", "recomputed blocks"], rows)
 
 
 def repeatability(results):
@@ -114,7 +124,7 @@ def repeatability(results):
         if result is not None:
             lines += [f"- {name}: {result['status']}" + (f" ({result['reason']})" if result["reason"] else "")]
             lines += [f"  - {'' if one['ok'] else 'NOT '}{one['what']}" + (f": {one['found']}" if not one["ok"] else "")
-                      for one in result["checks"] if "bits" in one["what"] or "bit by bit" in one["what"]]
+                      for one in result["checks"] if "bit by bit" in one["what"]]
     return [*(lines or ["Not run."]), ""]
 
 
@@ -123,11 +133,12 @@ def profiles(results):
     for name, one in gather(results, "profiles").items():
         copies = ", ".join(f"{count:.1f} {kind}" for kind, count in one.get("copies", {}).items()) or "none"
         waits = ", ".join(f"{count:.1f} {kind}" for kind, count in one.get("waits", {}).items()) or "none"
-        lines += [f"### {name}", "", f"A step: {one['launches']:.0f} {one.get('what', 'kernels')} in {one.get('milliseconds', 0):.1f} ms; "
-                  f"copies: {copies}; waits of the processor: {waits}.", ""]
-        lines += table(["ms a step", "share", "calls", one.get("what", "kernels")],
-                       [(number(top["milliseconds"], 2), f"{top['share']:.1%}", number(top["calls"], 1), top["name"].replace("|", "/"))
-                        for top in one["top"]])
+        what = one.get("what", "kernels")
+        lines += [f"### {name}", "", f"A step: {one['launches']:.0f} {what} in {one.get('milliseconds', 0):.1f} ms; copies: "
+                  f"{copies}; waits of the processor: {waits}.", ""]
+        lines += table(["ms a step", "share", "calls", what], [
+            (number(top["milliseconds"], 2), f"{top['share']:.1%}", number(top["calls"], 1), top["name"].replace("|", "/"))
+            for top in one["top"]])
     return lines or ["Not run.", ""]
 
 
@@ -142,9 +153,10 @@ def write(results, stages, late):
         ("Repeatability", repeatability(results)),
         ("Kernels of a step, those that take longest first", profiles(results)),
     ]
-    lines = ["# gpu_check", "", first_line(results.machine), "",
-             *(["Tiny shapes (--quick): figures of speed and memory say nothing about real ones.", ""] if results.quick else []),
-             f"{count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped, {len(stages) - sum(count.values())} not run", ""]
+    tiny = ["Tiny shapes (--quick): figures of speed and memory say nothing about real ones.", ""] if results.quick else []
+    lines = ["# gpu_check", "", first_line(results.machine), "", *tiny,
+             f"{count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped, "
+             f"{len(stages) - sum(count.values())} not run", ""]
     for title, content in sections:
         if content:
             lines += [f"## {title}", "", *content]

@@ -36,7 +36,8 @@ class Stage:
         if self.needs_card and machine["device"] == "cpu":
             return "there is no card (--device cpu)"
         if self.needs_bf16 and not machine["bf16"]:
-            return f"the card does not compute in bf16 (compute capability {machine['card']['capability'][0]}.x, 8.0 is needed)"
+            major = machine["card"]["capability"][0]
+            return f"the card does not compute in bf16 (compute capability {major}.x, 8.0 is needed)"
         missing = [name for name in self.packages if machine[name] is None]
         if missing:
             return f"this Python has no package {' and '.join(missing)}"
@@ -49,9 +50,9 @@ class Stage:
 class Check:
     """What a stage's function works with."""
 
-    def __init__(self, options, machine, results, limit=LIMIT):
+    def __init__(self, options, machine, results, plan="", limit=LIMIT):
         self.device, self.quick, self.scratch = options.device, options.quick, options.scratch
-        self.machine, self.results = machine, results
+        self.machine, self.results, self.plan = machine, results, plan
         self.end = time.monotonic() + limit
         self.checks, self.figures, self.logs = [], {}, []
 
@@ -67,6 +68,11 @@ class Check:
         """The same, and the stage ends where it is not so."""
         if not self.expect(what, fine, found):
             raise Stop
+
+    def earlier(self, stage):
+        """The figures of a stage that ran with the same sizes; {} where it did not."""
+        stored = self.results.stages.get(stage, {})
+        return stored["figures"] if stored.get("plan") == self.plan else {}
 
     def figure(self, name, value):
         self.figures[name] = value
@@ -103,7 +109,7 @@ def processor_seconds():
 
 def carry_out(stage, options, machine, results, plan):
     """Runs one stage and stores what it found."""
-    begin, before, check = time.monotonic(), processor_seconds(), Check(options, machine, results)
+    begin, before, check = time.monotonic(), processor_seconds(), Check(options, machine, results, plan)
     status, reason = PASSED, stage.why_not(machine, options.quick)
     results.log(f"\n=== {stage.name}")
     try:

@@ -8,6 +8,7 @@ import time
 
 from . import layout, processes
 
+LARGEST_COMPARED = 1e9
 WARM_UP = 2  # steps that do not count in a rate
 
 
@@ -64,11 +65,10 @@ def read(output):
 
 
 def hashes(output):
+    """Of a result's files; not of a large model's, which nothing compares."""
     found = {}
-    for path in sorted(output.glob("*.safetensors")):
-        with open(path, "rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else \
-                hashlib.sha256(file.read()).hexdigest()
+    for path in sorted(path for path in output.glob("*.safetensors") if path.stat().st_size < LARGEST_COMPARED):
+        found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 
@@ -139,6 +139,16 @@ def furthest(one, other):
 def expect_near(check, what, one, other, tolerance):
     difference = furthest(one, other)
     return check.expect(f"{what} (at most {tolerance:g} apart)", difference <= tolerance, f"{difference:.2g} apart")
+
+
+def expect_same_rows(check, what, one, other):
+    """Losses and gradient norms of every step in the figures of two runs. Returns the first step that differs, if any."""
+    pairs = list(zip(zip(one["losses"], one["grad_norms"]), zip(other["losses"], other["grad_norms"])))
+    differs = next((step for step, (a, b) in enumerate(pairs, 1) if a != b), None)
+    steps = [len(one["losses"]), len(other["losses"])]
+    check.expect(f"{what}: the same losses and norms, bit by bit", differs is None and steps[0] == steps[1] > 0,
+                 f"step {differs} differs: {pairs[differs - 1]}" if differs else f"{steps[0]} and {steps[1]} steps")
+    return differs
 
 
 def wait_for_step(running, output, step, limit):

@@ -62,14 +62,16 @@ def run_tests(check, pattern, before=(), extra=None):
 
 
 def nvrtc(check):
-    """With the loader told to look nowhere but in LD_LIBRARY_PATH and the system's own folders: no CUDA toolkit."""
+    """With the loader told to look nowhere but in the program's and LibTorch's folders and the system's own: the folders of
+    a CUDA toolkit are in its cache or in the user's LD_LIBRARY_PATH."""
     if not LOADER.exists():
         raise Skip(f"no {LOADER} on this machine")
     log = check.scratch / "loader"
     for old in check.scratch.glob("loader.*"):
         old.unlink()
     hidden = (LOADER, "--inhibit-cache")
-    passed, failed, skipped, text = run_tests(check, "Nvrtc", hidden, {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log)})
+    passed, failed, skipped, text = run_tests(check, "Nvrtc", hidden, {
+        "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log), "LD_LIBRARY_PATH": ":".join(layout.libraries())})
     if passed + failed == 0:
         why = re.search(r"there is no libnvrtc.*", text)
         raise Skip(why[0] if why else f"{skipped} tests skipped themselves")
@@ -113,7 +115,7 @@ def machine(check):
     check.figure("platform", platform.platform())
     check.expect("the program, torch and the driver fit together", True, f"torch {found['torch']}, driver {found['driver']}")
     if card:
-        check.expect("the card computes in bf16", found["bf16"], f"compute capability {card['capability']}")
+        check.figure("bf16", found["bf16"])
 
 
 STAGES = [

@@ -9,7 +9,7 @@ from ..stage import Stage
 STEPS = 10
 # Of one step in fp32: sums in another order. Of ten: what AdamW makes of that where gradients are near zero.
 FIRST_STEP, TEN_STEPS = 1e-5, 2e-3
-BF16, TEN_BF16 = 2e-2, 5e-2
+BF16, TEN_BF16, BF16_NORM = 2e-3, 5e-3, 5e-2
 
 
 def keys(check, shape, output, **more):
@@ -41,8 +41,10 @@ def in_bf16(check, shape, expected, **more):
     name = f"{shape} bf16 device"
     output = training.output_of(check, name)
     run = training.need_train(check, name, keys(check, shape, output, **{**more, "model.dtype": "bf16"}))
-    training.expect_near(check, "bf16 on the device: as fp32 on the CPU, the first loss", run.losses[:1], expected.losses[:1], BF16)
-    training.expect_near(check, f"bf16 on the device: as fp32 on the CPU, {STEPS} losses", run.losses, expected.losses, TEN_BF16)
+    says = "bf16 on the device: as fp32 on the CPU"
+    training.expect_near(check, f"{says}, the first loss", run.losses[:1], expected.losses[:1], BF16)
+    training.expect_near(check, f"{says}, the first gradient's norm", run.norms[:1], expected.norms[:1], BF16_NORM)
+    training.expect_near(check, f"{says}, {STEPS} losses", run.losses, expected.losses, TEN_BF16)
 
 
 def evaluated(check, shape):
@@ -55,7 +57,8 @@ def evaluated(check, shape):
             f"data.kind={'seq2seq' if shape == 't5' else 'text'}", f"data.input={'input' if shape == 't5' else 'text'}"])
         losses.append(float(re.search(r'"eval_loss": *([^,}\s]+)', ended.text)[1]))
     training.expect_near(check, "eval: as on the CPU, the loss", losses[:1], losses[1:], FIRST_STEP)
-    check.need_run("generate", [layout.program(), "generate", check.model(shape), sentence(random.Random(1), 4), "--device", check.device,
+    prompt = sentence(random.Random(1), 4)
+    check.need_run("generate", [layout.program(), "generate", check.model(shape), prompt, "--device", check.device,
                                 "--max-new-tokens", "16"])
 
 

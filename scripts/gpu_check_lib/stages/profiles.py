@@ -11,7 +11,8 @@ STEPS = 5
 def ours(check, name, keys):
     if not layout.IN_PROCESS.exists():
         raise Skip(f"there is no {layout.IN_PROCESS.name}: build the target train_in_process")
-    ended = check.need_run(f"{name} under the profiler", processes.python("profile_run.py", check.device, STEPS, layout.IN_PROCESS, *keys))
+    command = processes.python("profile_run.py", check.device, STEPS, layout.IN_PROCESS, *keys)
+    ended = check.need_run(f"{name} under the profiler", command)
     line = next((line for line in ended.text.splitlines() if line.startswith('{"profile"')), None)
     check.need("it reports kernels", line)
     store(check, f"{name}, trainer", json.loads(line)["profile"])
@@ -49,8 +50,9 @@ def seq2seq_ours(check):
 
 PACKAGES = ("transformers", "peft")
 STAGES = [
-    Stage("profile-8b", "the 20 kernels that take longest, launches and waits of a step, 8B LoRA", decoder_ours, 1, needs_bf16=True,
-          gigabytes=60),
-    Stage("profile-8b-peer", "the same of Transformers + PEFT", decoder_theirs, 1.2, needs_bf16=True, gigabytes=80, packages=PACKAGES),
+    Stage("profile-8b", "the 20 kernels that take longest, launches and waits of a step, 8B LoRA", decoder_ours, 1,
+          needs_bf16=True, gigabytes=60),
+    Stage("profile-8b-peer", "the same of Transformers + PEFT", decoder_theirs, 1.2, needs_bf16=True, gigabytes=80,
+          packages=PACKAGES),
     Stage("profile-t5", "the same of ours, T5-XL LoRA with dropout", seq2seq_ours, 1, needs_bf16=True, gigabytes=40),
 ]

@@ -25,22 +25,31 @@ def trained(name, changes):
     return stage
 
 
-def peer(check):
+def shared(check):
     sizes = case(check)
-    shared = {"model": str(check.model(SHAPE)), "device": check.device, "kind": "seq2seq", "dtype": "bf16",
-              "length": sizes["data.max_source_length"], "target_length": sizes["data.max_target_length"],
-              "rows": sizes["training.batch_size"], "steps": 4 if check.quick else 6, "threads": check.threads}
-    peers.measure(check, "T5-XL LoRA", {**shared, "lora": True, "variants": [
-        {"name": "fp32 adapters"}, {"name": "bf16 adapters", "bf16_adapters": True}]})
-    peers.measure(check, "T5-XL full", {**shared, "lora": False, "variants": [
+    return {"model": str(check.model(SHAPE)), "device": check.device, "kind": "seq2seq", "dtype": "bf16",
+            "length": sizes["data.max_source_length"], "target_length": sizes["data.max_target_length"],
+            "rows": sizes["training.batch_size"], "steps": 4 if check.quick else 6, "threads": check.threads}
+
+
+def peer_full(check):
+    peers.measure(check, "T5-XL full", {**shared(check), "lora": False, "variants": [
         {"name": "bf16 weights and states"}, {"name": "bf16 weights and states, recompute", "recompute": True}]})
 
 
+def peer_lora(check):
+    peers.measure(check, "T5-XL LoRA", {**shared(check), "lora": True, "variants": [
+        {"name": "fp32 adapters"}, {"name": "bf16 adapters", "bf16_adapters": True}]})
+
+
+def stage(name, does, function, minutes, gigabytes, packages=()):
+    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages)
+
+
 STAGES = [
-    Stage("t5xl-full", "FLAN-T5-XL shape, all weights, bf16, 8 x 512 + 128, dropout: tok/s, planned and measured peak",
-          trained("T5-XL full", {}), 1.2, needs_bf16=True, gigabytes=60),
-    Stage("t5xl-lora", "the same with LoRA r 16 on all linear layers", trained("T5-XL LoRA", training.LORA), 0.8, needs_bf16=True,
-          gigabytes=40),
-    Stage("t5xl-peer", "Transformers and PEFT on both", peer, 2.5, needs_bf16=True, gigabytes=80,
-          packages=("transformers", "peft")),
+    stage("t5xl-full", "FLAN-T5-XL shape, all weights, bf16, 8 x 512 + 128, dropout: tok/s, planned and measured peak",
+          trained("T5-XL full", {}), 1.2, 60),
+    stage("t5xl-lora", "the same with LoRA r 16 on all linear layers", trained("T5-XL LoRA", training.LORA), 0.8, 40),
+    stage("t5xl-full-peer", "Transformers on the first, with and without recompute", peer_full, 1.2, 80, ("transformers",)),
+    stage("t5xl-lora-peer", "Transformers + PEFT on the second", peer_lora, 1.2, 80, ("transformers", "peft")),
 ]
