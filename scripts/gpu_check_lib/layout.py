@@ -5,12 +5,14 @@ import os
 import pathlib
 import re
 import struct
+import sys
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 BUNDLED = (SCRIPTS / "program").is_dir()
 ROOT = SCRIPTS if BUNDLED else SCRIPTS.parent
 CARDS = ROOT / "configs" / "models"
 TESTS = ROOT / "tests" if BUNDLED else ROOT / "build" / "tests"
+CORE = ROOT / ("program/lib" if BUNDLED else "build") / "libtrainer_core.so"
 IN_PROCESS = TESTS / "libtrain_in_process.so"
 X86_64 = 62  # e_machine of an ELF file
 
@@ -54,9 +56,12 @@ def libraries():
     return [*map(str, found), str(torch_folder() / "lib")]
 
 
-def environment(extra=None):
-    """For the program and the tests: they find their libraries and the active Python's LibTorch."""
-    path = [*libraries(), os.environ.get("LD_LIBRARY_PATH", "")]
-    return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, path)), "TORCH_DIR": str(torch_folder()),
-            "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1",
-            "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", **(extra or {})}
+def environment(command, extra=None):
+    """For a process. The program and the tests find their libraries and the active Python's LibTorch; Python itself keeps
+    the libraries that it was built with."""
+    variables = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                 "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+    if command[0] != sys.executable:
+        path = [*libraries(), os.environ.get("LD_LIBRARY_PATH", "")]
+        variables |= {"LD_LIBRARY_PATH": ":".join(filter(None, path)), "TORCH_DIR": str(torch_folder())}
+    return {**variables, **(extra or {})}

@@ -36,7 +36,7 @@ class Running:
         self.output = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.begin = time.monotonic()
         self.process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, env=layout.environment(extra), start_new_session=True)
+                                        stderr=subprocess.STDOUT, env=layout.environment(command, extra), start_new_session=True)
 
     def is_over(self):
         return self.process.poll() is not None

@@ -25,6 +25,8 @@ def number(value, digits=0):
 
 def table(headers, rows):
     """Columns as wide as their widest cell, so that it can be read as it is."""
+    if not rows:
+        return ["None.", ""]
     cells = [headers, *[[str(cell) for cell in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     line = lambda row: "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |"  # noqa: E731
@@ -84,6 +86,8 @@ def speed(results):
                      number(run["start_seconds"], 1), number(theirs),
                      f"{run['tokens_per_second'] / theirs:.2f}" if theirs else ""))
     lines = table(["trainer", "tok/s", "ms a step", "start, s", "best peer tok/s", "ratio"], rows)
+    if not peers:
+        return lines
     return lines + table(["Transformers + PEFT", "tok/s", "ms a step", "peak", "reserved"],
                          [peer_row(name, one) for name, one in peers.items()])
 
@@ -112,8 +116,6 @@ def recoveries(results):
         for one in run.get("recoveries", []):
             rows.append((name, one["step"], one["stage"], gigabytes(one["asked"]), gigabytes(one["free"]),
                          f"{one['from_samples']} -> {one['to_samples']}", one["recomputed_blocks"] or 0))
-    if not rows:
-        return ["None.", ""]
     return table(["run", "after step", "in", "asked for", "free", "samples", "recomputed blocks"], rows)
 
 

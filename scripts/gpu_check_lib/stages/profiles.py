@@ -11,7 +11,7 @@ STEPS = 5
 def ours(check, name, keys):
     if not layout.IN_PROCESS.exists():
         raise Skip(f"there is no {layout.IN_PROCESS.name}: build the target train_in_process")
-    command = processes.python("profile_run.py", check.device, STEPS, layout.IN_PROCESS, *keys)
+    command = processes.python("profile_run.py", check.device, STEPS, layout.CORE, layout.IN_PROCESS, *keys)
     ended = check.need_run(f"{name} under the profiler", command)
     line = next((line for line in ended.text.splitlines() if line.startswith('{"profile"')), None)
     check.need("it reports kernels", line)
