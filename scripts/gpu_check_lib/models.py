@@ -117,7 +117,7 @@ def make(check, shape):
     folder = check.scratch / shape.name
     if folder.is_dir():
         return folder
-    new = folder.with_suffix(".new")
+    new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     config = {**shape.config(), **write_tokenizer(shape, new)}

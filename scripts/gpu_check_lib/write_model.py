@@ -24,7 +24,7 @@ class Writer:
     """As tiny_model_lib.weights.Tensors, for large models."""
 
     def __init__(self, dtype):
-        self.dtype, self.rules = dtype, {}
+        self.dtype, self.rules, self.blocks = dtype, {}, {}
 
     def add_normal(self, name, shape, deviation):
         self.rules[name] = (shape, deviation, None)
@@ -42,6 +42,12 @@ class Writer:
         text += b" " * (-len(text) % 8)
         return struct.pack("<Q", len(text)) + text, offset
 
+    def scaled(self, block, deviation):
+        """The block with this deviation, in the file's type. A model has a handful of them."""
+        if deviation not in self.blocks:
+            self.blocks[deviation] = (block * deviation).to(self.dtype)
+        return self.blocks[deviation]
+
     def pieces(self, block, name):
         """The tensor's numbers, some million at a time."""
         shape, deviation, value = self.rules[name]
@@ -49,10 +55,10 @@ class Writer:
         if deviation is None:
             yield torch.full((left,), value, dtype=self.dtype)
             return
-        at = zlib.crc32(name.encode()) % len(block)
+        numbers, at = self.scaled(block, deviation), zlib.crc32(name.encode()) % len(block)
         while left > 0:
-            piece = block[at:at + left]
-            yield (piece * deviation).to(self.dtype)
+            piece = numbers[at:at + left]
+            yield piece
             left, at = left - len(piece), 0
 
     def write(self, path):

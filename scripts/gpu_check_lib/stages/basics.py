@@ -70,7 +70,7 @@ def nvrtc(check):
     for old in check.scratch.glob("loader.*"):
         old.unlink()
     hidden = (LOADER, "--inhibit-cache")
-    passed, failed, skipped, text = run_tests(check, "Nvrtc", hidden, {
+    passed, failed, skipped, text = run_tests(check, "ByNvrtc", hidden, {
         "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log), "LD_LIBRARY_PATH": ":".join(layout.libraries())})
     if passed + failed == 0:
         why = re.search(r"there is no libnvrtc.*", text)
