@@ -1,16 +1,23 @@
 // A libcuda.so.1 for tests: a machine of three GPUs of which CUDA_VISIBLE_DEVICES shows the last and the
 // first.
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
 const char* const kUuids[] = {"\x03\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33\x33",
                               "\x01\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11\x11"};
+
+// What a test says in the environment, else the usual.
+int value_of(const char* variable, int usual) {
+  const char* said = std::getenv(variable);
+  return said == nullptr ? usual : std::atoi(said);
 }
+}  // namespace
 
 extern "C" {
 int cuInit(unsigned) { return 0; }
-int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDriverGetVersion(int* version) { return *version = value_of("FAKE_CUDA_VERSION", 13000), 0; }
 int cuDeviceGetCount(int* count) { return *count = 2, 0; }
 int cuDeviceGet(int* device, int index) { return *device = index, 0; }
 int cuDeviceGetName(char* name, int, int device) {
@@ -18,5 +25,7 @@ int cuDeviceGetName(char* name, int, int device) {
 }
 int cuDeviceGetUuid_v2(char* uuid, int device) { return std::memcpy(uuid, kUuids[device], 16), 0; }
 int cuDeviceTotalMem_v2(size_t* total, int) { return *total = 24'000'000'000, 0; }
-int cuDeviceGetAttribute(int* value, int attribute, int) { return *value = attribute == 75 ? 8 : 6, 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  return *value = attribute == 75 ? value_of("FAKE_CUDA_MAJOR", 8) : 6, 0;
+}
 }

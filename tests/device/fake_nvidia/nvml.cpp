@@ -1,6 +1,7 @@
 // A libnvidia-ml.so.1 for tests: three GPUs, the first divided into two MIG instances, the third in use.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
 
@@ -39,7 +40,9 @@ int nvmlDeviceGetUUID(const Fake* device, char* text, unsigned size) {
   return copy(text, size, device->uuid);
 }
 int nvmlDeviceGetMemoryInfo(const Fake* device, Memory* memory) {
-  *memory = {24'000'000'000, device->free, 24'000'000'000 - device->free};
+  const char* said = std::getenv("FAKE_NVML_FREE");  // of every GPU
+  const unsigned long long free = said == nullptr ? device->free : std::strtoull(said, nullptr, 10);
+  *memory = {24'000'000'000, free, 24'000'000'000 - free};
   return 0;
 }
 int nvmlDeviceGetMigMode(const Fake* device, unsigned* now, unsigned* pending) {

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""profile_run DEVICE STEPS CORE LIBRARY KEY=VALUE...: a run of trainer in this process, under torch's profiler; prints one line of
+JSON with its top kernels."""
+import ctypes
+import json
+import os
+import pathlib
+import sys
+
+# As src/cli/open_core.cpp sets it before LibTorch is opened.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+    os.environ.setdefault(variable, "expandable_segments:True")
+
+import torch  # noqa: E402, F401  LibTorch, before the libraries that need it
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from gpu_check_lib import kernels  # noqa: E402
+
+
+def main():
+    device, steps, core, library, keys = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:]
+    ctypes.CDLL(core, ctypes.RTLD_GLOBAL)
+    train = ctypes.CDLL(library).train_in_process
+    train.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    overrides = (ctypes.c_char_p * len(keys))(*[key.encode() for key in keys])
+    with kernels.profiler(device) as profile:
+        code = train(len(keys), overrides)
+    if code == 0:
+        print(json.dumps({"profile": kernels.summary(profile, steps)}), flush=True)
+    sys.stdout.flush()
+    os._exit(code)  # two owners of LibTorch's state in one process: nothing is gained by taking it down in order
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""A Qwen3-8B shape with LoRA: speed, memory, the same with less memory, side by side with Transformers and PEFT."""
+from .. import peers, training
+from ..stage import Stage
+
+SHAPE = "qwen3-8b"
+STEPS = 10
+# Losses of the same samples in bf16, added up in another order or with other kernels.
+BF16_FIRST, BF16_ALL, BF16_NORM = 1e-3, 2e-3, 5e-2
+LIMIT = "24GB"
+
+
+def case(check):
+    """2 x 2048 tokens."""
+    if check.quick:
+        return {"data.max_length": 64, "training.batch_size": 2, "training.effective_batch_size": 2,
+                "training.max_steps": 5}
+    return {"data.max_length": 2048, "training.batch_size": 2, "training.effective_batch_size": 2,
+            "training.max_steps": STEPS}
+
+
+def keys(check, name, **changes):
+    bf16 = {"model.dtype": "bf16"}
+    output = training.output_of(check, name)
+    return training.settings(check, SHAPE, output, **{**bf16, **training.LORA, **case(check), **changes})
+
+
+def run(check, name, extra=None, **changes):
+    return training.need_train(check, name, keys(check, name, **changes), extra)
+
+
+def stored(check):
+    """Figures of the plain run, made now where that stage has not run."""
+    figures = check.earlier("8b-lora").get("runs", {}).get("8B LoRA", {})
+    if figures.get("steps") == case(check)["training.max_steps"]:
+        return figures
+    return run(check, "8B LoRA").figures
+
+
+def near(check, what, figures, expected):
+    training.expect_near(check, f"{what}, the first loss", figures["losses"][:1], expected["losses"][:1], BF16_FIRST)
+    training.expect_near(check, f"{what}, the first gradient's norm", figures["grad_norms"][:1], expected["grad_norms"][:1],
+                         BF16_NORM)
+    training.expect_near(check, f"{what}, all losses", figures["losses"], expected["losses"], BF16_ALL)
+
+
+def expect_plan(check, figures):
+    """A plan that is too low runs out of memory; one that is far too high refuses what would fit. Tiny shapes are a few
+    MB, of which an id tensor is a per cent."""
+    ratio, below = figures["planned"] / figures["peak"], 5 if check.quick else 2
+    check.expect(f"the planned peak is between {below} % below and 10 % above the measured one",
+                 1 - below / 100 <= ratio <= 1.10,
+                 f"planned {figures['planned'] / 1e9:.4f} GB, measured {figures['peak'] / 1e9:.4f} GB")
+
+
+def lora(check):
+    found = run(check, "8B LoRA")
+    check.figure("files", found.files)
+    expect_plan(check, found.figures)
+    check.expect("nothing ran out of memory", not found.of("recovery"), found.of("recovery"))
+
+
+def recompute(check):
+    found = run(check, "8B LoRA, recompute", **{"memory.gradient_checkpointing": "true"})
+    near(check, "as without recompute", found.figures, stored(check))
+    expect_plan(check, found.figures)
+
+
+def dropout(check):
+    plain = run(check, "8B LoRA, dropout", **{"lora.lora_dropout": 0.05})
+    again = run(check, "8B LoRA, dropout, recompute", **{"lora.lora_dropout": 0.05, "memory.gradient_checkpointing": "true"})
+    near(check, "with recompute the dropout is the same", again.figures, plain.figures)
+    expect_plan(check, plain.figures)
+
+
+def limited(check):
+    expected = stored(check)
+    limit = LIMIT if not check.quick and expected["peak"] > 24e9 else f"{0.8 * expected['peak'] / 1e3:.0f}kB"
+    if check.device == "cuda" and check.quick:
+        limit = f"{(0.8 * expected['peak'] + 512e6) / 1e6:.0f}MB"  # 512 MB are set aside for the context
+    found = run(check, "8B LoRA, limit", **{"memory.limit": limit})
+    rows = found.figures["recoveries"]
+    check.figure("limit", limit)
+    check.expect(f"memory.limit={limit} makes it recover", rows, len(rows))
+    check.expect("the peak stays below the limit", found.figures["peak"] <= found.figures["limit"],
+                 f"{found.figures['peak'] / 1e9:.3f} of {found.figures['limit'] / 1e9:.3f} GB")
+    near(check, "as without a limit", found.figures, expected)
+
+
+def repeat(check):
+    """Rows and results, bit by bit. The earlier run may be that of the stage 8b-lora."""
+    found = run(check, "8B LoRA, again")
+    expected, files = stored(check), check.earlier("8b-lora").get("files")
+    if not files:
+        once_more = run(check, "8B LoRA, once more")
+        expected, files = once_more.figures, once_more.files
+    check.figure("first step that differs", training.expect_same_rows(check, "8B LoRA", found.figures, expected))
+    check.expect("8B LoRA: the same adapter, bit by bit", found.files == files and files)
+
+
+def setting(title, changes, extra=None):
+    """A run with another setting of the allocator: the same losses, and its speed."""
+    def stage(check):
+        found = run(check, f"8B LoRA, {title}", extra, **changes)
+        near(check, "as with the defaults", found.figures, stored(check))
+    return stage
+
+
+def packing(check):
+    """Samples of many lengths, in one row and padded."""
+    rows = {"data.train": check.model(SHAPE) / "spread.jsonl", "training.effective_batch_size": 8, "training.batch_size": 2}
+    padded = run(check, "8B LoRA, spread lengths", **rows)
+    packed = run(check, "8B LoRA, spread lengths, packing", **rows, **{"data.packing": "true"})
+    near(check, "packed as padded", packed.figures, padded.figures)
+
+
+def peer_case(check):
+    sizes = case(check)
+    return {"model": str(check.model(SHAPE)), "device": check.device, "kind": "decoder", "length": sizes["data.max_length"],
+            "rows": sizes["training.batch_size"], "steps": 4 if check.quick else 8, "dtype": "bf16", "lora": True,
+            "threads": check.threads}
+
+
+def peer(check):
+    """Ours with recompute is that of the stage 8b-recompute."""
+    figures = peers.measure(check, "8B LoRA", {**peer_case(check), "variants": [
+        {"name": "fp32 adapters"}, {"name": "bf16 adapters", "bf16_adapters": True},
+        {"name": "fp32 adapters, recompute", "recompute": True},
+        {"name": "bf16 adapters, recompute", "bf16_adapters": True, "recompute": True}]})
+    ours = stored(check)
+    theirs = figures["fp32 adapters"]
+    training.expect_near(check, "ours and the peer's, the first loss", ours["losses"][:1], theirs["losses"][:1], BF16_FIRST)
+    check.figure("first gradient's norm, ours and the peer's", [ours["grad_norms"][0], *theirs.get("grad_norms", [])[:1]])
+
+
+def compiled(check):
+    peers.measure(check, "8B LoRA, compiled", {**peer_case(check), "variants": [
+        {"name": "bf16 adapters, torch.compile", "bf16_adapters": True, "compile": True}]})
+
+
+def stage(name, does, function, minutes, gigabytes=60, packages=()):
+    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages)
+
+
+FIRST = [
+    stage("8b-lora", "Qwen3-8B shape, LoRA r 16 on all linear layers, bf16, 2 x 2048: tok/s, planned and measured peak", lora, 1.8),
+    stage("8b-recompute", "the same with all blocks recomputed: the same losses, less memory", recompute, 1),
+    stage("8b-limit", "the same with memory.limit=24GB: it recovers, with the same losses", limited, 1.2, 40),
+    stage("8b-repeat", "the same once more: the same bits", repeat, 1),
+]
+PEER = [stage("8b-peer", "Transformers + PEFT on it: SDPA, fused AdamW, with and without recompute", peer, 2.5, 80,
+              ("transformers", "peft"))]
+SETTINGS = [
+    stage("8b-no-clearing", "memory.empty_cache_steps=0: tok/s", setting("empty_cache_steps=0", {"memory.empty_cache_steps": 0}), 0.8),
+    stage("8b-segments", "memory.expandable_segments=false: tok/s", setting("expandable_segments=false",
+                                                                            {"memory.expandable_segments": "false"}), 0.8),
+    stage("8b-no-kernels", "TRAINER_KERNELS=off: tok/s", setting("TRAINER_KERNELS=off", {}, {"TRAINER_KERNELS": "off"}), 0.8, 80),
+    stage("8b-packing", "samples of many lengths, packed and padded: the same losses, tok/s", packing, 1.6),
+    stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
+    Stage("8b-compiled", "Transformers + PEFT with torch.compile", compiled, 5, needs_card=True, needs_bf16=True, gigabytes=80,
+          packages=("transformers", "peft")),
+]

@@ -1,0 +1,186 @@
+"""scripts/gpu_check where a card cannot be used, is small or old, and how it stores and shows what it found. NVIDIA's
+libraries are stand-ins, and so is torch, which gpu_check itself does not import."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+from unittest import mock
+
+from support import ROOT, TRAINER, EndToEnd
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from gpu_check_lib import kernels, machine, processes, report  # noqa: E402
+from gpu_check_lib.command import parse  # noqa: E402
+from gpu_check_lib.results import Results  # noqa: E402
+from gpu_check_lib.stage import Stage, carry_out  # noqa: E402
+
+FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"
+CPU = {"device": "cpu", "card": None, "bf16": True, "cores": 2, "memory": 8e9, "torch": "2.11.0", "torch_cuda": "13.0",
+       "transformers": None, "peft": None, "python": "3.11", "processor": "a processor", "driver": None}
+
+
+def has_driver():
+    return "libcuda.so.1" in subprocess.run(["/sbin/ldconfig", "-p"], text=True, capture_output=True).stdout
+
+
+def is_alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+class GpuCheck(EndToEnd):
+    def packages(self, version="2.11.0+cu130", cuda="'13.0'"):
+        """A folder of Python packages with a torch of this build."""
+        folder = self.scratch / f"torch {version} {cuda}"
+        (folder / "torch" / "lib").mkdir(parents=True, exist_ok=True)
+        (folder / "torch" / "__init__.py").touch()
+        (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n")
+        return folder
+
+    def gpu_check(self, *arguments, packages=None, nvidia=True, **variables):
+        """A Python that sees these packages and no others."""
+        environment = dict(os.environ, TRAINER=str(TRAINER), PYTHONPATH=str(packages or self.packages()), **variables)
+        if nvidia:
+            environment["LD_LIBRARY_PATH"] = str(FAKE_NVIDIA)
+        command = [sys.executable, "-B", "-S", ROOT / "scripts" / "gpu_check", "--out", self.scratch / "out", "--scratch", self.scratch,
+                   *arguments]
+        return subprocess.run(command, text=True, capture_output=True, env=environment, cwd=self.scratch, timeout=120)
+
+    def assert_line(self, result, code, *words):
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_a_python_that_will_not_do(self):
+        empty = self.scratch / "empty"
+        empty.mkdir()
+        self.assert_line(self.gpu_check(packages=empty), 1, "no package torch", "pip install")
+        self.assert_line(self.gpu_check(packages=self.packages("2.9.1+cu128")), 1, "2.9.1+cu128", "2.11", "pip install")
+        self.assert_line(self.gpu_check(packages=self.packages("2.11.0+cpu", "None")), 6, "without CUDA", "--device cpu")
+
+    @unittest.skipIf(has_driver(), "this machine has a driver")
+    def test_no_driver(self):
+        self.assert_line(self.gpu_check(nvidia=False), 6, "no NVIDIA driver", "--device cpu --quick")
+
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_a_card_that_will_not_do(self):
+        self.assert_line(self.gpu_check(FAKE_CUDA_VERSION="12080"), 6, "12.8", "580 or newer", "580.65.06")
+        self.assert_line(self.gpu_check(FAKE_NVML_FREE="1500000000"), 6, "Third", "full", "1.5 GB free of 24.0")
+
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_what_a_card_cannot_do_is_skipped_and_not_passed(self):
+        for variables, stage, words in (
+                ({"FAKE_CUDA_MAJOR": "7"}, "8b-lora", "does not compute in bf16 (compute capability 7.x"),
+                ({}, "8b-lora", "needs 60 GB free on the card, which has 20.0"),
+                ({}, "t5xl-full-peer", "no package transformers")):
+            with self.subTest(words):
+                result = self.gpu_check("--stage", stage, "--again", FAKE_NVML_FREE="20000000000", **variables)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(words, result.stdout)
+                self.assertIn("0 passed, 0 failed, 1 skipped", result.stdout)
+
+    def test_a_bundle_on_another_processor(self):
+        with mock.patch("platform.machine", return_value="aarch64"), self.assertRaises(machine.Unusable) as caught:
+            machine.check_bundle()
+        self.assertEqual(str(caught.exception), "this bundle is for x86_64 processors, and this machine is aarch64")
+
+    def test_it_goes_on_where_it_was_cut_off(self):
+        one = ("--device", "cpu", "--quick", "--stage", "machine")
+        self.assertIn("passed   machine", self.gpu_check(*one, "--again").stdout)
+        self.assertIn("done     machine", self.gpu_check(*one).stdout)
+        other = self.scratch / "other"
+        result = self.gpu_check(*one, "--out", other, "--earlier", self.scratch / "out" / "results.json")
+        self.assertIn("done     machine", result.stdout)
+        self.assertIn("machine", (other / "REPORT.md").read_text())
+        self.assertIn("passed   machine", self.gpu_check(*one, "--again").stdout)
+
+    def test_results_that_are_none(self):
+        other = self.scratch / "broken"
+        other.mkdir()
+        (other / "results.json").write_text("[]")
+        self.assert_line(self.gpu_check("--device", "cpu", "--stage", "machine", "--out", other), 1, "results.json", "--out")
+
+    def test_two_at_once_in_one_folder(self):
+        with machine.lock(machine.scratch_folder(self.scratch, self.scratch, 0, lasting=True)):
+            result = self.gpu_check("--device", "cpu", "--stage", "machine", "--again")
+        self.assert_line(result, 2, "another gpu_check", "--scratch")
+
+    def test_a_stage_that_does_not_exist(self):
+        self.assert_line(self.gpu_check("--stage", "8b"), 2, "no stage 8b", "8b-lora")
+
+    def carry_out(self, function):
+        results = Results(self.scratch / "of-one-stage")
+        results.machine = CPU
+        options = parse(["--device", "cpu", "--scratch", str(self.scratch)], "")
+        stage = Stage("one", "it does something", function)
+        with mock.patch("gpu_check_lib.layout.environment", return_value=dict(os.environ)):
+            result = carry_out(stage, options, CPU, results, "")
+        report.write(results, [stage], [])
+        stored = json.loads((results.out / "results.json").read_text())["stages"]["one"]
+        self.assertEqual(stored, result)
+        return result, (results.out / "REPORT.md").read_text()
+
+    def test_a_program_that_hangs_is_a_failure_with_its_log(self):
+        script = "print('so far', flush=True); import threading; threading.Event().wait()"
+        result, page = self.carry_out(lambda check: check.run([sys.executable, "-c", script], limit=1).code is None
+                                      and check.need("it ends", False))
+        self.assertEqual(result["status"], "failed")
+        self.assertIn("so far", result["logs"][0])
+        self.assertIn("did not end in time", page)
+
+    def test_a_stage_that_breaks_is_a_failure_with_its_trace(self):
+        result, page = self.carry_out(lambda check: [][3])
+        self.assertEqual(result["status"], "failed")
+        self.assertIn("IndexError", page)
+
+    def test_killing_it_ends_its_children(self):
+        with mock.patch("gpu_check_lib.layout.environment", return_value=dict(os.environ)):
+            running = processes.Running([sys.executable, "-c", "import os, threading\nprint(os.fork(), flush=True)\n"
+                                                               "threading.Event().wait()"])
+            while not (pid := self.child_of(running)):
+                self.assertFalse(running.is_over())
+            running.wait(0)
+        end = time.monotonic() + 10
+        while is_alive(pid):
+            self.assertLess(time.monotonic(), end, "it outlives its parent")
+
+    @staticmethod
+    def child_of(running):
+        found = os.pread(running.output.fileno(), 100, 0).split()
+        return next((int(word) for word in found if word != b"0"), None)
+
+    def test_the_page_sets_ours_beside_the_fastest_comparable_peer(self):
+        run = {"tokens_per_second": 3000.0, "step_seconds": 0.5, "start_seconds": 2.0, "planned": 20.0e9, "peak": 19.0e9,
+               "reserved": 21e9, "limit": None, "card_used": 21.5e9,
+               "recoveries": [{"step": 0, "stage": "backward", "asked": 3e8, "free": 1e7, "from_samples": 2, "to_samples": 1,
+                               "recomputed_blocks": 0}]}
+        peer = {"tokens_per_second": 2000.0, "step_seconds": 1.0, "peak": 30e9, "reserved": 31e9}
+
+        def stage(check):
+            check.figure("runs", {"8B LoRA": run})
+            check.figure("peers", {"8B LoRA, slow": {**peer, "tokens_per_second": 1000.0}, "8B LoRA, fast": peer,
+                                   "8B LoRA, recompute": {**peer, "tokens_per_second": 9000.0},
+                                   "T5-XL full, other": {**peer, "tokens_per_second": 9000.0}})
+        _, page = self.carry_out(stage)
+        cells = [" ".join(line.split()) for line in page.splitlines()]
+        self.assertIn("| 8B LoRA | 3,000 | 500.0 | 2.0 | 2,000 | 1.50 |", cells)
+        self.assertIn("| 8B LoRA | 20.00 GB | 19.00 GB | +5.3 % | 21.00 GB | none | 21.50 GB |", cells)
+        self.assertIn("| 8B LoRA | 0 | backward | 0.30 GB | 10.00 MB | 2 -> 1 | 0 |", cells)
+
+    def test_kernels_are_counted_over_whole_steps(self):
+        step = [(0, f"kernel {i}", 1) for i in range(40)] + [(0, "adamw_update", 1)] * 3
+        found, steps = kernels.last_steps([(0, "load", 1)] * 50 + step * 5 + [(0, "at the end", 1)])
+        self.assertEqual(steps, 3)
+        self.assertEqual(found, step * 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
