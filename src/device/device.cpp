@@ -70,6 +70,19 @@ bool computes_in_bf16(c10::Device device) {
   return index >= known.size() || known[index].major >= 8;
 }
 
+Deterministic::Deterministic(c10::DeviceType device, bool on)
+    : before_(at::globalContext().deterministicAlgorithms()) {
+  if (!on || device != c10::kCUDA) return;
+  // Otherwise every new tensor is filled, in case somebody reads it too early.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+}
+
+Deterministic::~Deterministic() {
+  if (at::globalContext().deterministicAlgorithms() != before_)
+    at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
+}
+
 void use_tf32(bool on) { at::globalContext().setAllowTF32CuBLAS(on); }
 
 }  // namespace trainer

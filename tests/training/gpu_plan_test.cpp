@@ -1,0 +1,61 @@
+// What a plan for a GPU counts, and that of a run with evaluations.
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/training/plan.h"
+
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+// Of a decoder with eight heads, two of keys.
+MemoryPlan plan_of(const Config& config, c10::DeviceType device, at::ScalarType dtype) {
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json") << nlohmann::json{{"model_type", "qwen2"},
+                                                                    {"vocab_size", 3000},
+                                                                    {"hidden_size", 256},
+                                                                    {"intermediate_size", 640},
+                                                                    {"num_hidden_layers", 4},
+                                                                    {"num_attention_heads", 8},
+                                                                    {"num_key_value_heads", 2},
+                                                                    {"hidden_act", "silu"},
+                                                                    {"max_position_embeddings", 512},
+                                                                    {"rms_norm_eps", 1e-6},
+                                                                    {"rope_theta", 10000.0},
+                                                                    {"tie_word_embeddings", true}}
+                                                         .dump();
+  PlanTarget target;
+  target.device = device;
+  target.dtype = dtype;
+  return plan_memory(config, directory.path(), target);
+}
+
+// In fp32 it would be 8 x 4096 x 4096 x 4 bytes, 537 MB a layer.
+TEST(GpuPlan, NoTypeKeepsAMatrixOfScores) {
+  Config config;
+  config.training.batch_size = 1;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    config.data.max_length = 2048;
+    const int64_t half = plan_of(config, c10::kCUDA, dtype).peak();
+    config.data.max_length = 4096;
+    EXPECT_LT(plan_of(config, c10::kCUDA, dtype).peak(), 2 * half) << dtype;
+  }
+}
+
+TEST(GpuPlan, CountsAnEvaluationInLargerMicroBatches) {
+  Config config;
+  config.training.batch_size = 1;
+  config.training.eval_strategy = IntervalStrategy::steps;
+  const auto peak = [&] { return plan_of(config, c10::kCPU, at::kFloat).peak(); };
+  const int64_t without = peak();
+  config.training.eval_batch_size = 1;
+  EXPECT_LE(peak(), without);
+  config.training.eval_batch_size = 512;
+  EXPECT_GT(peak(), 2 * without);
+}
+
+}  // namespace
+}  // namespace trainer
