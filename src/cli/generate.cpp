@@ -109,6 +109,8 @@ void add_machine(CLI::App& command, GenerateOptions& options) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
+  command.add_flag("!--no-tf32", options.tf32,
+                   "On a GPU, multiply fp32 matrices in full precision, as on the CPU, and not in TF32");
   command
       .add_option("--memory-limit", options.memory_limit,
                   "18GB, or a share of the device's free memory; fewer prompts are answered at once to stay "

@@ -13,6 +13,7 @@
 #include "trainer/base/version.h"
 #include "trainer/config/allocator_settings.h"
 #include "trainer/device/device.h"
+#include "trainer/device/kernels.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 
@@ -66,6 +67,18 @@ constexpr Suspicious kSuspicious[] = {
     {"ONEDNN_MAX_CPU_ISA", "oneDNN may leave instruction sets of the processor unused"},
 };
 
+// Compiles a trial kernel.
+void check_kernels(Checkup& checkup) {
+  const std::string why_not = why_no_kernels();
+  if (why_not.empty()) {
+    checkup.ok("kernels", "NVRTC compiles this program's own GPU kernels");
+  } else {
+    checkup.warning("kernels",
+                    concat("LibTorch's operators are used instead of this program's own: ", why_not),
+                    "runs need more time and memory; the package of torch brings NVRTC along");
+  }
+}
+
 }  // namespace
 
 void check_program(Checkup& checkup) {
@@ -107,7 +120,11 @@ void check_host_memory(Checkup& checkup) {
 void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config) {
   const std::vector<Gpu> visible = sight.visible();
   if (visible.empty()) {
-    checkup.ok("gpu", concat("none: ", sight.why_none));
+    if (sight.fails) {
+      checkup.warning("gpu", sight.why_none, "until this is fixed, device: auto is the CPU");
+    } else {
+      checkup.ok("gpu", concat("none: ", sight.why_none));
+    }
   } else {
     const std::string versions = concat("driver ", sight.driver.empty() ? "of unknown version" : sight.driver,
                                         ", CUDA up to ", sight.cuda);
@@ -116,6 +133,7 @@ void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config) {
                                        : checkup.warning("cuda", concat(versions, "; ", why_not),
                                                          "until this is fixed, device: auto is the CPU");
     finding.values = {{"driver", sight.driver}, {"cuda", sight.cuda}};
+    check_kernels(checkup);
   }
   const int64_t needed = config.gpu.min_gpu_memory_mb * 1'000'000;
   for (const Gpu& gpu : sight.gpus) {

@@ -15,6 +15,7 @@
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/limit.h"
+#include "trainer/memory/set_up_device.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/output_directory.h"
@@ -97,8 +98,7 @@ class RunCheckup {
     now.wait_for_gpu = false;
     try {
       lease_ = acquire_device(config_.device, now);
-      if (lease_->device.is_cuda()) use_tf32(config_.training.tf32);
-      MemoryLimit::parse(config_.memory.limit).apply(lease_->device);
+      set_up_device(lease_->device, config_.memory.limit, config_.training.tf32);
       checkup_.ok("device", describe_device(lease_->device));
     } catch (const DeviceError& error) {
       if (config_.gpu.wait_for_gpu) {

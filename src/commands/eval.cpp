@@ -14,9 +14,8 @@
 #include "trainer/commands/entry_points.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
-#include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/limit.h"
+#include "trainer/memory/set_up_device.h"
 #include "trainer/observe/console.h"
 #include "trainer/run/metric_rows.h"
 #include "trainer/run/open_model.h"
@@ -57,8 +56,7 @@ void run_evaluation(const EvalOptions& options) {
   set_up_cpu(config.training.num_threads);
   const DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
-  if (device.is_cuda()) use_tf32(config.training.tf32);
-  MemoryLimit::parse(config.memory.limit).apply(device);
+  set_up_device(device, config.memory.limit, config.training.tf32);
   const OpenModel opened = open_model(config.model, device);
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   for (const std::string& line : data.report().lines()) log::info(line);

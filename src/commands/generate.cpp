@@ -11,8 +11,8 @@
 #include "trainer/commands/entry_points.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
+#include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/translate_torch_errors.h"
 #include "trainer/text/answer_text.h"
@@ -135,7 +135,7 @@ void run_generation(const GenerateOptions& options) {
 
   set_up_cpu(options.num_threads);
   const at::Device device = choose_device(options.device);
-  MemoryLimit::parse(options.memory_limit).apply(device);
+  set_up_device(device, options.memory_limit, options.tf32);
   const OpenModel opened = open_model(model_config(options), device);
   const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
   GenerationConfig config = opened.generation_config();

@@ -139,7 +139,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"auto_device", "device", "unknown key; write device: auto at the top level"},
     {"data_seed", "seed", ""},
     {"random_seed", "seed", ""},
-    {"full_determinism", "", kNoPlace},
+    {"full_determinism", "training.deterministic", ""},
     {"dataloader_num_workers", "training.num_workers", ""},
     {"num_proc", "training.num_workers", ""},
     {"dataloader_drop_last", "", "not supported: the last update of an epoch uses the samples that are left"},

@@ -12,16 +12,11 @@
 namespace trainer {
 namespace {
 
-// Options of a tensor that is copied to the device: in page-locked memory for a GPU (Upload).
-at::TensorOptions host_options(at::Device device, at::ScalarType type = at::kLong) {
-  return at::TensorOptions(type).pinned_memory(device.is_cuda());
-}
-
 // A matrix of ids in host memory, filled with `fill`.
 class HostMatrix {
  public:
   HostMatrix(int64_t rows, int64_t columns, int64_t fill, at::Device device)
-      : tensor_(at::full({rows, columns}, fill, host_options(device))),
+      : tensor_(empty_for_upload({rows, columns}, at::kLong, device).fill_(fill)),
         data_(tensor_.mutable_data_ptr<int64_t>()),
         columns_(columns) {}
   int64_t& at(int64_t row, int64_t column) { return data_[row * columns_ + column]; }
@@ -35,8 +30,8 @@ class HostMatrix {
 
 template <class Value>
 at::Tensor host_vector(const std::vector<Value>& values, at::Device device) {
-  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())},
-                                      host_options(device, c10::CppTypeToScalarType<Value>()));
+  const at::Tensor tensor =
+      empty_for_upload({static_cast<int64_t>(values.size())}, c10::CppTypeToScalarType<Value>(), device);
   std::ranges::copy(values, tensor.mutable_data_ptr<Value>());
   return tensor;
 }

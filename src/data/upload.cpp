@@ -1,9 +1,15 @@
 #include "data/upload.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/record_stream.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "trainer/base/first_line.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+#include "trainer/memory/oom.h"
 
 namespace trainer {
 namespace {
@@ -18,6 +24,29 @@ c10::Stream copy_stream(at::Device device) {
 }
 
 }  // namespace
+
+at::Tensor page_locked_if_possible(const std::function<at::Tensor(bool locked)>& allocate,
+                                   std::atomic<bool>& refused) {
+  if (!refused) {
+    try {
+      return allocate(true);
+    } catch (const c10::Error& error) {
+      if (!is_oom(error)) throw;
+      refused = true;
+      log::warning(concat("this system gives no page-locked memory (",
+                          first_line(error.what_without_backtrace()),
+                          "), so batches are copied to the GPU from ordinary memory, which is slower"));
+    }
+  }
+  return allocate(false);
+}
+
+at::Tensor empty_for_upload(at::IntArrayRef shape, at::ScalarType type, at::Device device) {
+  static std::atomic<bool> refused = false;
+  if (!device.is_cuda()) return at::empty(shape, type);
+  return page_locked_if_possible(
+      [&](bool locked) { return at::empty(shape, at::TensorOptions(type).pinned_memory(locked)); }, refused);
+}
 
 Upload::Upload(at::Device device) : device_(device) {
   if (device.is_cuda()) stream_ = copy_stream(device);

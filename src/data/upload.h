@@ -1,6 +1,8 @@
 // Copies tensors from the host to the device.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -9,8 +11,18 @@
 
 namespace trainer {
 
+// Returns a tensor in host memory, with any values; for a GPU in page-locked memory, as long as the system
+// gives it.
+at::Tensor empty_for_upload(at::IntArrayRef shape, at::ScalarType type, at::Device device);
+
+// Returns allocate(true). If that runs out of memory, it is the host's, which smaller micro-batches would not
+// help: then, and from then on, returns allocate(false). `refused` remembers it.
+at::Tensor page_locked_if_possible(const std::function<at::Tensor(bool locked)>& allocate,
+                                   std::atomic<bool>& refused);
+
 // Copies to a GPU run on a separate stream, so that they are done by the time the GPU has finished its
-// earlier work. The tensors must be in page-locked memory, which LibTorch keeps until they are copied.
+// earlier work. The tensors should be from empty_for_upload(): LibTorch keeps page-locked memory until it is
+// copied, and the host waits for a copy from ordinary memory.
 class Upload {
  public:
   explicit Upload(at::Device device);

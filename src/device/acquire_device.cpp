@@ -46,7 +46,7 @@ class Search {
 
   void exclude(int index) { excluded_ = index; }
 
-  bool sees_gpus() const { return !sight_.visible().empty(); }
+  bool has_unusable_gpus() const { return sight_.fails || !sight_.visible().empty(); }
 
   // Why there are no GPUs to choose from, or "".
   std::string nothing_to_choose() {
@@ -197,6 +197,7 @@ const Machine& this_machine() {
       },
       interruptible_sleep,
       [](const std::string& line) { log::info(line); },
+      [](const std::string& line) { log::warning(line); },
   };
   return machine;
 }
@@ -208,8 +209,14 @@ DeviceLease acquire_device(const std::string& wanted, const GpuConfig& config, c
   if (nothing.empty()) return search.take();
   if (wanted != "auto")
     throw DeviceError(concat("device: ", wanted, ": ", nothing, ". Use device=cpu or device=auto."));
-  // Without any GPU everybody expects the CPU.
-  if (config.wait_for_gpu || search.sees_gpus()) machine.say(concat("using the CPU: ", nothing));
+  // Without any GPU everybody expects the CPU. Where there is one, hours on the CPU must not come as a
+  // surprise.
+  if (search.has_unusable_gpus()) {
+    machine.warn(concat("using the CPU, which is far slower: ", nothing,
+                        ". device=cpu takes the CPU without this warning, device=cuda ends instead"));
+  } else if (config.wait_for_gpu) {
+    machine.say(concat("using the CPU: ", nothing));
+  }
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <utility>
 
 #include "trainer/base/strings.h"
 
@@ -71,12 +72,13 @@ CudaDriver ask_driver() {
     out.why_none = "no NVIDIA driver on this machine";
     return out;
   }
-  int version = 0;
-  if (call("cuDriverGetVersion", &version) == 0) out.version = version_text(version);
+  if (call("cuDriverGetVersion", &out.cuda) == 0) out.version = version_text(out.cuda);
   const int failed = call("cuInit", 0U);
   int count = 0;
   if (failed != 0 && failed != kNoDevice) {
-    out.why_none = concat("the NVIDIA driver does not start: ", error_name(failed));
+    out.why_none = concat("the NVIDIA driver does not start: ", error_name(failed),
+                          "; nvidia-smi may say more, and a driver that was just updated needs a reboot");
+    out.fails = true;
   } else if (failed != 0 || call("cuDeviceGetCount", &count) != 0 || count == 0) {
     out.why_none = "the NVIDIA driver shows no GPU" + hidden_by_environment();
   }
@@ -97,6 +99,19 @@ const DynamicLibrary& cuda_library() {
 const CudaDriver& cuda_driver() {
   static const CudaDriver driver = ask_driver();
   return driver;
+}
+
+std::string why_too_old(int driver_cuda, int needed_cuda, const std::string& driver) {
+  constexpr std::pair<int, int> first_drivers[] = {{11, 450}, {12, 525}, {13, 580}};
+  const int major = needed_cuda / 1000;
+  if (driver_cuda == 0 || driver_cuda / 1000 >= major) return "";
+  std::string newer = "a newer driver";
+  for (const auto& [cuda, first] : first_drivers) {
+    if (cuda == major) newer = concat("driver ", first, " or newer");
+  }
+  return concat("the NVIDIA driver", driver.empty() ? "" : " ", driver, " runs CUDA up to ",
+                version_text(driver_cuda), ", and this LibTorch needs CUDA ", version_text(needed_cuda),
+                ": install ", newer, ", or a LibTorch for CUDA ", driver_cuda / 1000);
 }
 
 std::optional<FreeMemory> memory_by_context(int index) {

@@ -1,15 +1,20 @@
 #include "trainer/device/device.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <string_view>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "trainer/base/strings.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/cuda_driver.h"
+
+#include "device/nvml.h"
 
 namespace trainer {
 namespace {
@@ -24,10 +29,18 @@ std::string try_open_cuda() {
     return "this LibTorch has no CUDA library (scripts/setup --full installs one that has)";
   if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr)
     return concat("libtorch_cuda.so: ", dlerror());
+  const long needed = at::detail::getCUDAHooks().versionCUDART();
+  // LibTorch itself would only say that there is no GPU.
+  const std::string too_old =
+      why_too_old(cuda_driver().cuda, static_cast<int>(needed), nvml_driver_version());
+  if (!too_old.empty()) return too_old;
   if (!at::globalContext().hasCUDA()) return "the NVIDIA driver reports no usable GPU";
   // cuDNN's attention gives wrong gradients with masks on some GPUs (pytorch#196678)
   at::globalContext().setSDPUseCuDNN(false);
   use_tf32(true);
+  // By default cuBLAS may add up the parts of a bf16 product in bf16, which loses up to 8 bits of the sum.
+  const char* const sums = std::getenv("TRAINER_BF16_SUMS");
+  at::globalContext().setAllowBF16ReductionCuBLAS(sums != nullptr && std::string_view(sums) == "on");
   return "";
 }
 
@@ -55,6 +68,19 @@ bool computes_in_bf16(c10::Device device) {
   const auto& known = cuda_driver().devices;
   const auto index = static_cast<size_t>(device.index());
   return index >= known.size() || known[index].major >= 8;
+}
+
+Deterministic::Deterministic(c10::DeviceType device, bool on)
+    : before_(at::globalContext().deterministicAlgorithms()) {
+  if (!on || device != c10::kCUDA) return;
+  // Otherwise every new tensor is filled, in case somebody reads it too early.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+}
+
+Deterministic::~Deterministic() {
+  if (at::globalContext().deterministicAlgorithms() != before_)
+    at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
 }
 
 void use_tf32(bool on) { at::globalContext().setAllowTF32CuBLAS(on); }

@@ -57,7 +57,7 @@ std::vector<Gpu> GpuSight::visible() const {
 
 GpuSight combine_sight(const CudaDriver& driver, const NvmlSight& nvml,
                        const std::function<std::optional<FreeMemory>(int index)>& ask_driver) {
-  GpuSight out{{}, driver.why_none, nvml.driver, driver.version};
+  GpuSight out{{}, driver.why_none, driver.fails, nvml.driver, driver.version};
   std::vector<Gpu> hidden = nvml.gpus;
   for (size_t i = 0; i < driver.devices.size(); i++) {
     const CudaDevice& device = driver.devices[i];

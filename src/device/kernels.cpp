@@ -1,11 +1,12 @@
 #include "trainer/device/kernels.h"
 
-#include <atomic>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,16 +26,37 @@ namespace {
 constexpr int kNoDriverFunction = -1;
 constexpr int kOutOfMemory = 2;
 
-template <class... Arguments>
-int driver_call(const char* name, Arguments... arguments) {
-  return cuda_library().call(kNoDriverFunction, name, arguments...);
+// The driver's functions, looked up once: a launch needs four of them.
+struct Driver {
+  int (*error_name)(int, const char**) = cuda_library().find<int(int, const char**)>("cuGetErrorName");
+  int (*device)(int*, int) = cuda_library().find<int(int*, int)>("cuDeviceGet");
+  int (*retain)(void**, int) = cuda_library().find<int(void**, int)>("cuDevicePrimaryCtxRetain");
+  int (*push)(void*) = cuda_library().find<int(void*)>("cuCtxPushCurrent_v2");
+  int (*pop)(void**) = cuda_library().find<int(void**)>("cuCtxPopCurrent_v2");
+  int (*load)(void**, const void*) = cuda_library().find<int(void**, const void*)>("cuModuleLoadData");
+  int (*function)(void**, void*,
+                  const char*) = cuda_library().find<int(void**, void*, const char*)>("cuModuleGetFunction");
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                void**) = cuda_library()
+                              .find<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                        unsigned, void*, void**, void**)>("cuLaunchKernel");
+};
+
+const Driver& driver() {
+  static const Driver functions;
+  return functions;
+}
+
+template <class Function, class... Arguments>
+int driver_call(Function* function, Arguments... arguments) {
+  return function == nullptr ? kNoDriverFunction : function(arguments...);
 }
 
 // Throws as LibTorch does for CUDA's errors, whose numbers are the driver's.
 void check(int code, const char* what) {
   if (code == 0) return;
   const char* name = nullptr;
-  driver_call("cuGetErrorName", code, &name);
+  driver_call(driver().error_name, code, &name);
   const std::string message =
       concat("CUDA: ", what, ": ", name == nullptr ? "no such function in the driver" : name);
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, message);
@@ -43,10 +65,10 @@ void check(int code, const char* what) {
 // While it lives, makes a context the current one of this thread.
 class CurrentContext {
  public:
-  explicit CurrentContext(void* context) { check(driver_call("cuCtxPushCurrent_v2", context), "context"); }
+  explicit CurrentContext(void* context) { check(driver_call(driver().push, context), "context"); }
   ~CurrentContext() {
     void* popped = nullptr;
-    driver_call("cuCtxPopCurrent_v2", &popped);
+    driver_call(driver().pop, &popped);
   }
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
@@ -57,31 +79,44 @@ class CudaKernels : public Kernels {
  public:
   CudaKernels(c10::Device device, const std::string& image) : device_(device) {
     int driver_device = 0;
-    check(driver_call("cuDeviceGet", &driver_device, static_cast<int>(device.index())), "device");
-    check(driver_call("cuDevicePrimaryCtxRetain", &context_, driver_device), "context");
+    check(driver_call(driver().device, &driver_device, static_cast<int>(device.index())), "device");
+    check(driver_call(driver().retain, &context_, driver_device), "context");
     const CurrentContext current(context_);
-    check(driver_call("cuModuleLoadData", &module_, static_cast<const void*>(image.data())),
-          "loading kernels");
+    check(driver_call(driver().load, &module_, static_cast<const void*>(image.data())), "loading kernels");
   }
 
  protected:
   void launch(const char* function, const KernelGrid& grid,
               std::span<const KernelArgument> arguments) const override {
     const CurrentContext current(context_);
-    void* handle = nullptr;
-    check(driver_call("cuModuleGetFunction", &handle, module_, function), function);
-    std::vector<void*> values;
-    for (const KernelArgument& argument : arguments) values.push_back(argument.value);
+    constexpr size_t kMost = 32;
+    TORCH_CHECK(arguments.size() <= kMost, function, ": more than ", kMost, " arguments");
+    std::array<void*, kMost> values{};
+    for (size_t i = 0; i < arguments.size(); i++) values[i] = arguments[i].value;
     void* stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_).native_handle();
     const auto number = [](int64_t n) { return static_cast<unsigned>(n); };
-    check(driver_call("cuLaunchKernel", handle, number(grid.x), number(grid.y), 1U, number(grid.threads), 1U,
-                      1U, 0U, stream, values.data(), static_cast<void**>(nullptr)),
+    check(driver_call(driver().launch, handle_of(function), number(grid.x), number(grid.y), 1U,
+                      number(grid.threads), 1U, 1U, 0U, stream, values.data(), static_cast<void**>(nullptr)),
           function);
   }
 
  private:
+  // Callers give literals, so that the address finds the function again.
+  void* handle_of(const char* function) const {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [name, handle] : handles_) {
+      if (name == function) return handle;
+    }
+    void* handle = nullptr;
+    check(driver_call(driver().function, &handle, module_, function), function);
+    handles_.emplace_back(function, handle);
+    return handle;
+  }
+
   c10::Device device_;
   void *context_ = nullptr, *module_ = nullptr;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::pair<const char*, void*>> handles_;
 };
 
 class NothingStarts : public Kernels {
@@ -102,9 +137,9 @@ class Registry {
  public:
   const Kernels* find(c10::Device device, const KernelFile& file, const std::string& definitions) {
     const std::scoped_lock lock(mutex_);
-    const std::string key = concat(device.index(), " ", file.name, " ", definitions);
-    if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second.get();
-    return kernels_.emplace(key, build(device, file, definitions)).first->second.get();
+    auto& kernels = kernels_[{device.index(), file.text}];
+    if (const auto found = kernels.find(definitions); found != kernels.end()) return found->second.get();
+    return kernels.emplace(definitions, build(device, file, definitions)).first->second.get();
   }
 
   // Whether a plan may rely on a file.
@@ -140,7 +175,9 @@ class Registry {
   }
 
   std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<Kernels>> kernels_;
+  using ByDefinitions = std::unordered_map<std::string, std::unique_ptr<Kernels>>;
+  std::map<std::pair<c10::DeviceIndex, const char*>, ByDefinitions>
+      kernels_;  // of a device and a file's text
   std::set<std::string> failed_;
   bool warned_ = false;
 };
@@ -175,6 +212,8 @@ const Kernels* find_kernels(c10::Device device, const KernelFile& file, const st
   if (device.is_cuda()) return registry().find(device, file, definitions);
   return kernels_for_cpu() ? kernels_for_cpu()(file, definitions) : nullptr;
 }
+
+std::string why_no_kernels() { return switched_off() ? "TRAINER_KERNELS=off" : why_no_nvrtc(); }
 
 void set_kernels_for_cpu(KernelsForTests kernels) { kernels_for_cpu() = std::move(kernels); }
 void set_kernels_for_meta(KernelsForTests kernels) { kernels_for_meta() = std::move(kernels); }

@@ -110,12 +110,17 @@ std::vector<Device> instances_of(Device device) {
 
 }  // namespace
 
+std::string nvml_driver_version() {
+  char version[96] = "";
+  const bool known = is_ready() && nvml_call("nvmlSystemGetDriverVersion", version,
+                                             static_cast<unsigned int>(sizeof version)) == 0;
+  return known ? version : "";
+}
+
 NvmlSight look_with_nvml() {
   NvmlSight out;
   if (!is_ready()) return out;
-  char version[96] = "";
-  if (nvml_call("nvmlSystemGetDriverVersion", version, static_cast<unsigned int>(sizeof version)) == 0)
-    out.driver = version;
+  out.driver = nvml_driver_version();
   unsigned int count = 0;
   if (nvml_call("nvmlDeviceGetCount_v2", &count) != 0) return out;
   for (unsigned int i = 0; i < count; i++) {

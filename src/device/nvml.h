@@ -15,4 +15,7 @@ struct NvmlSight {
 };
 NvmlSight look_with_nvml();
 
+// Returns the driver's version, "580.65.06"; "" if NVML is missing.
+std::string nvml_driver_version();
+
 }  // namespace trainer

@@ -13,6 +13,7 @@
 #include "device/dynamic_library.h"
 
 namespace trainer {
+namespace fs = std::filesystem;
 namespace {
 
 // Declarations from nvrtc.h, which need not be installed.
@@ -24,7 +25,7 @@ std::vector<std::string> places() {
   std::vector<std::string> out;
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&at::globalContext), &info) != 0) {
-    const auto lib = std::filesystem::path(info.dli_fname).parent_path();
+    const auto lib = fs::path(info.dli_fname).parent_path();
     const auto packages = lib.parent_path().parent_path() / "nvidia";
     out = {packages / "cu13/lib/libnvrtc.so.13", packages / "cuda_nvrtc/lib/libnvrtc.so.12",
            lib / "libnvrtc.so.13", lib / "libnvrtc.so.12"};
@@ -34,13 +35,7 @@ std::vector<std::string> places() {
 }
 
 const DynamicLibrary& nvrtc_library() {
-  static const DynamicLibrary opened = [] {
-    const std::vector<std::string> names = places();
-    for (size_t i = 0; i + 1 < names.size(); i++) {
-      if (DynamicLibrary candidate(names[i].c_str()); candidate.is_open()) return candidate;
-    }
-    return DynamicLibrary(names.back().c_str());
-  }();
+  static const DynamicLibrary opened = open_nvrtc(places());
   return opened;
 }
 
@@ -91,16 +86,7 @@ CompiledKernels compile(Program program, const KernelFile& file, const std::stri
   return {std::move(image), ""};
 }
 
-}  // namespace
-
-const std::string& why_no_nvrtc() {
-  static const std::string why = nvrtc_library().is_open() ? "" : "there is no libnvrtc.so.13 or .12";
-  return why;
-}
-
-CompiledKernels compile_kernels(const KernelFile& file, const std::string& definitions,
-                                ComputeCapability gpu) {
-  if (!why_no_nvrtc().empty()) return {"", why_no_nvrtc()};
+CompiledKernels compile_file(const KernelFile& file, const std::string& definitions, ComputeCapability gpu) {
   std::vector<const char*> names, texts;
   for (const KernelFile& header : kernel_headers()) {
     names.push_back(header.name);
@@ -113,6 +99,43 @@ CompiledKernels compile_kernels(const KernelFile& file, const std::string& defin
   CompiledKernels out = compile(program, file, definitions, gpu);
   nvrtc_call("nvrtcDestroyProgram", &program);
   return out;
+}
+
+// Whether it is complete shows only when it compiles.
+std::string try_nvrtc() {
+  if (!nvrtc_library().is_open()) return "there is no libnvrtc.so.13 or .12";
+  const KernelFile trial{"trial.cu", "extern \"C\" __global__ void trial(float* x) { *x = __expf(*x); }"};
+  return compile_file(trial, "", {8, 0}).problem;
+}
+
+}  // namespace
+
+// The loader knows a library that is open by its bare name, wherever it lies. NVIDIA's packages give libnvrtc
+// no path to its builtins, and it opens them by that name when it first compiles.
+DynamicLibrary open_nvrtc(const std::vector<std::string>& places) {
+  DynamicLibrary opened;
+  for (const std::string& place : places) {
+    opened = DynamicLibrary(place.c_str());
+    if (!opened.is_open()) continue;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(fs::path(place).parent_path(), none)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("libnvrtc-builtins.so.")) DynamicLibrary(entry.path().c_str());
+    }
+    break;
+  }
+  return opened;
+}
+
+const std::string& why_no_nvrtc() {
+  static const std::string why = try_nvrtc();
+  return why;
+}
+
+CompiledKernels compile_kernels(const KernelFile& file, const std::string& definitions,
+                                ComputeCapability gpu) {
+  if (!why_no_nvrtc().empty()) return {"", why_no_nvrtc()};
+  return compile_file(file, definitions, gpu);
 }
 
 }  // namespace trainer

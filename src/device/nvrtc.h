@@ -2,8 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trainer/device/kernels.h"
+
+#include "device/dynamic_library.h"
 
 namespace trainer {
 
@@ -18,7 +21,11 @@ struct CompiledKernels {
 CompiledKernels compile_kernels(const KernelFile& file, const std::string& definitions,
                                 ComputeCapability gpu);
 
-// Returns "" if it is available, otherwise why not. Checks only once.
+// Returns the first of these libraries that opens: paths, or names that the system looks for. Opens the
+// builtins that lie next to it as well, because it will not find them itself.
+DynamicLibrary open_nvrtc(const std::vector<std::string>& places);
+
+// Returns "" if it compiles a kernel, otherwise why not. Tries only once.
 const std::string& why_no_nvrtc();
 
 }  // namespace trainer

@@ -5,10 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <regex>
-
-#include <c10/core/AllocatorConfig.h>
-#include <c10/core/CachingDeviceAllocator.h>
 
 #include "trainer/base/byte_size.h"
 #include "trainer/base/error.h"
@@ -16,12 +14,12 @@
 #include "trainer/device/cuda_driver.h"
 #include "trainer/memory/host_allocator.h"
 
+#include "memory/gpu_allocator.h"
+
 namespace trainer {
 namespace {
 
 constexpr double kDefaultShareOfGpu = 0.95;
-
-c10::DeviceAllocator* gpu_allocator() { return c10::getDeviceAllocator(c10::kCUDA); }
 
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream in(path);
@@ -46,19 +44,31 @@ int64_t available_on_host() {
   return std::numeric_limits<int64_t>::max();
 }
 
-// The limit that was applied last, for GPUs.
-std::optional<int64_t> gpu_limit;
+struct GpuLimit {
+  int64_t bytes = 0;
+  std::optional<double> share;  // of the memory that other processes leave free
+};
 
-void limit_gpu(int64_t bytes, c10::Device device) {
-  if (gpu_allocator()->initialized())
-    throw DeviceError("memory.limit must be applied before the first tensor on a GPU");
-  const auto total = static_cast<double>(gpu_allocator()->getMemoryInfo(device.index()).second);
-  const double fraction = std::clamp(static_cast<double>(bytes) / total, 0.0, 1.0);
-  // LibTorch replaces all settings at once, so those from the environment must be repeated here.
-  const std::string before = c10::CachingAllocator::getAllocatorSettings();
-  c10::CachingAllocator::setAllocatorSettings(
-      concat(before, before.empty() ? "" : ",", "per_process_memory_fraction:", std::to_string(fraction)));
-  gpu_limit = bytes;
+// Of the GPUs that have one.
+std::map<c10::DeviceIndex, GpuLimit>& gpu_limits() {
+  static std::map<c10::DeviceIndex, GpuLimit> limits;
+  return limits;
+}
+
+int64_t reserved_on(c10::Device gpu) {
+  return gpu_allocator().getDeviceStats(gpu.index()).reserved_bytes[0].current;
+}
+
+int64_t share_of_gpu(double share, c10::Device gpu) {
+  const auto free = static_cast<int64_t>(gpu_allocator().getMemoryInfo(gpu.index()).first);
+  return std::llround(share * static_cast<double>(free + reserved_on(gpu)));
+}
+
+void limit_gpu(const GpuLimit& limit, c10::Device gpu) {
+  const auto total = static_cast<double>(gpu_allocator().getMemoryInfo(gpu.index()).second);
+  gpu_allocator().setMemoryFraction(std::clamp(static_cast<double>(limit.bytes) / total, 0.0, 1.0),
+                                    gpu.index());
+  gpu_limits()[gpu.index()] = limit;
 }
 
 }  // namespace
@@ -79,40 +89,62 @@ MemoryLimit MemoryLimit::parse(const std::string& text) {
 }
 
 std::optional<int64_t> MemoryLimit::bytes_on(c10::Device device) const {
-  if (bytes_) return device.is_cuda() ? std::max<int64_t>(*bytes_ - kCudaContextBytes, 0) : *bytes_;
-  const double share = share_.value_or(device.is_cuda() ? kDefaultShareOfGpu : 0.0);
-  if (share == 0.0) return std::nullopt;
-  return std::llround(share * static_cast<double>(free_memory(device)));
+  if (device.is_cuda()) {
+    return bytes_ ? std::max<int64_t>(*bytes_ - kCudaContextBytes, 0)
+                  : share_of_gpu(share_.value_or(kDefaultShareOfGpu), device);
+  }
+  if (bytes_ || !share_) return bytes_;
+  return std::llround(*share_ * static_cast<double>(free_memory(device)));
 }
 
 std::optional<int64_t> MemoryLimit::apply(c10::Device device) const {
   const std::optional<int64_t> bytes = bytes_on(device);
   if (!bytes) return bytes;
   if (device.is_cuda()) {
-    limit_gpu(*bytes, device);
+    const std::optional<double> share =
+        bytes_ ? std::nullopt : std::optional(share_.value_or(kDefaultShareOfGpu));
+    limit_gpu({*bytes, share}, device);
   } else {
     set_host_limit(*bytes);
   }
   return bytes;
 }
 
+void lift_gpu_limit(c10::Device gpu) {
+  if (gpu_limits().erase(gpu.index()) > 0) gpu_allocator().setMemoryFraction(1.0, gpu.index());
+}
+
+std::optional<ChangedLimit> follow_gpu_limit(c10::Device gpu) {
+  constexpr double kNoticeable = 0.05;
+  const auto found = gpu_limits().find(gpu.index());
+  if (found == gpu_limits().end() || !found->second.share) return std::nullopt;
+  const int64_t from = found->second.bytes, to = share_of_gpu(*found->second.share, gpu);
+  if (std::abs(static_cast<double>(to - from)) < kNoticeable * static_cast<double>(from)) return std::nullopt;
+  limit_gpu({to, found->second.share}, gpu);
+  return ChangedLimit{from, to};
+}
+
 std::optional<int64_t> limit_in_force(c10::Device device) {
   if (device.is_cuda()) {
-    if (gpu_limit) return gpu_limit;
+    const auto found = gpu_limits().find(device.index());
+    if (found != gpu_limits().end()) return found->second.bytes;
     return cuda_driver().devices.at(static_cast<size_t>(device.index())).total;
   }
   const int64_t limit = host_memory().limit;
   return limit > 0 ? std::optional(limit) : std::nullopt;
 }
 
+int64_t process_limit(c10::Device device) {
+  const int64_t limit = limit_in_force(device).value_or(0);
+  const bool beside_context = device.is_cuda() && gpu_limits().contains(device.index());
+  return limit + (beside_context ? kCudaContextBytes : 0);
+}
+
 int64_t free_memory(c10::Device device) {
   if (!device.is_cuda()) return std::min(available_on_host(), free_in_cgroup());
-  auto free = static_cast<int64_t>(gpu_allocator()->getMemoryInfo(device.index()).first);
-  if (gpu_allocator()->initialized()) {
-    const auto stats = gpu_allocator()->getDeviceStats(device.index());
-    free += stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
-  }
-  return free;
+  const auto free = static_cast<int64_t>(gpu_allocator().getMemoryInfo(device.index()).first);
+  return free + reserved_on(device) -
+         gpu_allocator().getDeviceStats(device.index()).allocated_bytes[0].current;
 }
 
 }  // namespace trainer

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <new>
 #include <regex>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -31,10 +34,31 @@ constexpr std::array kLibraryMessages{"CUBLAS_STATUS_ALLOC_FAILED",
                                       "CUSPARSE_STATUS_ALLOC_FAILED",
                                       "CUSOLVER_STATUS_ALLOC_FAILED",
                                       "CUDNN_STATUS_ALLOC_FAILED",
-                                      "CUBLAS_STATUS_NOT_INITIALIZED",  // no memory for a handle
                                       "DefaultCPUAllocator: can't allocate memory",
                                       "DefaultCPUAllocator: not enough memory",
                                       "out of memory"};
+
+// These can be a failed allocation within a library, of a handle or a workspace, and anything else as well.
+constexpr std::array kAmbiguousMessages{"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_INTERNAL_ERROR",
+                                        "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_INTERNAL_ERROR"};
+constexpr int64_t kLittle = 512'000'000;  // free on a GPU: what the libraries may want at once
+
+// Returns the bytes that are free on the current GPU; nullopt if there is none or it does not answer.
+std::optional<int64_t> free_on_gpu() {
+  if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return std::nullopt;
+  try {
+    const c10::Device gpu = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
+    return static_cast<int64_t>(c10::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(gpu.index()).first);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+template <class Parts>
+bool has_any(const std::string& message, const Parts& parts) {
+  return std::ranges::any_of(parts,
+                             [&](const char* part) { return message.find(part) != std::string::npos; });
+}
 
 std::string message_of(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
@@ -76,15 +100,18 @@ void drain_autograd(c10::Device device) {
 
 }  // namespace
 
-bool is_oom(const std::exception& error) {
+bool is_oom(const std::exception& error) { return is_oom(error, free_on_gpu); }
+
+bool is_oom(const std::exception& error, const FreeGpuMemory& free_gpu_memory) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (const auto* device = dynamic_cast<const c10::AcceleratorError*>(&error))
     return device->get_error_code() == kCudaOutOfMemory;
   if (dynamic_cast<const c10::Error*>(&error) == nullptr) return false;
   const std::string message = message_of(error);
-  return std::ranges::any_of(kLibraryMessages,
-                             [&](const char* part) { return message.find(part) != std::string::npos; });
+  if (has_any(message, kLibraryMessages)) return true;
+  return has_any(message, kAmbiguousMessages) &&
+         free_gpu_memory().value_or(std::numeric_limits<int64_t>::max()) < kLittle;
 }
 
 bool is_device_fault(const std::exception& error) {

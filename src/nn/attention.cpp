@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/device/target_device.h"
+
 #include "nn/planned_attention.h"
 
 namespace trainer {
@@ -35,10 +37,14 @@ at::Tensor attention(const AttentionInputs& in) {
     const at::Tensor q = in.q.unflatten(1, {-1, groups}).squeeze(3);
     return fused(q, in.k, in.v, mask, false, in.scale, false).flatten(1, 2).unsqueeze(2);
   }
-  if (groups == 1 || !mask) {
+  // With a mask and grouped heads, LibTorch would use a path that keeps the matrix; on a GPU also in fp32,
+  // which FlashAttention does not take.
+  const bool on_gpu = target_of(in.q.device()) == c10::kCUDA;
+  const bool takes_groups =
+      !mask && (!on_gpu || (in.q.scalar_type() == at::kBFloat16 && in.q.size(3) <= 256));
+  if (groups == 1 || takes_groups) {
     return fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1);
   }
-  // With a mask and grouped heads, LibTorch would use a path that keeps the matrix.
   return fused(in.q, in.k.repeat_interleave(groups, 1), in.v.repeat_interleave(groups, 1), mask, in.causal,
                in.scale, false);
 }

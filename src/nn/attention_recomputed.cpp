@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/device/target_device.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/dropout.h"
 #include "trainer/nn/matmul.h"
@@ -68,6 +69,36 @@ void add_to(at::Tensor& sum, const at::Tensor& product) {
   }
 }
 
+// The gradient of the bias: of each bucket and head, summed over the chunks. On a GPU index_add_ would add
+// those of equal buckets in any order, so there distances are added up first, and buckets in the end.
+class BiasGradient {
+ public:
+  BiasGradient() = default;
+  explicit BiasGradient(const Problem& problem)
+      : by_distance_(target_of(problem.q.device()) == c10::kCUDA), buckets_(problem.bias_buckets) {
+    std::vector<int64_t> shape = problem.bias_weight.sizes().vec();
+    count_ = shape[0];
+    if (by_distance_) shape[0] = buckets_.size(0);
+    sums_ = at::zeros(shape, problem.bias_weight.options().dtype(at::kFloat));
+  }
+  bool is_wanted() const { return sums_.defined(); }
+  // gradient: [B, H, R + K - 1] of the rows first .. first + rows - 1.
+  void add(const Problem& problem, int64_t first, int64_t rows, const at::Tensor& gradient) {
+    const at::Tensor chunk = gradient.sum(0).t();
+    if (by_distance_) {
+      sums_.narrow(0, problem.queries() - rows - first, chunk.size(0)).add_(chunk);
+    } else {
+      sums_.index_add_(0, problem.chunk_buckets(first, rows), chunk);
+    }
+  }
+  at::Tensor sum() const { return by_distance_ ? sum_by_bucket(sums_, buckets_, count_) : sums_; }
+
+ private:
+  bool by_distance_ = false;
+  int64_t count_ = 0;
+  at::Tensor buckets_, sums_;
+};
+
 struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& bias_weight,
@@ -97,10 +128,8 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     const at::Tensor g = by_head(grads[0]);
     at::Tensor gq = empty_by_position(saved[0]), gk = empty_by_position(saved[1]),
                gv = empty_by_position(saved[2]);
-    at::Tensor sum_k, sum_v, g_bias;
-    if (needs_bias) {
-      g_bias = at::zeros(problem.bias_weight.sizes(), problem.bias_weight.options().dtype(at::kFloat));
-    }
+    at::Tensor sum_k, sum_v;
+    BiasGradient g_bias = needs_bias ? BiasGradient(problem) : BiasGradient();
     for (int64_t first = 0, step = problem.rows_per_chunk(); first < problem.queries(); first += step) {
       const int64_t rows = std::min(step, problem.queries() - first);
       const at::Tensor g_scores = chunk_backward(problem, g, first, rows, sum_v, g_bias);
@@ -109,13 +138,13 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     }
     gk.copy_(sum_k.unflatten(0, {problem.batch, -1}));
     gv.copy_(sum_v.unflatten(0, {problem.batch, -1}));
-    return {gq, gk, gv, needs_bias ? g_bias.to(saved[3].scalar_type()) : g_bias, {}, {}, {}};
+    return {gq, gk, gv, needs_bias ? g_bias.sum().to(saved[3].scalar_type()) : at::Tensor(), {}, {}, {}};
   }
 
  private:
   // Returns the gradient of a chunk's scores [B * H, R, K]; adds to the gradients of v and of the bias.
   static at::Tensor chunk_backward(const Problem& problem, const at::Tensor& g_all, int64_t first,
-                                   int64_t rows, at::Tensor& sum_v, at::Tensor& g_bias) {
+                                   int64_t rows, at::Tensor& sum_v, BiasGradient& g_bias) {
     const at::Tensor g = g_all.narrow(1, first, rows), weights = problem.weights(first, rows, 0.0);
     const std::optional<at::Tensor> row_keys = problem.chunk_row_keys(first, rows);
     const WeightsOptions& options = problem.options;
@@ -128,8 +157,8 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     }
     const at::Tensor g_weights = g.bmm(problem.v.transpose(1, 2)).unflatten(0, {problem.batch, -1});
     const auto [g_scores, by_distance] =
-        attention_weights_backward(g_weights, weights, row_keys, options, g_bias.defined());
-    if (g_bias.defined()) g_bias.index_add_(0, problem.chunk_buckets(first, rows), by_distance.sum(0).t());
+        attention_weights_backward(g_weights, weights, row_keys, options, g_bias.is_wanted());
+    if (g_bias.is_wanted()) g_bias.add(problem, first, rows, by_distance);
     return g_scores.flatten(0, 1);
   }
 

@@ -60,4 +60,9 @@ inline at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
   return tensor ? tensor->contiguous() : at::Tensor();
 }
 
+// Returns the sums of the rows of `by_distance`, fp32 [distances, heads], that are in the same bucket:
+// [count, heads], added in one order on every device (the backward pass of an embedding, which sorts on a
+// GPU).
+at::Tensor sum_by_bucket(const at::Tensor& by_distance, const at::Tensor& buckets, int64_t count);
+
 }  // namespace trainer

@@ -31,6 +31,15 @@ const Kernels* kernels_of(const at::Tensor& scores) {
   return kernels_for(scores, kernel_files::attention_weights, 1);
 }
 
+// Sums [H, R, K] along its diagonals: [H, R + K - 1], in one order, unlike index_add_ on a GPU. Each row,
+// last one first, gets R zeros behind it; read as rows that are one shorter, each begins one further to the
+// left than the one before.
+at::Tensor sum_by_distance(const at::Tensor& x) {
+  const int64_t rows = x.size(1), distances = rows + x.size(2) - 1;
+  const at::Tensor wide = at::constant_pad_nd(x.flip(1), {0, rows});
+  return wide.flatten(1).narrow(1, 0, rows * distances).view({-1, rows, distances}).sum(1);
+}
+
 // Returns the index of (row, key) in a bias of distances: int64 [R, K].
 at::Tensor distance_index(const at::Tensor& scores) {
   const int64_t rows = scores.size(2), keys = scores.size(3);
@@ -39,6 +48,11 @@ at::Tensor distance_index(const at::Tensor& scores) {
 }
 
 }  // namespace
+
+at::Tensor sum_by_bucket(const at::Tensor& by_distance, const at::Tensor& buckets, int64_t count) {
+  return at::embedding_dense_backward(by_distance, buckets, count, /*padding_idx=*/-1,
+                                      /*scale_grad_by_freq=*/false);
+}
 
 at::Tensor attention_weights_composite(const at::Tensor& scores, const OptionalTensor& bias,
                                        const OptionalTensor& lengths, const OptionalTensor& row_keys,
@@ -68,8 +82,7 @@ TensorPair attention_weights_backward_composite(const at::Tensor& grad, const at
   const at::Tensor g_scores = product - w * product.sum(-1, /*keepdim=*/true);
   at::Tensor g_bias;
   if (needs_bias) {
-    g_bias = at::zeros({1, weights.size(1), weights.size(2) + weights.size(3) - 1}, g_scores.options());
-    g_bias[0].index_add_(1, distance_index(weights).flatten(), g_scores.sum(0).flatten(1));
+    g_bias = sum_by_distance(g_scores.sum(0)).unsqueeze(0);
   }
   return {(g_scores * scale).to(weights.scalar_type()), g_bias};
 }

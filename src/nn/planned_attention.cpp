@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -60,11 +61,54 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cpu_flash_backward(const at::Tens
   return {gq, gk, gv};
 }
 
+// Multiprocessors of the GPU, which FlashAttention divides its work among. The device of a plan need not be
+// here, so this is the number of a large one (B200; an H100 has 132).
+constexpr int64_t kMultiprocessors = 148;
+
+int64_t rounded_head(int64_t size) { return round_up(size, size <= 128 ? 32 : 64); }
+
+// Into how many parts FlashAttention-2 divides the keys so that all multiprocessors have work (its
+// num_splits_heuristic: the smallest number of parts that is nearly the best).
+int64_t key_parts(const at::Tensor& q, const at::Tensor& k) {
+  constexpr double slots = 2 * kMultiprocessors;
+  const int64_t size = q.size(3), tile = size <= 64 ? 256 : size <= 128 ? 128 : 64;
+  const int64_t blocks = q.size(0) * q.size(1) * ((q.size(2) + 63) / 64),
+                tiles = (k.size(2) + tile - 1) / tile;
+  if (static_cast<double>(blocks) >= 0.8 * slots) return 1;
+  const auto in_use = [&](int64_t parts) {
+    const double waves = static_cast<double>(blocks * parts) / slots;
+    return waves / std::ceil(waves);
+  };
+  const auto differs = [&](int64_t parts) {
+    return parts == 1 || (tiles + parts - 1) / parts != (tiles + parts - 2) / (parts - 1);
+  };
+  const int64_t most = std::min({int64_t{128}, 2 * kMultiprocessors, tiles});
+  double best = 0;
+  for (int64_t parts = 1; parts <= most; parts++) best = std::max(best, differs(parts) ? in_use(parts) : 0.0);
+  for (int64_t parts = 1; parts <= most; parts++) {
+    if (differs(parts) && in_use(parts) >= 0.85 * best) return parts;
+  }
+  return 1;
+}
+
+// Sums of the gradient of q that the backward pass keeps side by side: one, which all add to in any order,
+// or, to have an order, several that are added up afterwards.
+int64_t gradient_parts(int64_t batch, int64_t heads) {
+  if (!at::globalContext().deterministicAlgorithms()) return 1;
+  return (kMultiprocessors + batch * heads - 1) / (batch * heads);
+}
+
 // FlashAttention-2 on CUDA.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor, at::Tensor,
            at::Tensor>
 cuda_flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor&, double, bool, bool, MaybeScale) {
   const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64));
+  const int64_t parts = key_parts(q, k);
+  at::Tensor part_sums, part_lse;
+  if (parts > 1) {
+    part_sums = at::empty({parts, q.size(0), q.size(1), q.size(2), rounded_head(q.size(3))}, fp32(q));
+    part_lse = at::empty({parts, q.size(0), q.size(1), q.size(2)}, fp32(q));
+  }
   return {by_position(q),
           at::empty({q.size(0), q.size(1), q.size(2)}, fp32(q)),
           {},
@@ -84,7 +128,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cuda_flash_backward(
   const at::Tensor contiguous = gradient.transpose(1, 2).contiguous();
   const at::Tensor gq = by_position(q), gk = by_position(k), gv = by_position(v);
   const at::Tensor row_sums = at::empty({batch, heads, rows}, fp32(q));
-  const at::Tensor gq_sum = at::empty({batch, rows, heads, round_up(size, size <= 128 ? 32 : 64)}, fp32(q));
+  const at::Tensor gq_sum =
+      at::empty({gradient_parts(batch, heads), batch, rows, heads, rounded_head(size)}, fp32(q));
   at::Tensor all_gk, all_gv;  // grouped heads: of each head, summed afterwards
   if (k.size(1) != heads) {
     all_gk = at::empty({batch, k.size(2), heads, size}, k.options());
@@ -111,12 +156,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cuda_flash_rows_backward(
     const at::Tensor&, const at::Tensor&, const at::Tensor& starts, const at::Tensor&, c10::SymInt,
     c10::SymInt, double, bool, const at::Tensor&, const at::Tensor&, MaybeScale, std::optional<c10::SymInt>,
     std::optional<c10::SymInt>) {
-  const int64_t heads = q.size(1), size = q.size(2), rows = q.size(0) + 128 * (starts.numel() - 1);
+  const int64_t heads = q.size(1), size = q.size(2), samples = starts.numel() - 1,
+                rows = q.size(0) + 128 * samples;
   const at::Tensor contiguous = gradient.contiguous();
   const at::Tensor gq = at::empty(q.sizes(), q.options()), gk = at::empty(k.sizes(), k.options()),
                    gv = at::empty(v.sizes(), v.options());
   const at::Tensor row_sums = at::empty({heads, rows}, fp32(q));
-  const at::Tensor gq_sum = at::empty({rows, heads, round_up(size, size <= 128 ? 32 : 64)}, fp32(q));
+  const at::Tensor gq_sum =
+      at::empty({gradient_parts(samples, heads), rows, heads, rounded_head(size)}, fp32(q));
   at::Tensor all_gk, all_gv;  // grouped heads: of each head, summed afterwards
   if (k.size(1) != heads) {
     all_gk = at::empty({k.size(0), heads, size}, k.options());

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -36,10 +38,21 @@ int64_t RelativeBias::bucket(int64_t distance) const {
 }
 
 at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, at::Device device) const {
-  at::Tensor out = at::empty({queries + keys - 1}, at::kLong);
+  const int64_t first = -(queries - 1) - offset, count = queries + keys - 1;
+  if (!device.is_cuda()) return range(first, count).to(device);
+  const int64_t furthest = std::max(-first, first + count);
+  if (!on_gpu_.defined() || on_gpu_.device() != device || on_gpu_.size(0) < 2 * furthest) {
+    const auto reach = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(furthest)));
+    on_gpu_ = range(-reach, 2 * reach).to(device);
+  }
+  return on_gpu_.narrow(0, on_gpu_.size(0) / 2 + first, count);
+}
+
+at::Tensor RelativeBias::range(int64_t first, int64_t count) const {
+  at::Tensor out = at::empty({count}, at::kLong);
   int64_t* to = out.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < queries + keys - 1; i++) to[i] = bucket(i - (queries - 1) - offset);
-  return out.to(device);
+  for (int64_t i = 0; i < count; i++) to[i] = bucket(first + i);
+  return out;
 }
 
 at::Tensor RelativeBias::bias(int64_t queries, int64_t keys, int64_t offset, at::ScalarType type) const {

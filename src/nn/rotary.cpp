@@ -46,10 +46,17 @@ at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths, bool
   return in_one_row ? at::cat(rows).unsqueeze(0) : at::stack(rows).unsqueeze(1);
 }
 
+// The host would wait for every copy to a GPU, so the one that all batches use is kept.
+at::Tensor Rotary::on_device(const at::Tensor& frequencies, at::Device device) const {
+  if (!device.is_cuda() || !frequencies.is_same(inverse_frequencies_)) return frequencies.to(device);
+  if (!on_gpu_.defined() || on_gpu_.device() != device) on_gpu_ = frequencies.to(device);
+  return on_gpu_;
+}
+
 Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                               const at::TensorOptions& options) const {
   const bool in_one_row = positions.dim() == 2 && positions.size(0) == 1 && lengths.size() > 1;
-  const at::Tensor inverse = inverse_frequencies(lengths, in_one_row).to(options.device());
+  const at::Tensor inverse = on_device(inverse_frequencies(lengths, in_one_row), options.device());
   at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;  // [(batch,) seq, head_dim / 2]
   if (angles.dim() == 3) angles = angles.unsqueeze(1);                   // the same for all heads
   at::Tensor cos = angles.cos(), sin = angles.sin();

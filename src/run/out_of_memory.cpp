@@ -7,7 +7,9 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
+#include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
+#include "trainer/memory/set_up_device.h"
 #include "trainer/run/metric_rows.h"
 
 namespace trainer {
@@ -62,9 +64,14 @@ bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
 
 bool OutOfMemoryHandler::move_to(at::Device device, const std::string& error) {
   log::warning(error);
-  if (const auto no_room = catch_oom([&] { parts_.trainer.move_to(device); })) {
+  const auto no_room = catch_oom([&] {
+    if (device.is_cuda()) set_up_device(device, parts_.config.memory.limit, parts_.config.training.tf32);
+    parts_.trainer.move_to(device);
+  });
+  if (no_room) {
     log::warning(concat(device.str(), " has no room for the run: ", no_room->numbers()));
     parts_.trainer.move_to(parts_.device);
+    if (device.is_cuda()) lift_gpu_limit(device);
     return false;
   }
   log::warning(concat("the run continues on ", describe_device(device), " after step ",
@@ -74,6 +81,7 @@ bool OutOfMemoryHandler::move_to(at::Device device, const std::string& error) {
   recovery.stage = "device";
   recovery.lack.message = concat(parts_.device.str(), " -> ", device.str());
   parts_.output.write(recovery_row(progress_.position, recovery));
+  lift_gpu_limit(parts_.device);
   if (after_move_) after_move_();
   parts_.device = device;
   return true;

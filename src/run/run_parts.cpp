@@ -2,9 +2,8 @@
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/limit.h"
+#include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
 
@@ -25,8 +24,7 @@ Config with_saved_dtype(const Config& asked, const Resumption& start) {
 DeviceLease take_device(const Config& config) {
   set_up_cpu(config.training.num_threads);
   DeviceLease lease = acquire_device(config.device, config.gpu);
-  if (lease.device.is_cuda()) use_tf32(config.training.tf32);
-  MemoryLimit::parse(config.memory.limit).apply(lease.device);
+  set_up_device(lease.device, config.memory.limit, config.training.tf32);
   return lease;
 }
 

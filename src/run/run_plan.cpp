@@ -21,7 +21,7 @@ LongestSample longest_sample(const Dataset& train) {
 }
 
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device) {
-  const int64_t limit = limit_in_force(device).value_or(0);
+  const int64_t limit = process_limit(device);
   const bool open =
       config.training.batch_size.is_automatic() || config.memory.gradient_checkpointing.is_automatic();
   Planner planner(config, config.model.path, target);

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
+
 #include "trainer/data/batching.h"
 #include "trainer/device/target_device.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/meta_memory.h"
 #include "trainer/models/load_model.h"
+#include "trainer/training/evaluate.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
@@ -106,15 +109,39 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events) {
 // LibTorch's allocators round sizes up to a multiple of this.
 int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 512; }
 
-// Known sizes, not measured here: a CUDA context with the kernels that a run loads, cuBLAS's workspace as
-// CUBLAS_WORKSPACE_CONFIG=:4096:8 sets it, the unused ends of the caching allocator's segments (20 MB each
-// for large and small tensors), and for gaps between blocks a twentieth of what is allocated and freed in a
-// step. What is allocated once, before the first step, leaves no gaps.
+// Known sizes, not measured here: a CUDA context with the kernels that a run loads, cuBLAS's workspaces as
+// CUBLAS_WORKSPACE_CONFIG=:4096:8 sets them, one for each of the threads that run forward and backward, the
+// unused ends of the caching allocator's segments (20 MB each for large and small tensors), and for gaps
+// between blocks a twentieth of what is allocated and freed in a step. What is allocated once, before the
+// first step, leaves no gaps.
 int64_t reserve_of(const MemoryPlan& plan, c10::DeviceType device) {
   if (device == c10::kCPU) return 0;
-  constexpr int64_t workspace = 8 * 4096 * 1024, segments = 2 * 20 << 20;
+  constexpr int64_t workspaces = 2 * 8 * 4096 * 1024, segments = 2 * 20 << 20;
   const int64_t passing = plan.activations + plan.recompute + plan.loss + plan.input + plan.update;
-  return kCudaContextBytes + workspace + segments + passing / 20;
+  return kCudaContextBytes + workspaces + segments + passing / 20;
+}
+
+// The largest micro-batch of an evaluation. Only one that is larger than those of training can need more than
+// they do.
+void run_evaluation(const Config& config, const Model& model, const LongestSample& longest) {
+  if (config.training.eval_strategy == IntervalStrategy::no ||
+      config.eval_batch_size() <= config.training.batch_size)
+    return;
+  at::NoGradGuard no_grad;
+  Config larger = config;
+  larger.training.batch_size = config.eval_batch_size();
+  larger.training.effective_batch_size = 16 * config.eval_batch_size();  // as evaluate() reads them
+  larger.training.gradient_accumulation_steps.reset();
+  const EffectiveBatch batch = worst_batch(larger, model.encoder_decoder(), longest);
+  const CutLimits limits = cut_limits(config, model.encoder_decoder(), config.eval_batch_size());
+  ForwardContext context;
+  context.count_correct = true;
+  const MicroBatch micro = [&] {
+    const InPhase phase(MemoryPhase::input);
+    return collate(batch, cut(batch, limits, model.encoder_decoder()).front(), collate_options(config, model),
+                   at::kMeta);
+  }();
+  model.loss(micro, context);
 }
 
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
@@ -131,6 +158,7 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
   const UpdateCheck check(*model);
   const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest);
   trainer.step(batch);
+  run_evaluation(config, *model, target.longest);
   plan.num_blocks = model->num_blocks();
   plan.sample_tokens = token_count(batch.samples[0], model->encoder_decoder());
 }

@@ -8,10 +8,14 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
+#include "trainer/device/device.h"
+#include "trainer/device/target_device.h"
 #include "trainer/memory/device_memory.h"
+#include "trainer/memory/limit.h"
 #include "trainer/memory/memory_phase.h"
 
 #include "training/attempts.h"
@@ -53,9 +57,11 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   // ones.
   attempts.repeat("reading the loss", [&] {
     if (device_.is_meta()) return;  // no values exist
-    result.loss =
-        loss_sum.item<double>() / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
-    result.grad_norm = norm.item<double>();
+    const at::Tensor both =
+        at::stack({loss_sum, norm.to(loss_sum.options())}).cpu();  // one wait for the device
+    const double* values = both.const_data_ptr<double>();
+    result.loss = values[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+    result.grad_norm = values[1];
   });
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) {
@@ -83,9 +89,19 @@ void Trainer::end_step(const EffectiveBatch& batch, const Division& division, At
   result.packed_budget = division.packed_budget;
   result.recomputed_blocks = division.recomputed_blocks;
   if (device_.is_meta()) return;
+  follow_limit();
   result.retries = attempts.retries();
   if (result.retries == 0) budgets_.training.succeeded(config_.recovery.grow_after);
   if (thrash_watch_.after_step()) answer_thrashing(batch, division, attempts);
+}
+
+// Others on the same GPU come and go.
+void Trainer::follow_limit() const {
+  if (!device_.is_cuda()) return;
+  if (const auto changed = follow_gpu_limit(device_)) {
+    log::info(concat(device_.str(), ": other processes now leave ", bytes_string(changed->to),
+                     " for this run, instead of ", bytes_string(changed->from), " (memory.limit)"));
+  }
 }
 
 // Like running out of memory, but only for later steps: this one has ended.
@@ -154,6 +170,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
       if (micro.supervised_labels.numel() == 0) continue;
       const LossSum out = model_.loss(micro, context);
       place.stage = "backward";
+      const Deterministic sums(target_of(device_), config_.training.deterministic);
       torch::autograd::backward({out.loss}, {seed});
       loss_sum += out.loss.detach();
     }

@@ -5,6 +5,7 @@
 #include "trainer/data/batching.h"
 
 #include "data/fixture.h"
+#include "data/upload.h"
 
 namespace trainer {
 namespace {
@@ -122,6 +123,25 @@ TEST_F(CollateDataTest, BatchAsHuggingFaces) {
     for (const int64_t value : golden["attention_mask"][row]) length += value;
     EXPECT_EQ(batch.lengths[row], length);
   }
+}
+
+TEST(EmptyForUpload, GoesOnInOrdinaryMemoryWhereNoneCanBeLocked) {
+  std::atomic<bool> refused = false;
+  int asked = 0;
+  const auto allocate = [&](bool locked) {
+    if (locked) {
+      asked++;
+      throw c10::AcceleratorError({"", "", 0}, 2, "CUDA error: out of memory");  // what cudaHostAlloc gives
+    }
+    return at::zeros({3});
+  };
+  for (int i = 0; i < 2; i++) EXPECT_EQ(page_locked_if_possible(allocate, refused).numel(), 3);
+  EXPECT_EQ(asked, 1) << "and is not asked again";
+  refused = false;
+  EXPECT_THROW(
+      page_locked_if_possible([](bool) -> at::Tensor { TORCH_CHECK(false, "another error"); }, refused),
+      c10::Error);
+  EXPECT_FALSE(refused);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class AcquireDevice : public ::testing::Test {
   GpuConfig config_;
   double now_ = 1000;
   std::vector<double> pauses_;
-  std::vector<std::string> lines_;
+  std::vector<std::string> lines_, warnings_;
   std::string no_cuda_;
   std::function<bool()> while_asleep_ = [] { return true; };
   Machine machine_{gpus_,
@@ -64,7 +64,8 @@ class AcquireDevice : public ::testing::Test {
                      now_ += seconds;
                      return while_asleep_();
                    },
-                   [this](const std::string& line) { lines_.push_back(line); }};
+                   [this](const std::string& line) { lines_.push_back(line); },
+                   [this](const std::string& line) { warnings_.push_back(line); }};
 };
 
 TEST_F(AcquireDevice, TakesTheOneWithTheMostFreeMemory) {
@@ -94,13 +95,24 @@ TEST_F(AcquireDevice, WithoutAGpuAutoIsTheCpuAndCudaAnError) {
   EXPECT_EQ(refused("cuda"),
             "device: cuda: no NVIDIA driver on this machine. Use device=cpu or device=auto.");
   EXPECT_TRUE(pauses_.empty());
+  EXPECT_TRUE(warnings_.empty());
 }
 
-TEST_F(AcquireDevice, SaysWhyAGpuThatIsThereIsNotUsed) {
+TEST_F(AcquireDevice, WarnsWhenAGpuThatIsThereIsNotUsed) {
   show({gpu(0, 24)});
   no_cuda_ = "this LibTorch has no CUDA library";
   EXPECT_EQ(acquire("auto").device.str(), "cpu");
-  EXPECT_EQ(lines_, std::vector<std::string>{"using the CPU: this LibTorch has no CUDA library"});
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_TRUE(
+      warnings_[0].starts_with("using the CPU, which is far slower: this LibTorch has no CUDA library"));
+}
+
+TEST_F(AcquireDevice, WarnsWhenTheDriverDoesNotStart) {
+  gpus_.sight.why_none = "the NVIDIA driver does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
+  gpus_.sight.fails = true;
+  EXPECT_EQ(acquire("auto").device.str(), "cpu");
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_TRUE(contains(warnings_[0], "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"));
 }
 
 TEST_F(AcquireDevice, WithoutEnoughMemoryItEndsWithWhatItSaw) {

@@ -17,6 +17,19 @@ TEST(Device, Tf32IsASwitch) {
   EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
 }
 
+TEST(Deterministic, HoldsForAGpuWhileItLives) {
+  const auto is_on = [] { return at::globalContext().deterministicAlgorithms(); };
+  {
+    const Deterministic gpu(c10::kCUDA, true);
+    EXPECT_TRUE(is_on());
+    EXPECT_FALSE(at::globalContext().deterministicAlgorithmsWarnOnly()) << "or attention would only warn";
+    EXPECT_FALSE(at::globalContext().deterministicFillUninitializedMemory());
+  }
+  EXPECT_FALSE(is_on());
+  const Deterministic off(c10::kCUDA, false), cpu(c10::kCPU, true);
+  EXPECT_FALSE(is_on());
+}
+
 TEST(Device, TheCpuIsAlwaysThere) {
   EXPECT_TRUE(choose_device("cpu").is_cpu());
   EXPECT_TRUE(describe_device(c10::kCPU).starts_with("cpu ("));

@@ -64,6 +64,21 @@ TEST(GpuProbe, NamesWhoUsesIt) {
       << gpu.text();
 }
 
+TEST(CudaDriver, AnOldOneIsNamedWithTheOneToInstall) {
+  EXPECT_EQ(why_too_old(12020, 13000, "535.104.05"),
+            "the NVIDIA driver 535.104.05 runs CUDA up to 12.2, and this LibTorch needs CUDA 13.0: install "
+            "driver 580 "
+            "or newer, or a LibTorch for CUDA 12");
+  EXPECT_TRUE(contains(why_too_old(11040, 12080, ""), "the NVIDIA driver runs CUDA up to 11.4"));
+  EXPECT_TRUE(contains(why_too_old(13000, 14000, ""), "install a newer driver"));
+}
+
+TEST(CudaDriver, OfTheSameMajorVersionItIsNewEnough) {
+  EXPECT_EQ(why_too_old(13000, 13020, "580.65.06"), "");
+  EXPECT_EQ(why_too_old(14000, 13000, "600.0"), "");
+  EXPECT_EQ(why_too_old(0, 13000, ""), "") << "not known";
+}
+
 TEST(GpuProbe, WithoutNvmlTheDriverIsAsked) {
   CudaDriver driver;
   driver.devices = {{"A", "aaaa", 0, 8, 0}, {"B", "bbbb", 0, 8, 0}};

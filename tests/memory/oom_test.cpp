@@ -42,6 +42,19 @@ TEST(IsOom, TakesNothingElseForOne) {
   EXPECT_FALSE(is_oom(OutOfMemoryError("given up already")));
 }
 
+TEST(IsOom, AnAmbiguousErrorIsOneOnlyOnAFullGpu) {
+  const auto free = [](int64_t bytes) { return [bytes] { return std::optional<int64_t>(bytes); }; };
+  for (const char* message : {"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+                              "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasGemmEx(...)`",
+                              "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"}) {
+    EXPECT_TRUE(is_oom(torch_error(message), free(100'000'000))) << message;
+    EXPECT_FALSE(is_oom(torch_error(message), free(4'000'000'000))) << message;
+    EXPECT_FALSE(is_oom(torch_error(message), [] { return std::nullopt; })) << message;
+  }
+  EXPECT_FALSE(is_oom(torch_error("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), free(0)));
+  EXPECT_TRUE(is_oom(torch_error("CUBLAS_STATUS_ALLOC_FAILED"), free(4'000'000'000)));
+}
+
 TEST(IsDeviceFault, IsAnErrorAfterWhichTheGpuIsLost) {
   for (const int32_t code : {700, 710, 719, 214}) EXPECT_TRUE(is_device_fault(device_error(code))) << code;
   EXPECT_FALSE(is_device_fault(device_error(2)));

@@ -93,5 +93,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, AttentionWeights,
                          testing::Combine(testing::Values(at::kFloat, at::kBFloat16), testing::Bool(),
                                           testing::Values(0.0, 0.25)));
 
+TEST(SumByBucket, IsThatOfIndexAdd) {
+  Random random(5);
+  const at::Tensor gradient = random.normal({90, 4}, at::kFloat);
+  const at::Tensor buckets = at::arange(90).div(9, "floor").remainder(7);
+  const at::Tensor expected = at::zeros({8, 4}).index_add_(0, buckets, gradient);
+  EXPECT_LE(relative_difference(sum_by_bucket(gradient, buckets, 8), expected), 1e-6);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// What differs in a memory plan for a GPU.
+// What a plan for a GPU counts, and that of a run with evaluations.
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -11,10 +11,11 @@
 namespace trainer {
 namespace {
 
-TEST(PlanForAGpu, HasSmallerChunksOfLogitsWhereEveryBlockIsRecomputed) {
+// Of a decoder with eight heads, two of keys.
+MemoryPlan plan_of(const Config& config, c10::DeviceType device, at::ScalarType dtype, int64_t vocabulary = 3000) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << nlohmann::json{{"model_type", "qwen2"},
-                                                                    {"vocab_size", 100'000},
+                                                                    {"vocab_size", vocabulary},
                                                                     {"hidden_size", 256},
                                                                     {"intermediate_size", 640},
                                                                     {"num_hidden_layers", 4},
@@ -26,16 +27,44 @@ TEST(PlanForAGpu, HasSmallerChunksOfLogitsWhereEveryBlockIsRecomputed) {
                                                                     {"rope_theta", 10000.0},
                                                                     {"tie_word_embeddings", true}}
                                                          .dump();
+  PlanTarget target;
+  target.device = device;
+  target.dtype = dtype;
+  return plan_memory(config, directory.path(), target);
+}
+
+// In fp32 it would be 8 x 4096 x 4096 x 4 bytes, 537 MB a layer.
+TEST(GpuPlan, NoTypeKeepsAMatrixOfScores) {
+  Config config;
+  config.training.batch_size = 1;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    config.data.max_length = 2048;
+    const int64_t half = plan_of(config, c10::kCUDA, dtype).peak();
+    config.data.max_length = 4096;
+    EXPECT_LT(plan_of(config, c10::kCUDA, dtype).peak(), 2 * half) << dtype;
+  }
+}
+
+TEST(GpuPlan, CountsAnEvaluationInLargerMicroBatches) {
+  Config config;
+  config.training.batch_size = 1;
+  config.training.eval_strategy = IntervalStrategy::steps;
+  const auto peak = [&] { return plan_of(config, c10::kCPU, at::kFloat).peak(); };
+  const int64_t without = peak();
+  config.training.eval_batch_size = 1;
+  EXPECT_LE(peak(), without);
+  config.training.eval_batch_size = 512;
+  EXPECT_GT(peak(), 2 * without);
+}
+
+TEST(GpuPlan, HasSmallerChunksOfLogitsWhereEveryBlockIsRecomputed) {
   Config config;
   config.lora.emplace();
   config.training.batch_size = 8;
   config.data.max_length = 512;
-  PlanTarget target;
-  target.device = c10::kCUDA;
-  target.dtype = at::kBFloat16;
   const auto loss = [&](int64_t blocks) {
     config.memory.gradient_checkpointing = Recompute::blocks(blocks);
-    return plan_memory(config, directory.path(), target).loss;
+    return plan_of(config, c10::kCUDA, at::kBFloat16, 100'000).loss;
   };
   constexpr int64_t row = 100'000 * 4;
   EXPECT_GT(loss(3), 1000 * row);

@@ -37,6 +37,7 @@ struct GenerateOptions {
   int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";  // auto, bf16, fp32
+  bool tf32 = true;            // like training.tf32 in the configuration
   std::string memory_limit;    // like memory.limit in the configuration
   int64_t num_threads = 0;     // 0: OMP_NUM_THREADS, else one per core
 };

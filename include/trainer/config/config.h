@@ -145,6 +145,7 @@ struct TrainingConfig {
   double label_smoothing = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
+  bool deterministic = true;
   std::string replay_cuts;  // a metrics.jsonl
 };
 

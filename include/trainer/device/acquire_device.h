@@ -30,6 +30,7 @@ struct Machine {
   std::function<double()> seconds;              // a monotonic clock
   std::function<bool(double seconds)> sleep;    // false: interrupted
   std::function<void(const std::string&)> say;  // a line of the log
+  std::function<void(const std::string&)> warn;
 };
 const Machine& this_machine();
 
@@ -37,9 +38,9 @@ const Machine& this_machine();
 // (gpu.min_gpu_memory_mb free) it takes the one with the most free memory; GPUs that another run has locked
 // come last. With gpu.wait_for_gpu it looks again every gpu.gpu_check_interval_seconds, and logs a line each
 // time, until a GPU qualifies that no other run has locked. "auto" is the CPU only if no GPU can be used at
-// all. Throws DeviceError (exit code 6), with each GPU's free memory and users, if no GPU qualifies, if none
-// did in time, or if the wanted device does not exist. Throws Error with ExitCode::interrupted if a signal
-// ends the waiting.
+// all, and warns if there is one. Throws DeviceError (exit code 6), with each GPU's free memory and users, if
+// no GPU qualifies, if none did in time, or if the wanted device does not exist. Throws Error with
+// ExitCode::interrupted if a signal ends the waiting.
 DeviceLease acquire_device(const std::string& wanted, const GpuConfig& config,
                            const Machine& machine = this_machine());
 

@@ -25,4 +25,17 @@ bool computes_in_bf16(c10::Device device);
 // Sets whether GPUs multiply fp32 matrices in TF32; open_cuda() switches it on.
 void use_tf32(bool on);
 
+// While it lives, LibTorch's operators on a GPU add up in the same order every time (training.deterministic),
+// in all threads. Changes nothing for the CPU, where they always do, nor if `on` is false.
+class Deterministic {
+ public:
+  Deterministic(c10::DeviceType device, bool on);
+  ~Deterministic();
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace trainer

@@ -33,6 +33,7 @@ struct Gpu {
 struct GpuSight {
   std::vector<Gpu> gpus;     // those that CUDA shows, by index, then hidden ones
   std::string why_none;      // why CUDA shows no GPU; "" if it does
+  bool fails = false;        // there is a driver, and it does not start
   std::string driver, cuda;  // versions, "580.65.06" and "13.0"; "" if unknown
 
   std::vector<Gpu> visible() const;

@@ -61,6 +61,11 @@ class Kernels {
 // nothing, so that a plan counts what the callers allocate.
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
 
+// Returns why find_kernels() gives a GPU LibTorch's operators: TRAINER_KERNELS=off, or an NVRTC that is
+// missing or does not compile a trial kernel. "": it gives kernels, unless one of their files does not
+// compile.
+std::string why_no_kernels();
+
 // Sets what find_kernels() returns for CPU tensors from now on: tests run the kernels there. {}: nullptr
 // again.
 using KernelsForTests = std::function<const Kernels*(const KernelFile&, const std::string& definitions)>;

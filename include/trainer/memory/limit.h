@@ -28,9 +28,8 @@ class MemoryLimit {
   std::optional<int64_t> bytes_on(c10::Device device) const;
 
   // From now on allocations beyond the limit throw c10::OutOfMemoryError. CPU: sets the limit of
-  // host_allocator.h, which must be installed. GPU: sets the memory fraction of LibTorch's caching allocator.
-  // LibTorch reads it when CUDA is first used, so call this before the first tensor on a GPU (throws
-  // DeviceError if it is too late). Returns bytes_on(device).
+  // host_allocator.h, which must be installed. GPU: sets the memory fraction of LibTorch's caching allocator
+  // for this GPU alone; it can be set again at any time. Returns bytes_on(device).
   std::optional<int64_t> apply(c10::Device device) const;
 
  private:
@@ -38,12 +37,27 @@ class MemoryLimit {
   std::optional<double> share_;
 };
 
-// Returns the bytes that this process may use on the device: the limit that was applied, otherwise the memory
+// Lifts the limit of a GPU that is no longer used.
+void lift_gpu_limit(c10::Device gpu);
+
+// Call now and then, such as after each step. A limit that was given as a share is a share of what other
+// processes leave free, which changes as they come, grow and go: computes it again, and applies it if it has
+// changed by 5 % or more. Returns what changed, otherwise nullopt.
+struct ChangedLimit {
+  int64_t from, to;  // bytes
+};
+std::optional<ChangedLimit> follow_gpu_limit(c10::Device gpu);
+
+// Returns the bytes that tensors may use on the device: the limit that was applied, otherwise the memory
 // of the GPU; nullopt on a CPU without a limit.
 std::optional<int64_t> limit_in_force(c10::Device device);
 
 // Returns the bytes that this process can still take: on a GPU, what is free plus what LibTorch keeps for
 // reuse; on the CPU, what the machine or the container's cgroup can give without swapping.
 int64_t free_memory(c10::Device device);
+
+// Returns the bytes that the whole process may use on the device, 0 if nothing limits it: limit_in_force(),
+// on a GPU with the context that comes on top of the tensors.
+int64_t process_limit(c10::Device device);
 
 }  // namespace trainer

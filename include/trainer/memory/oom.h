@@ -17,8 +17,14 @@
 namespace trainer {
 
 // Whether an exception means out of memory: LibTorch's OutOfMemoryError, the driver's own error, failed
-// allocations of cuBLAS, cuDNN or NCCL (recognised by their messages), std::bad_alloc.
+// allocations of cuBLAS, cuDNN or NCCL (recognised by their messages), std::bad_alloc. Some errors of cuBLAS
+// and cuDNN mean that only if the GPU is nearly full, less than 512 MB free: otherwise the library is broken,
+// and trying again would not help.
 bool is_oom(const std::exception& error);
+
+// The same, with a function that returns the bytes free on the GPU; nullopt: not known.
+using FreeGpuMemory = std::function<std::optional<int64_t>()>;
+bool is_oom(const std::exception& error, const FreeGpuMemory& free_gpu_memory);
 
 // Whether this process can no longer use the GPU (illegal access, failed assertion, hardware error): every
 // later call fails too, and nothing on the GPU can be saved.

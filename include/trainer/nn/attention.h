@@ -27,8 +27,13 @@ class RelativeBias : public Module {
 
  private:
   int64_t bucket(int64_t distance) const;
+  // Of the distances from `first` on, on the CPU.
+  at::Tensor range(int64_t first, int64_t count) const;
   int64_t num_buckets_, max_distance_;
   bool bidirectional_;
+  // Of the distances -n to n - 1, on the GPU that was used last: the host would wait for a copy for each
+  // batch.
+  mutable at::Tensor on_gpu_;
 };
 
 struct AttentionInputs {

@@ -54,7 +54,9 @@ class Rotary {
   at::Tensor inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const;
 
   RopeParameters parameters_;
+  at::Tensor on_device(const at::Tensor& frequencies, at::Device device) const;
   at::Tensor inverse_frequencies_;  // fp32 [head_dim / 2], on the CPU
+  mutable at::Tensor on_gpu_;       // the same on the GPU that was used last
 };
 
 }  // namespace trainer

@@ -87,6 +87,7 @@ class Trainer {
 
  private:
   AttemptOptions attempt_options(const std::string& stage);
+  void follow_limit() const;
   Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
   void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                 StepResult& result);
