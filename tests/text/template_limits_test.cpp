@@ -1,5 +1,6 @@
 // A chat template comes from a downloaded model directory and may do anything. It still ends soon, with the
 // text or with an error that names the line.
+#include <ctime>
 #include <pthread.h>
 
 #include <gtest/gtest.h>
@@ -126,6 +127,64 @@ TEST(TemplateLimits, WorkWithoutEndStopsAndNamesTheLine) {
         << source << ": " << message.substr(0, 200);
     EXPECT_TRUE(contains(message, "use another template")) << message.substr(0, 200);
   }
+}
+
+// Each of these takes minutes or many gigabytes when its cost is not counted.
+TEST(TemplateLimits, NoExpressionRunsWithoutEnd) {
+  for (const char* expression :
+       {"range(100000) | select('in', range(100000)) | list",
+        "range(100000) | map('string') | select('in', range(100000) | map('string') | list) | list",
+        "([range(100000)] * 100000) | map('sum') | sum",
+        "([range(100000) | list] * 100000) | map('sort') | list | length",
+        "([range(1000) | list] * 10 ** 6) | select('eq', range(1000) | list) | list",
+        "([dict(range(100000) | batch(2))] * 100000) | map('dictsort') | list | length",
+        "([dict(range(100000) | batch(2))] * 10 ** 5) | select('eq', dict(range(100000) | batch(2))) | list",
+        "([[1] * 1000] * 100000) | sum(start=[])",
+        "(['a' * 10 ** 6] * 10 ** 6) | map('replace', 'b', 'c') | map('length') | sum",
+        "(['a' * 10 ** 5] * 10 ** 5) | select('eq', 'a' * 10 ** 5 ~ 'b') | list",
+        "(['a' * 10 ** 5] * 10 ** 6) | select('lower') | list",
+        "('a' * 10 ** 8).rfind('a' * 1000 ~ 'b') ~ ('a' * 10 ** 8).rfind('a' * 1000 ~ 'b')",
+        "('a' * 10 ** 6).startswith(('a' * 999999 ~ 'b',) * 10 ** 7)",
+        "('a ' * 5 * 10 ** 7).split() | length", "('a' * 10 ** 8) | upper | length",
+        "('%s' * 10 ** 7) % (('a',) * 10 ** 7)",
+        "(['%.10000f'] * 10 ** 6) | map('format', 1.1) | map('length') | sum",
+        "([1] * 3 * 10 ** 7) | tojson | length", "([{}] * 10 ** 7) | map(attribute='a') | list | length"}) {
+    const auto begin = std::clock();
+    const std::string message = outcome(concat("\n{{ ", expression, " }}"));
+    EXPECT_TRUE(contains(message, "t.jinja:2: the chat template takes more than "))
+        << expression << ": " << message.substr(0, 200);
+    EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC) << expression;  // about 1 s on an idle machine
+  }
+}
+
+TEST(TemplateLimits, MacrosThatHoldLongTextsStop) {
+  const std::string message = outcome(
+      "{% macro m(n) %}{{ 'a' * 10 ** 8 }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}\n{{ m(100) }}");
+  EXPECT_TRUE(contains(message, "the chat template takes more than ")) << message.substr(0, 200);
+}
+
+TEST(TemplateLimits, HashingMakesLargeListsAndDictsCheap) {
+  EXPECT_EQ(outcome("{{ range(100000) | unique | list | length }}"), "100000");
+  EXPECT_EQ(outcome("{{ range(100000) | map('string') | unique | list | length }}"), "100000");
+  EXPECT_EQ(outcome("{{ ([1, 1.0, true, 2 ** 60, 2.0 ** 60, 0.5, 'a', 'A', (1, 2), (1.0, 2), none] "
+                    "+ range(5, 50) | list + [-0.0, 0, 7.0, (1, 2, 3)]) | unique | list | length }}"),
+            "53");
+  EXPECT_EQ(outcome("{% set d = dict(range(200000 // 2) | batch(2)) %}{{ d | length }} {{ d[5000] }} "
+                    "{{ d[5000.0] }} {{ d[5001] is defined }} {{ d.keys() | first }} {{ d.keys() | last }}"),
+            "50000 5001 5001 False 0 99998");
+}
+
+TEST(TemplateLimits, AMessageWithManyKeysKeepsTheirOrder) {
+  constexpr int kKeys = 200'000;
+  Json message{{"role", "user"}};
+  auto& members = message.get_ref<Json::object_t&>();
+  for (int i = 0; i < kKeys; i++) members.emplace_back(concat("key", i), i);
+  const auto begin = std::clock();
+  const std::string source =
+      "{% set m = messages[0] %}{{ m | length }} {{ m.key7 }} {{ m['key199999'] }} {{ (m | list)[1:3] | join "
+      "}}";
+  EXPECT_EQ(outcome(source, Json::array({message})), "200001 7 199999 key0key1");
+  EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);  // 0.1 s on an idle machine
 }
 
 TEST(TemplateLimits, RepeatingNothingIsNothing) {

@@ -9,6 +9,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/split.h"
 #include "text/jinja/text_case.h"
 
 namespace trainer::jinja {
@@ -20,13 +21,12 @@ AttributeGetter::AttributeGetter(const Value& attribute, std::optional<Value> fa
     parts_.push_back(attribute);
     return;
   }
-  std::string rest = attribute.text().bytes() + ".";
-  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest.erase(0, dot + 1)) {
-    Budget::spend_bytes(rest.size());
-    const std::string part = rest.substr(0, dot);
+  const Text dot(".");
+  for (const Value& name : split_left(attribute.text().marked(false), &dot, -1)) {
+    const std::string& part = name.text().bytes();
     const bool number =
         !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-    parts_.push_back(number ? Value(static_cast<int64_t>(std::stol(part))) : text_value(part));
+    parts_.push_back(number ? Value(static_cast<int64_t>(std::stol(part))) : name);
   }
 }
 
