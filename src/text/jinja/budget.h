@@ -21,7 +21,7 @@ struct OutOfBudget : std::runtime_error {
 // to the thread because values, texts and operators are made everywhere and know of no rendering.
 //
 // Copies of values and texts, comparisons, and the memory of lists, dicts and texts are counted where these
-// types are defined. Code that uses them counts only what it does besides, such as a search through bytes.
+// types are defined. Code that uses them counts only its other work, such as a search through bytes.
 class Budget {
  public:
   static constexpr int64_t kMostSteps = 300'000'000;       // of up to 5 nanoseconds each

@@ -12,15 +12,14 @@
 namespace trainer::jinja {
 
 inline uint64_t hash_of(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
-// The finalizer of SplitMix64, so that neighbouring numbers do not fill neighbouring slots.
+// The finalizer of SplitMix64: neighboring numbers go to distant slots.
 inline uint64_t hash_of(uint64_t number) {
   number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
   number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
   return number ^ (number >> 31);
 }
 
-// An open hash table of item numbers. Each probe is counted, so keys with many collisions end with the
-// budget.
+// An open hash table of item numbers. Each probe is counted, so collisions use up the budget.
 class HashIndex {
  public:
   bool empty() const { return hashes_.empty(); }

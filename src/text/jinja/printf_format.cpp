@@ -28,7 +28,7 @@ class Printf {
       at_ = percent + 1;
       if (percent < bytes.size()) out.append(conversion());
     }
-    // Python lets what has subscripts stand for a mapping of which not all is used.
+    // As in Python, a value with subscripts counts as a mapping, and not all of a mapping must be used.
     const bool may_be_left = values_.is(Kind::dict) || values_.is(Kind::list) || values_.is_undefined();
     if (!mapped_ && !may_be_left && next_ < count())
       throw RenderError("not all arguments converted during string formatting");

@@ -1,4 +1,4 @@
-// Filters of lists and dicts as wholes.
+// Filters that use a whole list or dict.
 #include <algorithm>
 #include <map>
 
@@ -25,7 +25,7 @@ Value first(const Value& value, const Arguments& arguments) {
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
 }
 
-// What Python can go through backwards.
+// Whether Python's reversed() accepts the value.
 bool reversible(const Value& value) {
   return !value.is_object() || (value.type_name() != "generator" && !value.type_name().ends_with("iterator"));
 }

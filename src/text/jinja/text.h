@@ -35,11 +35,11 @@ class Text {
   // Marked by `safe` (Markup in Python).
   bool safe() const { return safe_; }
 
-  // The bytes from `begin` up to `end`, both at the borders of characters; marked as this.
+  // The bytes from `begin` to `end`, which must not split a character. The mark stays.
   Text slice(size_t begin, size_t end) const;
   Text& append(const Text& other) { return append(other, Origin()); }
   Text& append(std::string_view literal) { return append(literal, Origin()); }
-  // `origin` is that of what has none.
+  // Characters of unknown origin get this one.
   Text& append(const Text& other, Origin origin);
   Text& append(std::string_view literal, Origin origin) {
     require_room(literal.size());
@@ -55,15 +55,15 @@ class Text {
     return out;
   }
 
-  // Neighbouring characters of one origin, in order; all of them together are the text.
+  // Neighboring characters with the same origin. In order, the runs are the text.
   struct Run {
     size_t begin, end;
     Origin origin;
   };
   CountedVector<Run> runs() const;
-  // The same characters, what has no origin from `origin`.
+  // The same text; characters of unknown origin get this one.
   Text from(Origin origin) const { return Text("", safe_).append(*this, origin); }
-  // All of it inside {% generation %}.
+  // The same text, as written inside {% generation %}.
   Text generated() const;
 
   // Characters are code points, as in Python.
@@ -85,7 +85,7 @@ class Text {
   Text mapped(const Map& map) const;
 
  private:
-  // For some bytes more. Throws OutOfBudget.
+  // Checks that `size` bytes can be appended. Throws OutOfBudget.
   void require_room(size_t size) const {
     Budget::spend_bytes(size);
     if (size > Budget::kLongestText || bytes_.size() + size > Budget::kLongestText) too_long();
@@ -93,7 +93,7 @@ class Text {
   [[noreturn]] static void too_long();
   // Counts the memory of bytes_; short strings have none.
   void count() { charge_.set(bytes_.capacity() > 15 ? bytes_.capacity() : 0); }
-  // Some bytes more, of one origin, which the caller appends.
+  // Records the origin of `size` bytes, which the caller appends.
   void add_run(size_t size, Origin origin);
 
   struct End {

@@ -1,4 +1,4 @@
-// Filters that make texts: of texts, and of everything (tojson, string).
+// Filters that return texts.
 #include <map>
 
 #include "trainer/base/strings.h"
@@ -36,7 +36,7 @@ bool separates_words(char32_t c) {
   return is_python_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
 }
 
-// Not str.title(): words end at blanks, hyphens and opening brackets only.
+// Unlike str.title(), only white space, hyphens and opening brackets end a word.
 Text title_words(const Text& text) {
   const CountedVector<size_t> at = text.borders();
   const auto separates = [&](size_t i) {

@@ -55,10 +55,10 @@ Value split_lines_method(const Text& self, const Arguments& arguments) {
   return Value(split_lines(self, given.truth(0, false)));
 }
 
-// A part of the text by places of characters as slices have them, in bytes.
+// A part of the text in bytes, given by character indices as in a slice.
 struct Part {
   size_t begin, end;
-  bool valid;  // the start does not lie behind the end
+  bool valid;  // the start is not after the end
 };
 
 Part part_of(const Text& self, const Bound& given, size_t first) {
@@ -94,7 +94,7 @@ Value starts_or_ends(const Text& self, const Arguments& arguments) {
   return Value(matches(given.at(0)));
 }
 
-// The place of a part as a number of characters, or -1.
+// The index of the character where the sought text begins, or -1.
 template <bool last>
 int64_t place_of(const Text& self, const Bound& given) {
   const Text sought = given.text(0);

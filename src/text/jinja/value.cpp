@@ -10,7 +10,7 @@ namespace trainer::jinja {
 
 namespace {
 
-// With what the object itself costs; its contents are counted by its type.
+// Adds the cost of the object itself; its type counts the contents.
 template <class T>
 struct Held : T {
   explicit Held(T value) : T(std::move(value)) {}
@@ -226,7 +226,7 @@ bool equal_dicts(const Dict& a, const Dict& b) {
          });
 }
 
-// -1, 0, 1; none when one of them is NaN.
+// Returns -1, 0 or 1; nullopt if one of them is NaN.
 std::optional<int> compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) {
     return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
@@ -300,7 +300,7 @@ bool less(const Value& a, const Value& b, const char* sign) {
   }
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == -1;
   if (a.kind() == b.kind()) {
-    // The order of UTF-8 is that of code points.
+    // UTF-8 sorts like code points.
     if (a.is(Kind::text)) {
       Budget::spend_bytes(std::min(a.text().bytes().size(), b.text().bytes().size()));
       return a.text().bytes() < b.text().bytes();
