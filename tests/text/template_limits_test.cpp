@@ -1,5 +1,5 @@
-// A chat template comes from a downloaded model directory and may do anything. It still ends soon, with the
-// text or with an error that names the line.
+// A chat template comes from a downloaded model directory and may do anything. Even so, rendering ends soon,
+// with the text or with an error that names the line.
 #include <ctime>
 #include <pthread.h>
 
@@ -24,7 +24,8 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-// On a thread with a stack of 1 MB, as `ulimit -s 1024` gives to those that read data.
+// Runs the work on a thread with a stack of 1 MB. With `ulimit -s 1024`, the threads that read data have no
+// more.
 void on_small_stack(const std::function<void()>& work) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -39,7 +40,7 @@ void on_small_stack(const std::function<void()>& work) {
   pthread_attr_destroy(&attributes);
 }
 
-// What is rendered, or the error.
+// Returns the rendered text, or the error.
 std::string outcome(const std::string& source, const Json& messages = Json::parse(R"([{"role": "user"}])")) {
   std::string result;
   on_small_stack([&] {
@@ -52,7 +53,7 @@ std::string outcome(const std::string& source, const Json& messages = Json::pars
   return result;
 }
 
-TEST(TemplateLimits, LongChainsOfOperatorsAreWorkedOut) {
+TEST(TemplateLimits, LongChainsOfOperatorsAreEvaluated) {
   constexpr int kLinks = 20'000;
   EXPECT_EQ(outcome("{{ 1" + repeated(" + 1", kLinks) + " }}"), std::to_string(kLinks + 1));
   EXPECT_EQ(outcome("{{ 1" + repeated(" * 1", kLinks) + " }}"), "1");
@@ -84,7 +85,7 @@ TEST(TemplateLimits, DeepNestingIsRefusedWithTheLine) {
   }
 }
 
-TEST(TemplateLimits, ValuesThatNestAtRunTimeAreRefusedWhereTheyAreReadThrough) {
+TEST(TemplateLimits, DeeplyNestedValuesAreRefusedWhereTheyAreRead) {
   const auto nested = [](const std::string& layer, const std::string& use) {
     return outcome(
         "{% set ns = namespace(x=1, y=1) %}{% for i in range(50000) %}{% set ns.y = ns.x %}{% set ns.x = " +
@@ -92,7 +93,7 @@ TEST(TemplateLimits, ValuesThatNestAtRunTimeAreRefusedWhereTheyAreReadThrough) {
   };
   for (const char* layer : {"[ns.x]", "(ns.x,)", "{'a': ns.x}", "[ns.x].copy", "[ns.x] | map('default')",
                             "{'a': ns.x}.items()", "namespace(x=ns.x)"})
-    EXPECT_EQ(nested(layer, "fine"), "fine") << layer;  // to let go of them is no recursion
+    EXPECT_EQ(nested(layer, "fine"), "fine") << layer;  // freeing them does not recurse
   for (const char* layer : {"[ns.x]", "(ns.x,)", "{'a': ns.x}"}) {
     for (const char* use :
          {"{{ ns.x }}", "{{ ns.x == [ns.y] }}{{ ns.x == (ns.y,) }}{{ ns.x == {'a': ns.y} }}"}) {
@@ -191,7 +192,7 @@ TEST(TemplateLimits, RepeatingNothingIsNothing) {
   EXPECT_EQ(outcome("[{{ '' * 10 ** 18 }}{{ [] * 10 ** 18 }}]"), "[[]]");
 }
 
-TEST(TemplateLimits, LongConversationsAreFarBelow) {
+TEST(TemplateLimits, LongConversationsStayFarBelowTheLimits) {
   Json messages = Json::array();
   for (int i = 0; i < 20'000; i++)
     messages.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", repeated("Some words. ", 50)}});
@@ -207,7 +208,7 @@ TEST(TemplateLimits, LongConversationsAreFarBelow) {
   EXPECT_GT(text.size(), size_t{12'000'000}) << text.substr(0, 200);
 }
 
-TEST(TemplateLimits, ANamespaceThatHoldsItselfIsLetGo) {
+TEST(TemplateLimits, ANamespaceThatContainsItselfIsFreed) {
   EXPECT_EQ(
       outcome("{% set ns = namespace(x='a' * 1000) %}{% set ns.self = [ns] %}{{ ns.self[0].x | length }}"),
       "1000");
