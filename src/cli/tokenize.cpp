@@ -149,6 +149,8 @@ void convert_rows(
       std::cout << convert(line, place) << "\n";
     } catch (const DataError& error) {
       throw DataError(concat(place, ": ", error.what()));
+    } catch (const FormatError& error) {  // in the chat template
+      throw FormatError(concat(error.what(), " (at the row ", place, ")"));
     }
   }
   if (rows.bad()) throw DataError(concat(name, ": cannot be read after line ", number));

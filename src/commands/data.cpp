@@ -54,6 +54,7 @@ void run_data(const DataOptions& options) {
 }  // namespace trainer
 
 extern "C" void trainer_core_data(const trainer::DataOptions& options) {
-  trainer::translate_torch_errors("The index of the data takes 40 bytes a sample.",
-                                  [&] { trainer::run_data(options); });
+  trainer::translate_torch_errors(
+      "Free memory on this machine, or read fewer rows (data.max_samples). The weights are not loaded here.",
+      [&] { trainer::run_data(options); });
 }

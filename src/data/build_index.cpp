@@ -160,18 +160,29 @@ class Builder {
       batch.rows_taken++;
       batch.bad_rows++;
       batch.bad.push_back({row.offset, row.length, 0, e.what()});
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(concat(file_.place(row.offset),
+                                    ": out of memory on the host while this row was read and tokenized (",
+                                    bytes_string(static_cast<int64_t>(row.length)), ")"));
     }
   }
 
-  // Errors in the template and running out of memory end the run; the message names the row.
+  // Errors in the template end the run; the message names the row.
   std::vector<EncodedSample> encode(const ReadRow& read, RowSpan row) const {
     try {
       return encoder_.encode(read);
     } catch (const FormatError& error) {
       throw FormatError(concat(error.what(), " (at the row ", file_.place(row.offset), ")"));
+    }
+  }
+
+  void add_to_index(const Batch& batch) {
+    try {
+      for (const Batch::Found& sample : batch.samples) index_.add(sample.entry, sample.ids);
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(concat(file_.place(row.offset), ": out of memory on the host while this row of ",
-                                    row.length, " bytes was tokenized"));
+      throw OutOfMemoryError(concat(file_.shown().string(), ": out of memory on the host: the index has ",
+                                    grouped(index_.size()), " samples and takes 40 bytes a sample; read ",
+                                    "fewer of them (data.max_samples), or free memory"));
     }
   }
 
@@ -188,7 +199,7 @@ class Builder {
     for (auto first = done_.begin(); first != done_.end() && first->first == committed_;
          first = done_.begin()) {
       const Batch& next = first->second;
-      for (const Batch::Found& sample : next.samples) index_.add(sample.entry, sample.ids);
+      add_to_index(next);
       IndexSummary& summary = index_.summary();
       summary.rows += next.rows_taken;
       summary.bad_rows += next.bad_rows;

@@ -29,6 +29,15 @@ Dataset::Texts plain_texts(const Conversation& conversation) {
   return texts;
 }
 
+void warn_without_end(const ChatTemplate& chat_template) {
+  try {
+    if (chat_template.end_of_answer().empty())
+      log::warning("the chat template writes nothing after an answer: the model does not learn to stop");
+  } catch (const DataError& error) {  // a template for other conversations
+    log::warning(concat("the chat template does not show what ends an answer: ", error.what()));
+  }
+}
+
 }  // namespace
 
 ChatEncoder::ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat_template,
@@ -149,9 +158,8 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
                    : ""));
   }
   if (plain && config.chat_template.empty()) chat_template.reset();
-  if (chat_template && !encoder_decoder && config.loss_on != LossOn::everything &&
-      chat_template->end_of_answer().empty())
-    log::warning("the chat template writes nothing after an answer: the model does not learn to stop");
+  if (chat_template && !encoder_decoder && config.loss_on != LossOn::everything)
+    warn_without_end(*chat_template);
   return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
 }
 

@@ -9,7 +9,7 @@
 namespace trainer {
 
 struct FileIdentity {
-  // Throws DataError when there is no such file.
+  // Throws DataError if the file does not exist.
   static FileIdentity of(const std::filesystem::path& path);
 
   bool operator==(const FileIdentity&) const = default;

@@ -61,7 +61,7 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     index.file_ = MappedFile::open(path);
     const std::string_view all = index.file_->text();
     Head head{};
-    if (all.size() < sizeof head + kChecksumDigits) return refuse("is cut off");
+    if (all.size() < sizeof head + kChecksumDigits) return refuse("is incomplete");
     std::memcpy(&head, all.data(), sizeof head);
     const size_t most = all.size() / sizeof(IndexedSample);
     const size_t end = all.size() - kChecksumDigits;

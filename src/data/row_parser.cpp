@@ -12,6 +12,7 @@
 
 #include "data/big_numbers.h"
 #include "data/csv.h"
+#include "data/ordered_object.h"
 
 namespace trainer {
 namespace dom = simdjson::dom;
@@ -75,10 +76,10 @@ Json to_json(dom::element element) {
       return list;
     }
     case dom::element_type::OBJECT: {
-      Json object = Json::object();
+      OrderedObject object;
       for (const dom::key_value_pair field : dom::object(element))
-        object[std::string(field.key)] = to_json(field.value);
-      return object;
+        object.set(std::string(field.key), to_json(field.value));
+      return object.take();
     }
     case dom::element_type::INT64:
       return int64_t(element);
@@ -181,15 +182,15 @@ std::optional<Json> RowParser::json(const std::string& field) const {
 }
 
 Json RowParser::json() const {
-  Json row = Json::object();
+  OrderedObject row;
   if (state_->columns == nullptr) {
     for (const dom::key_value_pair field : state_->object) {
-      if (!big_number(field.value)) row[std::string(field.key)] = to_json(field.value);
+      if (!big_number(field.value)) row.set(std::string(field.key), to_json(field.value));
     }
-    return row;
+  } else {
+    for (size_t i = 0; i < state_->record.size(); i++) row.set((*state_->columns)[i], state_->record[i]);
   }
-  for (size_t i = 0; i < state_->record.size(); i++) row[(*state_->columns)[i]] = state_->record[i];
-  return row;
+  return row.take();
 }
 
 }  // namespace trainer

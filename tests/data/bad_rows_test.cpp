@@ -38,7 +38,7 @@ TEST_F(BadRowsTest, MalformedJson) {
       starts(error(after_good("{\"input\": \"one\", \"target\": \"a\\qb\"}")), "data.jsonl:2: malformed"));
 }
 
-TEST_F(BadRowsTest, LastLineCutOff) {
+TEST_F(BadRowsTest, LastLineIncomplete) {
   EXPECT_TRUE(
       starts(error(std::string(kGoodRow) + "{\"input\": \"one\", \"tar"), "data.jsonl:2: malformed JSON"));
 }

@@ -69,7 +69,7 @@ TEST(SampleOrderTest, StepsCoverTheEpochAndTheLastOneIsSmaller) {
   EXPECT_EQ(seen, epoch(order, 10, 0));
 }
 
-TEST(SampleOrderTest, AnyPlaceCanBeAskedWithoutWhatCameBefore) {
+TEST(SampleOrderTest, AnyPositionCanBeComputedAlone) {
   const int64_t huge = 1'000'000'000'000;
   const int64_t index = SampleOrder(huge, true, 3).index_at(5 * huge + 123'456'789);
   EXPECT_GE(index, 0);
@@ -107,7 +107,7 @@ EffectiveBatch of_lengths(const std::vector<std::pair<size_t, size_t>>& lengths)
 
 using Cut = std::vector<std::vector<int64_t>>;
 
-TEST(CutTest, BySamplesIsPlainGroupsInOrder) {
+TEST(SplitTest, BySamplesIsPlainGroupsInOrder) {
   const EffectiveBatch batch = of_lengths({{1, 1}, {9, 9}, {2, 2}, {8, 8}, {3, 3}});
   CutLimits limits;
   limits.by = MicroBatching::samples;
@@ -115,13 +115,13 @@ TEST(CutTest, BySamplesIsPlainGroupsInOrder) {
   EXPECT_EQ(cut(batch, limits, true), (Cut{{0, 1}, {2, 3}, {4}}));
 }
 
-TEST(CutTest, ByTokensGoesFromLongToShort) {
+TEST(SplitTest, ByTokensGoesFromLongToShort) {
   const EffectiveBatch batch = of_lengths({{2, 1}, {10, 1}, {5, 1}, {5, 2}, {4, 1}, {2, 1}});
   CutLimits limits{MicroBatching::tokens, 1, 10, 10};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {3, 2}, {4}, {0, 5}}));
 }
 
-TEST(CutTest, EachShareOfABatchHasSlotsOfItsOwnAndTogetherTheyAreAll) {
+TEST(SplitTest, TheSharesOfABatchHaveDistinctSlotsAndAllOfThem) {
   EffectiveBatch batch = of_lengths({{2, 1}, {10, 1}, {5, 1}, {5, 2}, {4, 1}});
   for (const MicroBatching by : {MicroBatching::samples, MicroBatching::tokens}) {
     const CutLimits limits{by, 2, 10, 10};
@@ -137,7 +137,7 @@ TEST(CutTest, EachShareOfABatchHasSlotsOfItsOwnAndTogetherTheyAreAll) {
   }
 }
 
-TEST(CutTest, TargetsHaveTheirOwnBudget) {
+TEST(SplitTest, TargetsHaveTheirOwnBudget) {
   const EffectiveBatch batch = of_lengths({{4, 3}, {3, 9}, {2, 3}, {1, 3}});
   CutLimits limits{MicroBatching::tokens, 1, 100, 10};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{0}, {1}, {2, 3}}));
@@ -150,7 +150,7 @@ CutLimits packing(int64_t batch_size, int64_t max_length) {
   return limits;
 }
 
-TEST(CutTest, PackedSamplesFillEachOthersRoom) {
+TEST(SplitTest, PackedSamplesFillTheRoomThatOthersLeave) {
   const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {0, 0}});
   EXPECT_EQ(packed_budget(packing(1, 10)), 10);
   // 7 + 3, 6 + 4; an empty sample is one token and fits nowhere
@@ -159,7 +159,7 @@ TEST(CutTest, PackedSamplesFillEachOthersRoom) {
   EXPECT_EQ(cut(batch, packing(3, 10), false), (Cut{{2, 1, 3, 0, 4}}));
 }
 
-TEST(CutTest, NoPackedSampleIsLostOrCutAndNoRowExceedsItsBudget) {
+TEST(SplitTest, NoPackedSampleIsLostOrTruncatedAndNoRowExceedsItsBudget) {
   EffectiveBatch batch;
   int64_t tokens = 0;
   for (size_t i = 0; i < 500; i++) {
@@ -185,7 +185,7 @@ TEST(CutTest, NoPackedSampleIsLostOrCutAndNoRowExceedsItsBudget) {
   }
 }
 
-TEST(CutTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
+TEST(SplitTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
   const EffectiveBatch batch = of_lengths({{9, 9}, {5, 5}, {4, 4}, {1, 1}});
   CutLimits limits = packing(2, 10);
   EXPECT_EQ(cut(batch, limits, false).size(), 1u);
@@ -196,14 +196,14 @@ TEST(CutTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
   EXPECT_EQ(cut(batch, limits, false), (Cut{{0}, {1}, {2}, {3}}));
 }
 
-TEST(CutTest, PackedBySamplesIsPlainGroupsInOrder) {
+TEST(SplitTest, PackedBySamplesIsPlainGroupsInOrder) {
   CutLimits limits = packing(2, 10);
   limits.by = MicroBatching::samples;
   EXPECT_EQ(packed_budget(limits), 0);
   EXPECT_EQ(cut(of_lengths({{1, 1}, {9, 9}, {2, 2}}), limits, false), (Cut{{0, 1}, {2}}));
 }
 
-TEST(CutAsTest, PackedRowsAreThoseOfTheirBudget) {
+TEST(SplitAsTest, PackedRowsAreThoseOfTheirBudget) {
   const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {2, 2}});
   for (const int64_t rows : {1, 2, 4}) {
     const Cut groups = cut(batch, packing(rows, 10), false);
@@ -214,13 +214,13 @@ TEST(CutAsTest, PackedRowsAreThoseOfTheirBudget) {
   EXPECT_THROW(cut_as(batch, MicroBatching::tokens, {1, 1, 1, 1, 1}, 20), DataError);
 }
 
-TEST(CutTest, ASampleLargerThanTheBudgetGoesAlone) {
+TEST(SplitTest, ASampleLargerThanTheBudgetGoesAlone) {
   const EffectiveBatch batch = of_lengths({{3, 1}, {50, 1}, {3, 1}});
   CutLimits limits{MicroBatching::tokens, 1, 10, 10};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {0, 2}}));
 }
 
-TEST(CutTest, ByTokensSparesPaddingWhereItCostsMoreThanAnotherMicroBatch) {
+TEST(SplitTest, ByTokensAvoidsPaddingThatCostsMoreThanAnotherMicroBatch) {
   const EffectiveBatch batch = of_lengths({{500, 1}, {10, 1}, {10, 1}, {490, 1}, {10, 1}, {10, 1}});
   CutLimits limits{MicroBatching::tokens, 8, 512, 512};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{0, 3}, {1, 2, 4, 5}}));
@@ -228,7 +228,7 @@ TEST(CutTest, ByTokensSparesPaddingWhereItCostsMoreThanAnotherMicroBatch) {
   EXPECT_EQ(cut(alike, limits, true), (Cut{{0, 2, 1}})) << "a few tokens of padding are cheaper";
 }
 
-TEST(CutTest, RandomBatchesKeepEverySlotAndTheBudgets) {
+TEST(SplitTest, RandomBatchesKeepEverySlotAndTheBudgets) {
   std::mt19937 random(11);
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -259,7 +259,7 @@ TEST(CutTest, RandomBatchesKeepEverySlotAndTheBudgets) {
   }
 }
 
-TEST(CutTest, HalvedBudgetsEndAtSingleSamples) {
+TEST(SplitTest, HalvedBudgetsEndAtSingleSamples) {
   const EffectiveBatch samples = of_lengths({{9, 1}, {8, 1}, {2, 1}, {2, 1}, {2, 1}, {1, 1}});
   for (const MicroBatching by : {MicroBatching::tokens, MicroBatching::samples}) {
     size_t before = 0;
@@ -274,7 +274,7 @@ TEST(CutTest, HalvedBudgetsEndAtSingleSamples) {
   }
 }
 
-TEST(CutTest, ARecordedCutIsMadeAgain) {
+TEST(SplitTest, ARecordedSplitIsRepeated) {
   const EffectiveBatch samples = of_lengths({{1, 1}, {9, 1}, {2, 1}, {8, 1}, {2, 1}, {2, 1}});
   for (const MicroBatching by : {MicroBatching::tokens, MicroBatching::samples}) {
     CutLimits limits{by, 3, 9, 9};

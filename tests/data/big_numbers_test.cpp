@@ -6,7 +6,7 @@
 namespace trainer {
 namespace {
 
-TEST(BigNumbers, BecomeObjectsAndAllElseStays) {
+TEST(BigNumbers, BecomeObjectsAndEverythingElseStays) {
   for (const char* json :
        {R"({"a": 9223372036854775807, "b": -9223372036854775808, "c": 18446744073709551615})",
         R"(["\\\"99999999999999999999", "1e999", 1e308, 1e-999, -0.5E+3, 0])", "[01, 1., 1e, -, 1e+, 12a]",
@@ -19,7 +19,7 @@ TEST(BigNumbers, BecomeObjectsAndAllElseStays) {
 
 class BigNumberRows : public DataTest {};
 
-TEST_F(BigNumberRows, AreGoodWhereTheFieldIsNotRead) {
+TEST_F(BigNumberRows, AreAcceptedInFieldsThatAreNotRead) {
   const char* row =
       R"({"id": 340282366920938463463374607431768211455, "x": 1e400, "input": "one", "target": "two"})";
   EXPECT_EQ(data(row).texts(0).input, "one");

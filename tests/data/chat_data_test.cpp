@@ -1,4 +1,6 @@
 // Conversations as training data.
+#include <ctime>
+
 #include "data/fixture.h"
 
 namespace trainer {
@@ -25,7 +27,7 @@ std::string line(std::string row) {
   return row + "\n";
 }
 
-TEST_F(ChatData, AnswersAndWhatEndsThemAreLearnt) {
+TEST_F(ChatData, AnswersAndTheirEndsAreLearned) {
   const Dataset chat = data(line(kTwoTurns), false);
   EXPECT_EQ(chat.report().kind, DataKind::chat);
   EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 7, 1}));
@@ -42,7 +44,7 @@ TEST_F(ChatData, TheLastTurnAloneOrEverything) {
   EXPECT_EQ(sample.labels, sample.input_ids);
 }
 
-TEST_F(ChatData, OfEverythingAnAnswerWithWeight0IsLeftOut) {
+TEST_F(ChatData, AnAnswerWithWeight0IsLeftOutOfEverything) {
   config_.data.loss_on = LossOn::everything;
   std::string row = line(kTwoTurns);
   row.insert(row.find("\"two\"") + 5, ", \"weight\": 0");
@@ -61,7 +63,7 @@ TEST_F(ChatData, SetsMayHaveDifferentForms) {
   EXPECT_EQ(chat.sample(2).input_ids, chat.sample(1).input_ids);
 }
 
-TEST_F(ChatData, WhatSaysNothingIsNotTakenForTheKindWhereBadRowsAreSkipped) {
+TEST_F(ChatData, SkippedBadRowsDoNotDecideTheKind) {
   const std::string rows = "{\"x\": 1}\n" + line(kTwoTurns);
   config_.data.kind = DataKind::chat;
   EXPECT_TRUE(starts(error(rows, false), "data.jsonl:1: kind chat needs messages"));
@@ -72,7 +74,7 @@ TEST_F(ChatData, WhatSaysNothingIsNotTakenForTheKindWhereBadRowsAreSkipped) {
   EXPECT_TRUE(starts(error("{\"x\": 1}\n{\"y\": 1}\n", false), "data.jsonl:1: kind chat needs messages"));
 }
 
-TEST_F(ChatData, NumbersBeyond64BitsAreNoObstacleWhereNobodyReadsThem) {
+TEST_F(ChatData, NumbersBeyond64BitsAreAcceptedInFieldsThatAreNotRead) {
   const std::string row = line(kTwoTurns), big = "{\"id\": 340282366920938463463374607431768211455, ";
   EXPECT_EQ(data(big + row.substr(1), false).sample(0).input_ids, data(row, false).sample(0).input_ids);
   std::string inside = row;
@@ -81,7 +83,25 @@ TEST_F(ChatData, NumbersBeyond64BitsAreNoObstacleWhereNobodyReadsThem) {
       has(error(inside, false), "data.jsonl:1: holds the number 1e400, which does not fit in 64 bits"));
 }
 
-TEST_F(ChatData, LongConversationsAreCutFromTheRight) {
+TEST_F(ChatData, RowsWithVeryManyKeysAreReadInLinearTime) {
+  constexpr int kKeys = 200'000;
+  std::string keys;
+  for (int i = 0; i < kKeys; i++) keys += concat("\"k", i, "\": ", i, ", ");
+  const std::string row = line(kTwoTurns);
+  std::string many = "{" + keys + keys + row.substr(1);
+  many.insert(many.find("\"two\"") + 5, ", " + keys + "\"k7\": 55");
+  config_.data.chat_template =
+      write("keys.jinja",
+            "<s> {% for m in messages %}{{ m.role[0] ~ ' ' ~ m.content }}{% if m.k7 is defined %}"
+            "{{ ' ' ~ m.k7 ~ ' ' ~ (m | list).index('k199999') }}{% endif %}{{ ' </s> ' }}{% endfor %}");
+  config_.data.loss_on = LossOn::everything;
+  const auto begin = std::clock();
+  EXPECT_EQ(data(many, false).sample(0).input_ids,
+            (Ids{3, 120, 4, 1, 100, 5, 55, 200'001, 1, 120, 6, 1, 100, 7, 1}));
+  EXPECT_LT(std::clock() - begin, 20 * CLOCKS_PER_SEC);
+}
+
+TEST_F(ChatData, LongConversationsAreTruncatedOnTheRight) {
   config_.data.max_length = 6;
   const Dataset chat = data(line(kTwoTurns), false);
   EXPECT_EQ(chat.sample(0).input_ids, (Ids{3, 120, 4, 1, 100, 5}));
@@ -102,7 +122,7 @@ TEST_F(ChatData, ThePromptOfEvaluationEndsBeforeTheLastAnswer) {
   EXPECT_EQ(chat.texts(0).target, "four");
 }
 
-TEST_F(ChatData, ShareGptAndAlpacaAreFoundToo) {
+TEST_F(ChatData, ShareGptAndAlpacaAreRecognized) {
   const char* share_gpt =
       R"({"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"}]})";
   EXPECT_EQ(data(line(share_gpt), false).sample(0).labels, (Ids{X, X, X, X, X, 5, 1}));
@@ -125,7 +145,7 @@ TEST_F(ChatData, AnEncoderDecoderNeedsNoTemplateForAlpaca) {
   EXPECT_EQ(alpaca.sample(0).labels, (Ids{5, 1}));
 }
 
-TEST_F(ChatData, WithoutATemplateItIsSaidWhatToDo) {
+TEST_F(ChatData, WithoutATemplateTheErrorSaysWhatToDo) {
   config_.data.chat_template.clear();
   config_.model.path = folder_.string();
   EXPECT_TRUE(
@@ -135,7 +155,7 @@ TEST_F(ChatData, WithoutATemplateItIsSaidWhatToDo) {
                   "data.input: \"{instruction}\\n{input}\" and data.target: output"));
 }
 
-TEST_F(ChatData, FieldsThatAreNamedGoBeforeThoseThatAreKnown) {
+TEST_F(ChatData, ConfiguredFieldsOverrideKnownOnes) {
   config_.data.input = "instruction";
   config_.data.target = "output";
   EXPECT_EQ(data(R"({"instruction": "one", "output": "two"})", false).report().kind, DataKind::completion);

@@ -159,14 +159,14 @@ TEST_F(DatasetTest, TruncationOfSourceAndTargetAsHuggingFace) {
   }
 }
 
-TEST_F(DatasetTest, WithoutClosingTokenTruncationJustCuts) {
+TEST_F(DatasetTest, WithoutClosingTokenTruncationOnlyRemovesTokens) {
   Ids ids{4, 5, 6};
   EXPECT_EQ(truncate_keeping_eos(ids, 2, 1, TruncationSide::right), 1);
   EXPECT_EQ(ids, (Ids{4, 5}));
   EXPECT_EQ(truncate_keeping_eos(ids, 2, std::nullopt, TruncationSide::right), 0);
 }
 
-TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
+TEST_F(DatasetTest, DecodersAreTruncatedOnTheRightAndThenHaveNoEos) {
   config_.data.max_length = 5;
   const Dataset set = data(
       "{\"prompt\": \"one two\", \"completion\": \"three four\"}\n"  // 6: the EOS goes
@@ -191,7 +191,7 @@ TEST_F(DatasetTest, DecodersAreCutFromTheRightAndThenHaveNoEos) {
       has(join(report.lines(), "\n"), "nothing to learn in 2 (50.0 %) samples: the prompt alone fills"));
 }
 
-TEST_F(DatasetTest, LongTextsAreCutFromTheRight) {
+TEST_F(DatasetTest, LongTextsAreTruncatedOnTheRight) {
   config_.data.max_length = 3;
   const Dataset set = data("{\"text\": \"one two three\"}", false);
   EXPECT_EQ(set.sample(0).input_ids, (Ids{3, 4, 5}));

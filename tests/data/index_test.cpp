@@ -52,7 +52,7 @@ class Index : public DataTest {
   std::optional<Dataset> data_;
 };
 
-TEST_F(Index, IsMadeOnceAndSaysTheSameWhenItIsReadAgain) {
+TEST_F(Index, IsBuiltOnceAndReadsBackTheSame) {
   EXPECT_GE(calls(), 2 * 390);
   const std::vector<std::string> lines = data_->report().lines();
   const Sample sample = data_->sample(389);
@@ -102,7 +102,7 @@ class HeldUpTokenizer : public CountingTokenizer {
   mutable std::atomic<int> calls_ahead = 0;
 };
 
-TEST_F(Index, DoesNotPileUpBehindAWorkerThatIsHeldUp) {
+TEST_F(Index, DoesNotPileUpBehindAStalledWorker) {
   std::string rows = "{\"input\": \"10 first\", \"target\": \"one\"}\n";
   constexpr int kRows = 60'000;
   for (int i = 0; i < kRows; i++) rows += "{\"input\": \"11\", \"target\": \"one\"}\n";
@@ -114,7 +114,7 @@ TEST_F(Index, DoesNotPileUpBehindAWorkerThatIsHeldUp) {
   EXPECT_LT(tokenizer.calls_ahead, kRows) << "two calls a row";
 }
 
-TEST_F(Index, IsMadeAnewWhenSomethingChangesThatItFollowsFrom) {
+TEST_F(Index, IsRebuiltWhenItsInputsChange) {
   calls();
   const auto expect_new = [&](const char* what) {
     EXPECT_GT(calls(), 0) << what;
@@ -138,7 +138,7 @@ TEST_F(Index, IsMadeAnewWhenSomethingChangesThatItFollowsFrom) {
   EXPECT_EQ(calls((folder_ / "moved.jsonl").string()), 0);
 }
 
-TEST_F(Index, ThatIsDamagedIsNotTrusted) {
+TEST_F(Index, ThatIsDamagedIsRebuilt) {
   calls();
   const auto size = std::filesystem::file_size(kept());
   for (const size_t offset : {size_t{0}, size_t{17}, size_t{40}, size_t{32 * 200}, size - 100, size - 1}) {
@@ -154,20 +154,20 @@ TEST_F(Index, ThatIsDamagedIsNotTrusted) {
   }
 }
 
-TEST_F(Index, StaysInMemoryWhereTheCacheCannotBeWritten) {
+TEST_F(Index, StaysInMemoryIfTheCacheCannotBeWritten) {
   config_.data.cache = write("file", "");
   EXPECT_GT(calls(), 0);
   EXPECT_GT(calls(), 0);
   EXPECT_EQ(data_->sample(389).input_ids.front(), 399);
 }
 
-TEST_F(Index, OfATokenizerThatIsNotKnownIsNotKept) {
+TEST_F(Index, OfATokenizerWithoutFingerprintIsNotKept) {
   tokenizer_.name = "";
   calls();
   EXPECT_FALSE(std::filesystem::exists(folder_ / "cache/index"));
 }
 
-TEST_F(Index, OfDataWithBadRowsIsNotKeptWhereTheyAreErrors) {
+TEST_F(Index, OfDataWithBadRowsIsNotKeptIfTheyAreErrors) {
   write("data.jsonl", content_ + "{}\n");
   EXPECT_TRUE(starts(error_of([&] { calls(); }), "data.jsonl:391: "));
   EXPECT_TRUE(starts(error_of([&] { calls(); }), "data.jsonl:391: "));
@@ -203,7 +203,7 @@ TEST_F(Index, AFileThatChangesWhileItIsReadIsNoticed) {
   }
 }
 
-TEST_F(Index, AFileThatIsCutShortBetweenTwoLooksEndsTheRunWithItsName) {
+TEST_F(Index, AFileThatShrinksEndsTheRunWithItsName) {
   const auto cut_and_read = [&] {
     const auto file = MappedFile::open(path_);
     std::filesystem::resize_file(path_, 10);

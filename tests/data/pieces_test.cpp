@@ -71,7 +71,7 @@ TEST_F(Pieces, MakeUpTheirRow) {
   EXPECT_EQ(all[3], (Ids{47, 1}));
 }
 
-TEST_F(Pieces, AreNotTokenisedAgain) {
+TEST_F(Pieces, AreNotTokenizedAgain) {
   const std::vector<Ids> in_memory = samples();
   EXPECT_EQ(tokenizer_.calls, single_);
   const std::vector<Ids> made = samples(folder_ / "cache");
@@ -86,7 +86,7 @@ TEST_F(Pieces, AreNotTokenisedAgain) {
   EXPECT_EQ(samples(folder_ / "cache"), in_memory);
 }
 
-TEST_F(Pieces, ThatAreDamagedOrGoneAreMadeAnew) {
+TEST_F(Pieces, ThatAreDamagedOrGoneAreRebuilt) {
   const std::vector<Ids> right = samples(folder_ / "cache");
   const auto size = std::filesystem::file_size(kept(".pieces"));
   for (const size_t offset : {size_t{0}, size_t{100}, size / 2, size - 60, size - 30, size - 1}) {
@@ -107,7 +107,7 @@ TEST_F(Pieces, ThatAreDamagedOrGoneAreMadeAnew) {
   EXPECT_EQ(samples(folder_ / "cache"), right);
 }
 
-TEST_F(Pieces, AndAllElseAreRightWhateverWriteFails) {
+TEST_F(Pieces, AndTheRestAreRightWhicheverWriteFails) {
   write_rows(4);
   const std::vector<Ids> right = samples();
   const auto cache = folder_ / "cache";

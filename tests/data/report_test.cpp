@@ -56,7 +56,7 @@ TEST(LengthCountsTest, PercentilesAreThoseOfTheNearestRank) {
   EXPECT_EQ(LengthCounts().longest(), 0);
 }
 
-TEST(LengthCountsTest, TextsOfMegabytesCountAsAllOthers) {
+TEST(LengthCountsTest, TextsOfMegabytesCountLikeOthers) {
   LengthCounts lengths, others;
   lengths.add(3, 2);
   others.add(30'000'000);
@@ -80,7 +80,7 @@ TEST(LengthCountsTest, TheHistogramDoublesFromBucketToBucket) {
 
 // ---- counts
 
-TEST_F(ReportTest, CountsWhatIsCutAndHowMuchOfIt) {
+TEST_F(ReportTest, CountsTruncatedRowsAndTokens) {
   config_.data.max_source_length = 4;
   config_.data.max_target_length = 3;
   const DataReport report = report_on(row("one two three four five", "one") +            // 6 and 2 tokens
@@ -163,7 +163,7 @@ TEST_F(ReportTest, AddsUpTheFilesOfASet) {
   EXPECT_EQ(places(both.train.duplicates), Places{"part-2.jsonl:2 = part-1.jsonl:1"});
 }
 
-TEST_F(ReportTest, AnIndexThatIsThereAlreadyTellsTheSame) {
+TEST_F(ReportTest, AStoredIndexGivesTheSameReport) {
   config_.data.cache = (folder_ / "cache").string();
   config_.data.max_source_length = 3;
   config_.data.bad_rows = BadRows::skip;
@@ -224,7 +224,7 @@ TEST_F(ReportTest, OverlapIsByInputAndByBoth) {
           "eval data: warning: the input of 2 (66.7 %) rows is in the training data, of 1 with its target"));
 }
 
-TEST_F(ReportTest, PiecesOfARowAreNoRepeats) {
+TEST_F(ReportTest, PiecesOfARowAreNotRepeats) {
   config_.data.kind = DataKind::text;
   config_.data.max_length = 3;
   config_.data.long_samples = LongSamples::split;
@@ -244,7 +244,7 @@ TEST_F(ReportTest, PiecesOfARowAreNoRepeats) {
 
 // ---- padding
 
-TEST_F(ReportTest, PaddingIsWhatTheCutOfAnEpochPads) {
+TEST_F(ReportTest, PaddingIsThatOfTheMicroBatchesOfAnEpoch) {
   const Dataset set = open(write("train.jsonl", row("one two three", "one") +          // 4 and 2 tokens
                                                     row("one", "one") +                // 2 and 2
                                                     row("one two", "one two three") +  // 3 and 4

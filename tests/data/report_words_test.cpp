@@ -6,7 +6,7 @@
 namespace trainer {
 namespace {
 
-TEST(Places, NameAFileOnlyWhereItIsAnother) {
+TEST(Places, NameAFileOnlyWhenItChanges) {
   const auto row = [](const char* origin, const char* twin) {
     NamedRow named;
     named.origin = origin;

@@ -42,7 +42,7 @@ TEST_F(View, PiecesMakeUpWhatTheTokenizerDecodes) {
   }
 }
 
-TEST_F(View, TheFirstTokenOfADecoderIsNeverLearnt) {
+TEST_F(View, TheFirstTokenOfADecoderIsNeverLearned) {
   const auto tokenizer = load_tokenizer(SOURCE_DIR "/tests/goldens/text/llama2_v5");
   const Ids ids = tokenizer->encode("one two", true);
   const SampleView view = view_of(sample_of(ids, ~0u), false, "x:1", *tokenizer);

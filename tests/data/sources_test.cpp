@@ -113,7 +113,7 @@ TEST_F(Sources, CompressedFilesAreUnpackedOnce) {
   }
 }
 
-TEST_F(Sources, AnUnpackedFileThatChangedIsMadeAgain) {
+TEST_F(Sources, AnUnpackedFileThatChangedIsUnpackedAgain) {
   const std::string path = write("a.jsonl.gz", kGzip);
   EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
   const auto unpacked = folder_ / "cache/unpacked";
@@ -135,7 +135,7 @@ TEST_F(Sources, AnUnpackedFileThatChangedIsMadeAgain) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "cache/checksums"));
 }
 
-TEST_F(Sources, ZerosBehindGzipMembersAreNoData) {
+TEST_F(Sources, ZerosAfterGzipMembersAreIgnored) {
   const std::string zeros(3000, '\0');
   EXPECT_EQ(inputs(open(write("a.jsonl.gz", kGzip + zeros))), (Texts{"one", "three"}));
   EXPECT_EQ(inputs(open(write("a.jsonl.gz", kGzip + zeros + kGzip))),
@@ -194,7 +194,7 @@ std::map<int64_t, int> counts(const SampleOrder& order, int64_t epoch) {
   return times;
 }
 
-TEST_F(Sources, AWeightSaysHowOftenASampleComesInAnEpoch) {
+TEST_F(Sources, AWeightSaysHowOftenASampleOccursInAnEpoch) {
   const Dataset data = open_all({{write("a.jsonl", rows(10, 20)), 2},
                                  {write("b.jsonl", rows(20, 30)), 0.5},
                                  {write("c.jsonl", rows(30, 34)), 1.75}});
@@ -236,7 +236,7 @@ class HeldOut : public Sources {
   }
 };
 
-TEST_F(HeldOut, IsThatShareAndNotTrainedOn) {
+TEST_F(HeldOut, IsTheGivenShareAndNotTrainedOn) {
   const auto [train, eval] = sides(write("a.jsonl", rows(10, 2010)), 0.1);
   EXPECT_EQ(train.size() + eval.size(), 2000u);
   EXPECT_NEAR(static_cast<double>(eval.size()), 200, 50);
@@ -255,7 +255,7 @@ TEST_F(HeldOut, StaysWhenDataAreAddedAndWhenTheTemplateChanges) {
   for (size_t i = 0; i < eval.size(); i++) EXPECT_EQ(said_eval[i], "Say: " + eval[i]);
 }
 
-TEST_F(HeldOut, RowsThatAreTheSameAreOnOneSide) {
+TEST_F(HeldOut, EqualRowsAreOnOneSide) {
   std::string content = rows(10, 300);
   for (int i = 10; i < 300; i++)
     content += concat("{\"id\": ", i, ", \"target\":\"one\",  \"input\": \"", i, "\"}\n");
@@ -264,7 +264,7 @@ TEST_F(HeldOut, RowsThatAreTheSameAreOnOneSide) {
   for (const std::string& text : eval) EXPECT_EQ(std::ranges::count(eval, text), 2) << text;
 }
 
-TEST_F(HeldOut, AShareOfNothingIsAnError) {
+TEST_F(HeldOut, AShareWithoutRowsIsAnError) {
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 1e-9); }),
             "data.eval: 1e-09 held out of a.jsonl selects no rows; choose a larger share");
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 0.999999); }),

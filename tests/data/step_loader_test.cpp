@@ -58,7 +58,7 @@ TEST_F(StepLoaderTest, GivesTheSameBatchesWithAnyNumberOfThreads) {
   }
 }
 
-TEST_F(StepLoaderTest, HoldsNoMoreBatchesThanItIsTold) {
+TEST_F(StepLoaderTest, HoldsNoMoreBatchesThanConfigured) {
   const Dataset set = data(rows(100));
   std::atomic<int64_t> begun = 0;
   StepLoader loader(set,
@@ -73,7 +73,7 @@ TEST_F(StepLoaderTest, HoldsNoMoreBatchesThanItIsTold) {
   }
 }
 
-TEST_F(StepLoaderTest, ABadRowIsToldByTheStepThatNeedsItAndTheFirstOneCounts) {
+TEST_F(StepLoaderTest, ABadRowFailsTheStepThatNeedsItAndTheFirstOneCounts) {
   const std::string path = write("data.jsonl", rows(90));
   const Dataset set = open(path);
   // Broken behind the back of the open data set, which looks at the file's time.
@@ -88,13 +88,13 @@ TEST_F(StepLoaderTest, ABadRowIsToldByTheStepThatNeedsItAndTheFirstOneCounts) {
   EXPECT_EQ(loader.next().samples.size(), 30u);
 }
 
-TEST_F(StepLoaderTest, WhatChoosingTheSamplesThrowsReachesTheStep) {
+TEST_F(StepLoaderTest, AnErrorWhileChoosingSamplesReachesTheStep) {
   const Dataset set = data(rows(3));
   StepLoader loader(set, []() -> std::vector<int64_t> { throw DataError("no order"); }, {2, 2});
   EXPECT_EQ(error_of([&] { loader.next(); }), "no order");
 }
 
-TEST_F(StepLoaderTest, EndsWithBatchesThatNobodyTook) {
+TEST_F(StepLoaderTest, EndsWithUnusedBatches) {
   const Dataset set = data(rows(100));
   for (int round = 0; round < 20; round++) {
     StepLoader loader(set, batches_of(set, 7), {4, 5});
@@ -102,7 +102,7 @@ TEST_F(StepLoaderTest, EndsWithBatchesThatNobodyTook) {
   }
 }
 
-TEST_F(StepLoaderTest, WhereTheSystemGivesNoThreadItSaysSoAndEnds) {
+TEST_F(StepLoaderTest, WithoutThreadsItSaysSoAndEnds) {
   const Dataset set = data(rows(10));
   EXPECT_EXIT(
       {

@@ -121,6 +121,35 @@ class DataOfADecoder(EndToEnd):
         self.assertTrue(answer["text"].startswith(" Ça va<|"), answer)
         self.assertIn("How are you?\\n[[ Ça va<|", trainer("data", *arguments).stdout)
 
+    def test_a_template_that_fails_is_named_with_its_line_and_the_row(self):
+        rows = self.scratch / "conversations.jsonl"
+        messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+        write_rows(rows, [{"messages": messages}, {"messages": [{"role": "user", "content": "endless"}, messages[1]]}])
+        template = self.scratch / "chat.jinja"
+        arguments = ("--config", ROOT / "configs" / "tiny_qwen.yaml", f"model.path={self.model}", f"data.train={rows}",
+                     f"data.chat_template={template}", "data.kind=chat")
+        tokenize = ("tokenize", "--model", self.model, "--chat", "--chat-template", template, "--input", rows)
+        turns = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|im_end|>{% endfor %}"
+                 "{% if add_generation_prompt %}<|assistant|>{% endif %}\n")
+        endless = "{% if messages[0].content == 'endless' %}{{ range(100000) | select('in', range(100000)) | list }}{% endif %}"
+        template.write_text(turns + endless)
+        words = (f"{template}:2: the chat template takes more than", "another template", f"(at the row {rows}:2)")
+        self.assert_refused(trainer("data", *arguments), 4, *words)
+        self.assert_refused(trainer(*tokenize), 4, *words)
+        self.assertNotIn("40 bytes", trainer("data", *arguments).stderr)
+        template.write_text(turns + "{% if messages[0].content == 'endless' %}{{ raise_exception('not this') }}{% endif %}")
+        words = (f"{rows}:2: ", f"{template}:2: the chat template refuses the conversation: not this")
+        self.assert_refused(trainer("data", *arguments), 3, *words)
+        self.assert_refused(trainer(*tokenize), 3, *words)
+        # A template with {% generation %} for other conversations: what ends an answer cannot be found with an example.
+        template.write_text("{% if messages | length < 3 %}{{ raise_exception('too short') }}{% endif %}{% for m in messages %}"
+                            "<|{{ m.role }}|>{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}")
+        write_rows(rows, [{"messages": messages * 2}])
+        result = trainer("data", *arguments)
+        self.assert_done(result)
+        self.assertIn("does not show what ends an answer: ", result.stderr)
+        self.assertIn("too short", result.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

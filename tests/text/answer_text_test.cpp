@@ -44,7 +44,7 @@ TEST_F(AnswerTextTest, LeavesSpecialTokensOutButStopsAtThem) {
   EXPECT_EQ(AnswerText(*tokenizer_, {" three"}).text(ids(answer)), "One two");
 }
 
-TEST_F(AnswerTextTest, PassesOverIdsThatAreNoTokens) {
+TEST_F(AnswerTextTest, SkipsIdsThatAreNotTokens) {
   std::vector<int32_t> padded = ids("One two");
   padded.insert(padded.begin() + 1, static_cast<int32_t>(tokenizer_->vocab_size()) + 5);
   EXPECT_EQ(AnswerText(*tokenizer_, {}).text(padded), "One two");

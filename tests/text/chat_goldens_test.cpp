@@ -33,7 +33,7 @@ TEST(ChatGoldens, ConversationsRenderAsHuggingFaceRendersThem) {
   }
 }
 
-TEST(ChatGoldens, EveryConstructGivesWhatJinjaGives) {
+TEST(ChatGoldens, EveryConstructGivesTheOutputOfJinja) {
   const Json given = chat_rows("construct_variables.json");
   for (const Json& row : chat_rows("constructs.json")) {
     EXPECT_EQ(rendered(row["template"], given["messages"], nullptr, given["variables"]), row["text"])

@@ -37,7 +37,7 @@ TEST(ChatTemplate, TheConfiguredTemplateSeesTheSpecialTokens) {
   EXPECT_EQ(load_chat_template(directory.path())->render(kGreeting), "<s>Hi</s>");
 }
 
-TEST(ChatTemplate, TheFileGoesBeforeTheConfiguration) {
+TEST(ChatTemplate, TheFileOverridesTheConfiguration) {
   const TemporaryDirectory directory;
   write_atomically(directory.path() / "tokenizer_config.json", R"({"chat_template": "configured"})");
   write_atomically(directory.path() / "chat_template.jinja", "from the file\n");
@@ -54,14 +54,14 @@ TEST(ChatTemplate, ToolsChooseTheTemplateForTools) {
   EXPECT_EQ(chat->render(kGreeting, Json::parse(R"([{"name": "f"}, {"name": "g"}])")), "f g");
 }
 
-TEST(ChatTemplate, VariablesReachTheTemplateAndGoBeforeTheDefaults) {
+TEST(ChatTemplate, VariablesReachTheTemplateAndOverrideTheDefaults) {
   const char* source = "{{ add_generation_prompt }} {{ enable_thinking is defined and enable_thinking }}";
   EXPECT_EQ(render(source), "False False");
   EXPECT_EQ(render(source, kGreeting, nullptr, {{"add_generation_prompt", true}, {"enable_thinking", true}}),
             "True True");
 }
 
-TEST(ChatTemplate, KeysThatAreNullAreNotThere) {
+TEST(ChatTemplate, KeysThatAreNullAreDropped) {
   EXPECT_EQ(
       render("{{ 'content' in messages[0] }}", Json::parse(R"([{"role": "assistant", "content": null}])")),
       "False");
@@ -79,7 +79,7 @@ TEST(ChatTemplate, ARefusalByTheTemplateIsAboutTheDataAndNamesTheLine) {
             "t.jinja:2: the chat template refuses the conversation: roles must alternate");
 }
 
-TEST(ChatTemplate, WhatIsNotSupportedIsNamedWithItsLine) {
+TEST(ChatTemplate, UnsupportedFeaturesAreNamedWithTheirLine) {
   EXPECT_EQ(error_message<FormatError>([] { render("a\n{% include 'x' %}"); }),
             "t.jinja:2: chat template: not supported: the tag 'include'");
   EXPECT_EQ(error_message<FormatError>([] { render("{% for a in b recursive %}{% endfor %}"); }),
@@ -91,7 +91,7 @@ TEST(ChatTemplate, WhatIsNotSupportedIsNamedWithItsLine) {
   EXPECT_THROW(render("{{ 'a'.encode() }}"), FormatError);
 }
 
-TEST(ChatTemplate, WhatIsTooWideIsRefusedBeforeItTakesMemory) {
+TEST(ChatTemplate, WidePaddingIsRefusedBeforeItTakesMemory) {
   for (const char* source :
        {"{{ '%99999999999d' % 1 }}", "{{ '%10001s' % 'a' }}", "{{ '%*d' % (10001, 1) }}",
         "{{ '%-*d' % (-9223372036854775807 - 1, 1) }}", "{{ '{:10001}'.format(1) }}",

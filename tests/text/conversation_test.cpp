@@ -54,14 +54,14 @@ TEST(Conversations, AlpacaIsAQuestionAndAnAnswer) {
                             {"role": "user", "content": "Sing"}, {"role": "assistant", "content": "la"}])"));
 }
 
-TEST(Conversations, WeightsAreTakenOutOfTheMessages) {
+TEST(Conversations, WeightsAreRemovedFromTheMessages) {
   const Conversation read_in = read(R"({"messages": [{"role": "user", "content": "q"},
     {"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b", "weight": 1}]})");
   EXPECT_EQ(read_in.learn, (std::vector<bool>{true, false, true}));
   EXPECT_FALSE(read_in.messages[1].contains("weight"));
 }
 
-TEST(Conversations, WhatIsWrongIsSaidOfTheMessageThatHasIt) {
+TEST(Conversations, ErrorsNameTheMessage) {
   EXPECT_EQ(problem(R"({"messages": []})"), "\"messages\" is an empty list");
   EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is string, not a list");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}, "a"]})"),
@@ -93,7 +93,7 @@ TEST(Conversations, IntegersBeyond64BitsInJsonThatIsTextAreRefused) {
             "message 1 has the integer -99999999999999999999, which is beyond 64 bits");
 }
 
-class LearntTokens : public ::testing::Test {
+class LearnedTokens : public ::testing::Test {
  protected:
   // What is learnt, as text.
   std::string learnt(const char* row, LossOn loss_on = LossOn::all_turns) const {
@@ -120,29 +120,29 @@ constexpr const char* kTwoTurnsRow = R"({"messages": [{"role": "user", "content"
   {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
   {"role": "assistant", "content": "a2"}, {"role": "user", "content": "q3"}]})";
 
-TEST_F(LearntTokens, AreTheAnswersAndTheirEnds) {
+TEST_F(LearnedTokens, AreTheAnswersAndTheirEnds) {
   EXPECT_EQ(learnt(kTwoTurnsRow), "a1<|im_end|>a2<|im_end|>");
 }
 
-TEST_F(LearntTokens, AreThoseOfTheLastTurnAlone) {
+TEST_F(LearnedTokens, AreThoseOfTheLastTurnAlone) {
   EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::last_turn), "a2<|im_end|>");
 }
 
-TEST_F(LearntTokens, AreAllOfThem) {
+TEST_F(LearnedTokens, AreAllOfThem) {
   EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::everything),
             "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
             "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\na2<|im_end|>\n"
             "<|im_start|>user\nq3<|im_end|>\n");
 }
 
-TEST_F(LearntTokens, AreNoneOfAMessageWithoutWeight) {
+TEST_F(LearnedTokens, AreNotThoseOfAMessageWithWeight0) {
   EXPECT_EQ(learnt(R"({"messages": [{"role": "user", "content": "q1"},
     {"role": "assistant", "content": "a1", "weight": 0}, {"role": "user", "content": "q2"},
     {"role": "assistant", "content": "a2", "weight": 1}]})"),
             "a2<|im_end|>");
 }
 
-TEST_F(LearntTokens, TheLastQuestionEndsInTheGenerationPrompt) {
+TEST_F(LearnedTokens, TheLastQuestionEndsInTheGenerationPrompt) {
   const auto question = last_question(template_, read(kTwoTurnsRow));
   ASSERT_TRUE(question);
   EXPECT_TRUE(question->prompt.ends_with("q2<|im_end|>\n<|im_start|>assistant\n"));

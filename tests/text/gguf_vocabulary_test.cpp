@@ -64,7 +64,7 @@ TEST(GgufVocabulary, BytesWithMergesAreGpt2) {
   EXPECT_FALSE(out.add_bos);
 }
 
-TEST(GgufVocabulary, ABosBeforeEveryTextIsSaid) {
+TEST(GgufVocabulary, ABosBeforeEveryTextIsStored) {
   const GgufVocabulary out =
       read(small_tokenizer(), 4, {{"bos_token", "<end>"}, {"add_bos_token", true}, {"add_eos_token", false}});
   EXPECT_EQ(out.bos, 3);
@@ -72,7 +72,7 @@ TEST(GgufVocabulary, ABosBeforeEveryTextIsSaid) {
   EXPECT_FALSE(out.add_eos);
 }
 
-TEST(GgufVocabulary, WordsAreCutByName) {
+TEST(GgufVocabulary, WordsAreSplitByName) {
   json tokenizer = small_tokenizer();
   tokenizer["pre_tokenizer"] = {
       {"type", "Sequence"},
@@ -88,7 +88,7 @@ TEST(GgufVocabulary, WordsAreCutByName) {
   EXPECT_EQ(read(tokenizer, 4).pre, "llama-bpe");
 }
 
-TEST(GgufVocabulary, AnUnknownWayToCutIsRefused) {
+TEST(GgufVocabulary, AnUnknownWayToSplitIsRefused) {
   json tokenizer = small_tokenizer();
   tokenizer["pre_tokenizer"] = {
       {"type", "Sequence"},

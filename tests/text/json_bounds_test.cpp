@@ -17,13 +17,20 @@ TEST(IntegerBeyond64Bits, IsFoundWhereverItStands) {
   EXPECT_EQ(found(R"({"a\"": "\\", "b": 99999999999999999999})"), "99999999999999999999");
 }
 
-TEST(IntegerBeyond64Bits, WhatFitsAndWhatIsNoIntegerIsNone) {
+TEST(IntegerBeyond64Bits, NumbersThatFitAndOtherNumbersAreNotFound) {
   EXPECT_EQ(found("[18446744073709551615, -9223372036854775808, 0, -1, 7]"), "none");
   EXPECT_EQ(found("[99999999999999999999.0, 99999999999999999999e0, 1E400, true, false]"), "none");
   EXPECT_EQ(found(R"({"a": "99999999999999999999", "99999999999999999999": "\"99999999999999999999"})"),
             "none");
   EXPECT_EQ(found(""), "none");
   EXPECT_EQ(found("\"not closed 99999999999999999999\\"), "none");
+}
+
+TEST(NumberBeyond64Bits, IsFoundFromAGivenByteOn) {
+  const std::string json = R"([1e400, "1e400", -1e400, 1e-400, 01e400])";
+  EXPECT_EQ(number_beyond_64_bits(json), "1e400");
+  EXPECT_EQ(number_beyond_64_bits(json, 6), "-1e400");
+  EXPECT_EQ(number_beyond_64_bits(json, 23), std::nullopt);
 }
 
 TEST(NestedTooDeep, CountsBracketsOutsideOfStrings) {

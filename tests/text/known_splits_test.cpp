@@ -40,7 +40,7 @@ class KnownSplits : public ::testing::TestWithParam<std::string_view> {
   Regex regex_;
 };
 
-TEST_P(KnownSplits, EveryCharacterBetweenOthersIsCutAsByPcre2) {
+TEST_P(KnownSplits, EveryCharacterBetweenOthersIsSplitAsByPcre2) {
   for (char32_t c = 0; c < 0x110000; c++) {
     if (is_surrogate(c)) continue;
     // One failure is enough: a class that is wrong is wrong for thousands.
@@ -49,12 +49,12 @@ TEST_P(KnownSplits, EveryCharacterBetweenOthersIsCutAsByPcre2) {
   }
 }
 
-TEST_P(KnownSplits, HardStringsAreCutAsByPcre2) {
+TEST_P(KnownSplits, HardStringsAreSplitAsByPcre2) {
   const auto path = std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/strings.json";
   for (const auto& text : nlohmann::json::parse(read_file(path))) expect_same(text.get<std::string>());
 }
 
-TEST_P(KnownSplits, RandomTextIsCutAsByPcre2) {
+TEST_P(KnownSplits, RandomTextIsSplitAsByPcre2) {
   // What the patterns name, and neighbours of each class.
   const std::vector<char32_t> chosen{' ',    ' ',    '\t',    '\n', '\r',  0x85,    0xa0,   0x2028, 0x3000,
                                      0x180e, 'a',    's',     'S',  't',   'T',     'r',    'e',    'E',

@@ -53,12 +53,12 @@ TEST(Metrics, JsonIsScoredOnlyWhereAllTargetsAreObjectsOrArrays) {
   EXPECT_EQ(scores({{"{}", "{}"}, {"{}", "none"}}, {"json"}), Values{});
 }
 
-TEST(Metrics, AnswersThatGoOnNestingCostNoStack) {
+TEST(Metrics, DeeplyNestedAnswersTakeNoStack) {
   const std::string deep(1'000'000, '[');
   EXPECT_EQ(scores({{deep, "[]"}}, {"json"}), (Values{{"json_valid", 0}, {"json_match", 0}}));
 }
 
-TEST(Metrics, OnlyWhatIsAskedForIsGivenInThatOrder) {
+TEST(Metrics, OnlyTheRequestedMetricsAreReturnedInThatOrder) {
   TextMetrics metrics({"chrf", "exact_match"});
   EXPECT_TRUE(metrics.values().empty());
   metrics.add("a", "a");
@@ -66,7 +66,7 @@ TEST(Metrics, OnlyWhatIsAskedForIsGivenInThatOrder) {
             (std::vector<std::pair<std::string, double>>{{"chrf", 100}, {"exact_match", 1}}));
 }
 
-TEST(Metrics, TheConfigurationAsksForAllThatThereAre) {
+TEST(Metrics, TheConfigurationKnowsAllMetrics) {
   EXPECT_EQ(scores({{"{}", "{}"}}, EvaluationConfig().metrics).size(), 9u);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 bool stays(char32_t c) { return !may_change(text_of({c}), NormalForm::c); }
 
-TEST(Normalizer, CharactersThatAreSaidToStayInFormCDoAloneAndBehindOthers) {
+TEST(Normalizer, CharactersReportedInFormCStayAloneAndAfterOthers) {
   int64_t count = 0;
   for (char32_t c = 0; c < 0x110000; c++) {
     if (is_surrogate(c) || !stays(c)) continue;
@@ -26,7 +26,7 @@ TEST(Normalizer, CharactersThatAreSaidToStayInFormCDoAloneAndBehindOthers) {
   EXPECT_GT(count, 100'000);  // Chinese, Korean, ...
 }
 
-TEST(Normalizer, TextThatIsSaidToStayInFormCDoes) {
+TEST(Normalizer, TextReportedInFormCStays) {
   std::mt19937 draw(1);
   const char32_t ends[]{0x300, 0x600, 0x3100, 0xac00, 0xd7ff, 0x11200, 0x110000};
   int64_t said = 0;
@@ -44,7 +44,7 @@ TEST(Normalizer, TextThatIsSaidToStayInFormCDoes) {
   EXPECT_GT(said, 10'000);
 }
 
-TEST(Normalizer, MarksAndWhatStandsForAnotherCharacterMayChange) {
+TEST(Normalizer, MarksAndSingletonsMayChange) {
   for (const int c :
        {0x301, 0x340, 0x37e, 0x387, 0x93c, 0x1161, 0x11a8, 0x1fee, 0x2126, 0x212a, 0x3099, 0xf900, 0x2f800})
     EXPECT_TRUE(may_change(text_of({static_cast<char32_t>(c)}), NormalForm::c)) << std::hex << c;

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-TEST(RegexLimits, APatternThatTriesAllWaysIsNamedWithTheText) {
+TEST(RegexLimits, APatternThatBacktracksWithoutEndIsNamedWithTheText) {
   const Regex regex("(a|aa)+$", "tokenizer.json");
   const std::string text = std::string(6000, 'a') + "b";
   std::vector<Span> matches;
@@ -18,7 +18,7 @@ TEST(RegexLimits, APatternThatTriesAllWaysIsNamedWithTheText) {
     EXPECT_TRUE(test::contains(message, part)) << message;
 }
 
-TEST(RegexLimits, LongTextsAreFarBelow) {
+TEST(RegexLimits, LongTextsStayFarBelowTheLimit) {
   const Regex regex("\\s+(?!\\S)|\\S+", "tokenizer.json");
   std::vector<Span> matches;
   regex.find_all(std::string(2'000'000, ' ') + std::string(2'000'000, 'a'), matches);

@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenRanges,
                                            "t5", "t5_json", "mt5_json"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(TokenRangesOfParts, ACharacterCutUpBelongsToEachOfItsTokens) {
+TEST(TokenRangesOfParts, ASplitCharacterBelongsToEachOfItsTokens) {
   const auto tokenizer = load_tokenizer(golden("qwen"));
   const std::string text = "a\U0001f469b";
   const TokenizedText tokenized = tokenizer->encode_with_ranges(text, false);
@@ -82,7 +82,7 @@ TEST(TokenRangesOfParts, ACharacterCutUpBelongsToEachOfItsTokens) {
   }
 }
 
-TEST(TokenRangesOfParts, NormalizationIsLookedThrough) {
+TEST(TokenRangesOfParts, RangesPointIntoTheTextBeforeNormalization) {
   const auto tokenizer = load_tokenizer(golden("qwen"));
   const std::string text = "<|im_end|>e\u0301<|im_end|>";  // NFC makes one character of it
   const TokenizedText tokenized = tokenizer->encode_with_ranges(text, false);
@@ -92,7 +92,7 @@ TEST(TokenRangesOfParts, NormalizationIsLookedThrough) {
   EXPECT_EQ(tokenized.ranges.back().begin, 13u);
 }
 
-TEST(TokenRangesOfParts, WhatIsPutAroundATextHasNoPlaceInIt) {
+TEST(TokenRangesOfParts, AddedTokensHaveEmptyRanges) {
   const TokenizedText tokenized = load_tokenizer(golden("t5"))->encode_with_ranges("soup", true);
   EXPECT_EQ(tokenized.ranges.back().begin, 4u);
   EXPECT_EQ(tokenized.ranges.back().end, 4u);

@@ -47,7 +47,7 @@ class TokenizerErrors : public ::testing::Test {
   const std::filesystem::path& directory_ = temporary_.path();
 };
 
-TEST_F(TokenizerErrors, StepsThatHoldEachOtherWithoutEndAreRefusedShortly) {
+TEST_F(TokenizerErrors, DeeplyNestedStepsAreRefusedWithAShortMessage) {
   for (const auto& [step, list] :
        {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers"),
         std::pair("decoder", "decoders"), std::pair("post_processor", "processors")}) {
@@ -122,7 +122,7 @@ TEST_F(TokenizerErrors, SettingsThatChangeIdsAreRefused) {
 }
 
 // Padding and truncation are settings of the last call; the default call does neither.
-TEST_F(TokenizerErrors, PaddingAndTruncationAreNoErrors) {
+TEST_F(TokenizerErrors, PaddingAndTruncationAreNotErrors) {
   EXPECT_EQ(error_after([](json& file) {
               file["truncation"] = {{"direction", "Right"}, {"max_length", 4}};
               file["padding"] = {{"strategy", {{"Fixed", 8}}}};
@@ -132,7 +132,7 @@ TEST_F(TokenizerErrors, PaddingAndTruncationAreNoErrors) {
             load_tokenizer(golden("qwen"))->encode("a b c d e f g", true));
 }
 
-TEST_F(TokenizerErrors, RegularExpressionsOfUnknownMeaningAreRefused) {
+TEST_F(TokenizerErrors, RegularExpressionsThatMeanSomethingElseHereAreRefused) {
   for (const char* pattern : {"\\w+", "\\p{N}{1,3}+", "[[:alpha:]]+", "[a-z&&[^x]]", "\\bab", "\\h",
                               "(?x: a)", "(", "\\p{Foo}", "(?<name>a)", "[a"}) {
     const std::string message = error_after(
@@ -180,7 +180,7 @@ TEST_F(TokenizerErrors, DirectoriesWithoutASupportedTokenizerSayWhatToDo) {
   expect_in(error(), {"tokenizer.model", "save_pretrained"});
 }
 
-TEST_F(TokenizerErrors, SpieceModelGoesBeforeTokenizerJson) {
+TEST_F(TokenizerErrors, SpieceModelIsPreferredToTokenizerJson) {
   write("spiece.model", read_file(golden("t5") / "spiece.model"));
   write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
   EXPECT_EQ(load_tokenizer(directory_)->encode("Hello world", true),

@@ -60,7 +60,7 @@ TEST(Tokenizer, TokensAreFoundByTheirExactName) {
   EXPECT_TRUE(load_tokenizer(golden("t5"))->token_to_id("\u2581"));
 }
 
-TEST(Tokenizer, TextThatIsNoUtf8IsRefusedWithItsPlace) {
+TEST(Tokenizer, InvalidUtf8IsRefusedWithItsOffset) {
   for (const char* name : {"qwen", "t5"}) {
     const auto tokenizer = load_tokenizer(golden(name));
     for (const std::string bad :

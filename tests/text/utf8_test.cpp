@@ -18,7 +18,7 @@ TEST(RepairUtf8, EachMaximalPartBecomesOneReplacement) {
   EXPECT_EQ(repair_utf8("\xe2\x82\xe2\x82\xac"), "\ufffd\u20ac");
 }
 
-TEST(Utf8, CodePointsComeBackAsTheyWent) {
+TEST(Utf8, CodePointsSurviveARoundTrip) {
   for (char32_t c : {U'a', U'\u00e9', U'\u20ac', U'\U0001f600', U'\U0010ffff', U'\0'}) {
     std::string text;
     append_code_point(text, c);

@@ -65,7 +65,9 @@ class ChatTemplate {
                                    const nlohmann::ordered_json& tools = nullptr,
                                    const nlohmann::ordered_json& variables = nullptr) const;
 
-  // What the template writes after an answer ("<|im_end|>"); "" if that is nothing or cannot be found out.
+  // Returns what the template writes after an answer ("<|im_end|>"); "" if it writes nothing. A question and
+  // its answer are rendered to find it. Throws DataError if the template refuses them or its answers cannot
+  // be told from the rest, and FormatError as render() does.
   std::string end_of_answer() const;
 
   // All that a rendering depends on besides the conversation: the templates and the special tokens.

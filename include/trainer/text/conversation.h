@@ -51,7 +51,8 @@ struct ChatTokens {
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                          const Conversation& conversation, LossOn loss_on);
 
-// The special token that ends an answer in the chat template; nullopt if the end is ordinary text.
+// Returns the special token that ends an answer in the chat template; nullopt if the end is ordinary text. If
+// it cannot be found, logs a warning with the reason and returns nullopt.
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 // The number of messages before the last answer; all of them if there is no answer, or no question before it.

@@ -6,8 +6,13 @@
 
 namespace trainer {
 
-// Returns the first integer outside of strings that does not fit in int64 or uint64 (nlohmann::json would
-// make a rounded double of it), or none.
+// Returns the first number outside of strings, at or after byte `from`, that fits neither in int64 or uint64
+// (an integer) nor in double (any other number). Text that is not a valid JSON number is skipped. The view is
+// a part of `json`.
+std::optional<std::string_view> number_beyond_64_bits(std::string_view json, size_t from = 0);
+
+// Returns the first integer outside of strings that does not fit in int64 or uint64, or nullopt.
+// nlohmann::json would round it to a double.
 std::optional<std::string_view> integer_beyond_64_bits(std::string_view json);
 
 // Whether lists and objects are nested deeper than `deepest`: copying and writing them would overflow the

@@ -18,9 +18,9 @@ struct Stretch {
   bool written = false;                 // the template itself wrote something in it
 };
 
-// The ranges of each message in the text. A message has several when the template writes the results of tools
-// within the turn that called them. What a template quotes from a message in the turn of another one (the
-// name of the function whose result it writes) is left out, and so is what it adds after such results.
+// The ranges of each message in the text. A message has several if the template writes the results of tools
+// inside the turn that called them. Left out is what a template quotes from a message in the turn of another
+// one, such as the name of the called function, and what it adds after the results.
 std::vector<std::vector<Stretch>> stretches_of(const Text& text, size_t messages) {
   std::vector<std::vector<Stretch>> all(messages);
   Stretch* last = nullptr;
@@ -96,7 +96,7 @@ size_t end_of_answer(std::string_view text, const Stretch& stretch, size_t begin
   for (const size_t at : {ended, stretch.end}) {
     if (at >= begin && text.substr(at).starts_with(end)) return at + end.size();
   }
-  // The text between belongs to no message: the template builds its text before it writes it.
+  // The text in between belongs to no message if the template builds its text before it writes it.
   const size_t at = end.empty() ? std::string_view::npos : text.substr(0, next()).find(end, ended);
   return at == std::string_view::npos ? ended : at + end.size();
 }

@@ -18,18 +18,17 @@ struct AnswerFrame {
 };
 
 // `answered`: a question and its answer; `asked`: the question with add_generation_prompt. Throws DataError
-// with the reason when the answer cannot be told from the rest.
+// with the reason if the answer cannot be told from the rest.
 AnswerFrame find_answer_frame(const jinja::Text& answered, const std::string& asked);
 
-// The answers of `messages` (indices in the conversation) that were rendered. `asked(i)` gives the text
-// before message i with add_generation_prompt, "" when the template refuses that. It is used when a turn does
+// The answers of `messages` (indices in the conversation) that were rendered. `asked(i)` returns the text
+// before message i with add_generation_prompt, or "" if the template refuses it. It is called if a turn does
 // not begin as in the frame.
 std::vector<RenderedChat::Answer> find_answers(const jinja::Text& text, size_t message_count,
                                                const std::vector<size_t>& messages, const AnswerFrame& frame,
                                                const std::function<std::string(size_t)>& asked);
 
-// What the template has put into {% generation %}. A part that belongs to no message counts for the message
-// before it.
+// The text inside {% generation %}. A part that belongs to no message counts for the message before it.
 std::vector<RenderedChat::Answer> generated_answers(const jinja::Text& text);
 
 }  // namespace trainer

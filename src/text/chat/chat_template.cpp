@@ -208,13 +208,7 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
   return rendered;
 }
 
-std::string ChatTemplate::end_of_answer() const {
-  try {
-    return frame(nullptr, nullptr).end;
-  } catch (const Error&) {
-    return "";  // a template for other conversations
-  }
-}
+std::string ChatTemplate::end_of_answer() const { return frame(nullptr, nullptr).end; }
 
 std::string ChatTemplate::source() const {
   std::string all;

@@ -1,6 +1,9 @@
 // Turns a conversation into ids, and finds which of them are learned.
 #include <algorithm>
 
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
 
 namespace trainer {
@@ -18,7 +21,7 @@ void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversatio
   });
 }
 
-// Both are in the order of the text. A token for nothing in the text (an empty range) counts by its position.
+// Both are in the order of the text. For a token with an empty range, its position counts.
 std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
                              const std::vector<RenderedChat::Answer>& answers) {
   std::vector<bool> learn(tokens.size(), false);
@@ -33,7 +36,7 @@ std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
 
 bool is_answer(const Json& message) { return message["role"] == "assistant"; }
 
-// A content as text; a list of parts is joined.
+// The content as text. A list of parts is joined.
 std::string content_of(const Json& message) {
   const auto content = message.find("content");
   if (content == message.end()) return "";
@@ -59,7 +62,7 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
     return out;
   }
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
-  if (everything) {  // but for these
+  if (everything) {  // keeps the answers that are not learned
     std::erase_if(rendered.answers,
                   [&](const RenderedChat::Answer& answer) { return conversation.learn[answer.message]; });
   } else {
@@ -75,8 +78,14 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
 }
 
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
-  const std::vector<int32_t> ids =
-      tokenizer.encode(chat_template.end_of_answer(), /*add_special_tokens=*/false);
+  std::string end;
+  try {
+    end = chat_template.end_of_answer();
+  } catch (const Error& error) {  // a template for other conversations, or one that is not needed here
+    log::warning(concat("the chat template does not show what ends an answer: ", error.what(),
+                        "; answers end only at the model's own end tokens"));
+  }
+  const std::vector<int32_t> ids = tokenizer.encode(end, /*add_special_tokens=*/false);
   if (ids.empty() || !tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty())
     return std::nullopt;
   return ids.front();

@@ -25,7 +25,7 @@ std::string required_text(const Json& object, const char* key, const std::string
   return *found;
 }
 
-// Parses JSON in a row's text; the result is `discarded` when it is not JSON.
+// Parses JSON in a row's text. If it is not JSON, is_discarded() is true for the result.
 Json parse_text(const std::string& text, const std::string& where) {
   if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -34,7 +34,7 @@ Json parse_text(const std::string& text, const std::string& where) {
   return value;
 }
 
-// A list, which may be given as its JSON text.
+// A list, or a text that is the JSON of a list.
 Json list_of(const Json& value, const char* key) {
   Json list = value;
   if (value.is_string()) {

@@ -9,6 +9,7 @@ namespace trainer::jinja {
 Bound::Bound(const std::string& function, const Arguments& arguments,
              std::initializer_list<const char*> names, size_t required)
     : function_(function), values_(names.size()) {
+  Budget::spend(8 + 4 * names.size() + 4 * arguments.named.size());
   if (arguments.positional.size() > names.size()) {
     throw RenderError(concat(function, " takes at most ", names.size(), " arguments (",
                              arguments.positional.size(), " given)"));

@@ -1,4 +1,4 @@
-// "a.b.0": where a filter finds what it works on inside the items.
+// Finds the part of an item that a filter uses: "a.b.0".
 #pragma once
 
 #include <optional>
@@ -10,8 +10,7 @@ namespace trainer::jinja {
 
 class AttributeGetter {
  public:
-  // `attribute`: a text or an integer, or None for the item itself. `fallback` stands in for what is
-  // undefined.
+  // `attribute` is a text, an integer, or None for the item itself. `fallback` replaces undefined values.
   explicit AttributeGetter(const Value& attribute, std::optional<Value> fallback = std::nullopt);
   Value operator()(const Value& item) const;
 
@@ -20,7 +19,7 @@ class AttributeGetter {
   std::optional<Value> fallback_;
 };
 
-// Texts in lower case, everything else as it is.
+// Returns a text in lower case, and any other value unchanged.
 Value without_case(const Value& value);
 
 }  // namespace trainer::jinja

@@ -26,7 +26,7 @@ bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 Spec parse_spec(const Text& text) {
   Spec spec;
   const std::string& bytes = text.bytes();
-  const std::vector<size_t> borders = text.borders();
+  const CountedVector<size_t> borders = text.borders();
   size_t at = 0;
   if (borders.size() > 2 && is_align(bytes[borders[1]])) {
     spec.fill = text.slice(0, borders[1]);
@@ -113,9 +113,8 @@ Text format_text(const Text& text, const Spec& spec) {
   if (spec.sign || spec.alternate || spec.grouping || (spec.align == '=' && !spec.zero))
     throw RenderError("this format specifier is not allowed for a string");
   Text kept = text;
-  const std::vector<size_t> at = text.borders();
-  if (spec.precision >= 0 && static_cast<size_t>(spec.precision) + 1 < at.size())
-    kept = text.slice(0, at[static_cast<size_t>(spec.precision)]);
+  if (spec.precision >= 0 && static_cast<size_t>(spec.precision) < text.length())
+    kept = text.slice(0, text.offset(static_cast<size_t>(spec.precision)));
   return padded(kept, spec.width, spec.fill, spec.align && spec.align != '=' ? spec.align : '<');
 }
 
@@ -162,6 +161,7 @@ class Formatter {
   }
 
   Text field(const Text& text, int depth) {
+    Budget::spend(16);
     const std::string& bytes = text.bytes();
     const size_t name_end = std::min(bytes.find_first_of("!:"), bytes.size());
     const Value value = named_value(bytes.substr(0, name_end));
@@ -220,6 +220,7 @@ class Formatter {
         throw RenderError(concat("Replacement index ", i, " out of range for positional args tuple"));
       return arguments_.positional[i];
     }
+    Budget::spend(arguments_.named.size());
     const auto found = std::ranges::find(arguments_.named, name, &std::pair<std::string, Value>::first);
     if (found == arguments_.named.end()) throw RenderError(concat("KeyError: '", name, "'"));
     return found->second;

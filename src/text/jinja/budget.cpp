@@ -10,10 +10,10 @@
 namespace trainer::jinja {
 namespace {
 
-// Enough for whatever runs between two looks at the stack.
+// Enough for all that runs between two checks of the stack.
 constexpr size_t kReserve = 160 << 10;
 
-uintptr_t lowest_of_stack() {
+uintptr_t stack_end() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
   void* lowest = nullptr;
@@ -51,14 +51,6 @@ void Budget::keep(const std::shared_ptr<Object>& space) {
   if (current_) current_->spaces_.push_back(space);
 }
 
-Charge::Charge(size_t bytes) {
-  if (!Budget::current_) return;
-  Budget::spend_bytes(bytes);
-  Budget::require_room(bytes);
-  Budget::current_->held_ += static_cast<int64_t>(bytes);
-  bytes_ = bytes;
-}
-
 ValueDepth::ValueDepth() {
   if (depth_ >= Budget::kDeepestValue || stack_is_short())
     throw RenderError("values are nested too deeply in one another");
@@ -66,8 +58,8 @@ ValueDepth::ValueDepth() {
 }
 
 bool stack_is_short() {
-  static thread_local const uintptr_t lowest = lowest_of_stack();
-  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < lowest + kReserve;
+  static thread_local const uintptr_t end = stack_end();
+  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < end + kReserve;
 }
 
 }  // namespace trainer::jinja

@@ -17,11 +17,11 @@ class ExpressionParser {
   ExpressionParser(std::vector<Token> tokens, Names& names) : names_(names), tokens_(std::move(tokens)) {}
 
  protected:
-  // A whole expression; with_condition: "a if b" may be part of it.
+  // A whole expression. With `with_condition`, it may be "a if b".
   ExpressionPtr expression(bool with_condition = true);
-  // The same, or several with commas between them: a tuple. It ends before one of the `stops`.
+  // An expression, or several separated by commas: a tuple. It ends before one of the `stops`.
   ExpressionPtr tuple(bool with_condition, std::initializer_list<std::string_view> stops, bool may_be_empty);
-  // Filters from here on: "| name(...) | ..."; `inline_first`: the first has no "|" before it.
+  // Filters: "| name(...) | ...". With `inline_first`, the first has no "|" before it.
   std::vector<std::unique_ptr<FilterCall>> filters(bool inline_first);
 
   const Token& current() const { return tokens_[at_]; }
@@ -37,17 +37,17 @@ class ExpressionParser {
   bool skip_name(std::string_view name);
   void expect_sign(std::string_view sign);
   void expect_name(std::string_view name);
-  // A name, whichever.
+  // Any name.
   std::string any_name();
   [[noreturn]] void fail(const std::string& what) const { throw SyntaxError(what, current().line); }
   [[noreturn]] void unexpected() const;
 
   Names& names_;
-  std::vector<bool> name_read_;  // by id: whether it was read since this was last cleared
+  std::vector<bool> name_read_;  // by id: whether the name was read since this was last cleared
 
  private:
   using Operand = ExpressionPtr (ExpressionParser::*)();
-  // Operands with one of the `signs` between them.
+  // Operands separated by any of the `signs`.
   ExpressionPtr binary(Operand operand,
                        std::initializer_list<std::pair<const char*, Binary::Operator>> signs);
   ExpressionPtr logical(Operand operand, const char* word);

@@ -84,6 +84,7 @@ Arguments ArgumentList::evaluate(const Frame& frame) const {
     if (!more.is(Kind::dict)) throw RenderError("the argument after ** must be a mapping");
     for (const auto& [key, value] : more.dict().items()) {
       if (!key.is(Kind::text)) throw RenderError("keywords must be strings");
+      Budget::spend_bytes(64 + key.text().bytes().size());
       out.named.emplace_back(key.text().bytes(), value);
     }
   }
@@ -131,7 +132,11 @@ Value Concatenation::evaluate(const Frame& frame) const {
   for (const auto& part : parts) {
     const Value value = part->evaluate(frame);
     frame.at(line);
-    out.append(to_text(value));
+    if (value.is(Kind::text)) {
+      out.append(value.text());
+    } else {
+      out.append(to_text(value));
+    }
   }
   return Value(std::move(out));
 }

@@ -11,14 +11,14 @@ namespace trainer::jinja {
 using Filter = Value (*)(const Value& value, const Arguments& arguments);
 using Test = bool (*)(const Value& value, const Arguments& arguments);
 
-// nullptr: there is none of that name.
+// Each returns nullptr if there is none with that name.
 Filter find_filter(const std::string& name);
 Test find_test(const std::string& name);
 
-// One of jinja2's filters that is not supported here.
+// Whether jinja2 has a filter with this name that is not supported here.
 bool is_foreign_filter(const std::string& name);
 
-// The tables, by what the filters are about.
+// The filters by subject.
 Filter find_text_filter(const std::string& name);
 Filter find_number_filter(const std::string& name);
 Filter find_sequence_filter(const std::string& name);

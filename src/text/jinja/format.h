@@ -11,7 +11,7 @@ Text printf_format(const Text& format, const Value& values);
 // format.format(*positional, **named)
 Text brace_format(const Text& format, const Arguments& arguments);
 
-// & < > ' " as jinja2 escapes them.
+// Escapes & < > ' " as jinja2 does.
 Text escape_html(const Text& text);
 
 }  // namespace trainer::jinja

@@ -32,6 +32,8 @@ class Range : public Object {
   std::optional<List> iterate() override {
     List items;
     const int64_t count = *length();
+    Budget::spend(2 * static_cast<size_t>(count));
+    items.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; i++) items.push_back(Value(start_ + i * step_));
     return items;
   }
@@ -96,6 +98,7 @@ class Namespace : public Object {
       throw RenderError(concat(
           "chat templates cannot store underscore-prefixed attributes on a namespace, but got '", name, "'"));
     }
+    Budget::spend_bytes(128 + name.size());
     values_[name] = std::move(value);
   }
   void clear() override { values_.clear(); }
@@ -132,7 +135,10 @@ std::string without_zone(const std::string& format) {
 
 Value strftime_now(const Arguments& arguments) {
   const Bound given("strftime_now()", arguments, {"format"}, 1);
+  constexpr size_t kLongest = 1000;
   const std::string format = without_zone(given.text(0).bytes());
+  if (format.size() > kLongest) throw RenderError("strftime_now() got a format of more than 1,000 bytes");
+  Budget::spend(200 + 64 * format.size());
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);

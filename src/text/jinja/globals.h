@@ -8,15 +8,15 @@
 
 namespace trainer::jinja {
 
-// raise_exception(message): the template itself refuses.
+// The template called raise_exception(message).
 struct RaisedByTemplate : RenderError {
   using RenderError::RenderError;
 };
 
-// None when there is no global of that name. Throws Unsupported for jinja2's globals that are missing here.
+// Returns nullopt if there is no global with that name. Throws Unsupported for globals that only jinja2 has.
 std::optional<Value> find_global(const std::string& name);
 
-// namespace.name = value; throws RenderError when `target` is no namespace.
+// namespace.name = value. Throws RenderError if `target` is not a namespace.
 void set_in_namespace(const Value& target, const std::string& name, Value value);
 
 }  // namespace trainer::jinja

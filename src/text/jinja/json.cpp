@@ -52,119 +52,139 @@ std::string unicode_escape(unsigned unit) {
   return buffer;
 }
 
-Text escape_character(const Text& character, bool ensure_ascii) {
-  const char32_t c = code_points(character.bytes())[0];
+// "" for a character that stays as it is.
+std::string escape(char32_t c, bool ensure_ascii) {
   switch (c) {
     case '"':
-      return Text("\\\"");
+      return "\\\"";
     case '\\':
-      return Text("\\\\");
+      return "\\\\";
     case '\n':
-      return Text("\\n");
+      return "\\n";
     case '\r':
-      return Text("\\r");
+      return "\\r";
     case '\t':
-      return Text("\\t");
+      return "\\t";
     case '\f':
-      return Text("\\f");
+      return "\\f";
     case '\b':
-      return Text("\\b");
+      return "\\b";
     default:
       break;
   }
-  if (c < 0x20) return Text(unicode_escape(c));
-  if (!ensure_ascii || c < 0x7f) return character;
-  if (c <= 0xffff) return Text(unicode_escape(c));
+  if (c < 0x20) return unicode_escape(c);
+  if (!ensure_ascii || c < 0x7f) return "";
+  if (c <= 0xffff) return unicode_escape(c);
   const char32_t rest = c - 0x10000;
-  return Text(unicode_escape(0xd800 | rest >> 10) + unicode_escape(0xdc00 | (rest & 0x3ff)));
+  return unicode_escape(0xd800 | rest >> 10) + unicode_escape(0xdc00 | (rest & 0x3ff));
 }
 
 class Writer {
  public:
-  explicit Writer(const JsonStyle& style) : style_(style) {}
+  Writer(const JsonStyle& style, Text& out) : style_(style), out_(out) {}
 
-  Text write(const Value& value, size_t depth) const {
+  void write(const Value& value, size_t depth) const {
+    Budget::spend(8);
     switch (value.kind()) {
       case Kind::none:
-        return Text("null");
       case Kind::boolean:
-        return Text(value.boolean() ? "true" : "false");
       case Kind::integer:
-        return repr(value);
       case Kind::real:
-        return Text(number(value.real()));
+        out_.append(plain(value));
+        break;
       case Kind::text:
-        return string(value.text());
+        write_string(value.text());
+        break;
       case Kind::list:
-      case Kind::tuple: {
-        const ValueDepth nested;
-        std::vector<Text> parts;
-        for (const Value& item : value.items()) parts.push_back(write(item, depth + 1));
-        return enclosed("[", parts, "]", depth);
-      }
-      case Kind::dict: {
-        const ValueDepth nested;
-        return enclosed("{", members(value.dict(), depth), "}", depth);
-      }
+      case Kind::tuple:
+        write_items(value.items(), depth);
+        break;
+      case Kind::dict:
+        write_dict(value.dict(), depth);
+        break;
       default:
         throw RenderError(concat("Object of type ", value.type_name(), " is not JSON serializable"));
     }
   }
 
  private:
-  static std::string number(double value) {
-    if (std::isnan(value)) return "NaN";
-    if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-    return float_repr(value);
+  static std::string plain(const Value& value) {
+    if (value.is(Kind::none)) return "null";
+    if (value.is(Kind::boolean)) return value.boolean() ? "true" : "false";
+    if (value.is(Kind::integer)) return std::to_string(value.integer());
+    const double number = value.real();
+    if (std::isnan(number)) return "NaN";
+    if (std::isinf(number)) return number < 0 ? "-Infinity" : "Infinity";
+    Budget::spend(40);
+    return float_repr(number);
   }
 
-  Text string(const Text& text) const {
-    Text out("\"");
-    out.append(
-        text.marked(false).mapped([&](const Text& c) { return escape_character(c, style_.ensure_ascii); }));
-    return out.append("\"");
+  void write_string(const Text& text) const {
+    out_.append("\"");
+    out_.append(text.replaced([&](char32_t c) { return escape(c, style_.ensure_ascii); }));
+    out_.append("\"");
   }
 
-  Text key(const Value& value) const {
-    if (value.is(Kind::text)) return string(value.text());
-    if (value.is_number() || value.is(Kind::none)) return string(write(value, 0));
-    throw RenderError(concat("keys must be str, int, float, bool or None, not ", value.type_name()));
+  void write_key(const Value& value) const {
+    if (value.is(Kind::text)) {
+      write_string(value.text());
+    } else if (value.is_number() || value.is(Kind::none)) {
+      write_string(Text(plain(value)));
+    } else {
+      throw RenderError(concat("keys must be str, int, float, bool or None, not ", value.type_name()));
+    }
   }
 
-  std::vector<Text> members(const Dict& dict, size_t depth) const {
-    std::vector<Dict::Item> items = dict.items();
+  void write_items(const List& items, size_t depth) const {
+    const ValueDepth nested;
+    out_.append("[");
+    for (size_t i = 0; i < items.size(); i++) {
+      begin_item(i, depth + 1);
+      write(items[i], depth + 1);
+    }
+    if (!items.empty()) new_line(depth);
+    out_.append("]");
+  }
+
+  void write_dict(const Dict& dict, size_t depth) const {
+    const ValueDepth nested;
+    CountedVector<Dict::Item> items = dict.items();
     if (style_.sort_keys) {
       std::ranges::stable_sort(items,
                                [](const auto& a, const auto& b) { return less(a.first, b.first, "<"); });
     }
-    std::vector<Text> parts;
-    for (const auto& [name, value] : items) {
-      parts.push_back(key(name).append(style_.key_separator).append(write(value, depth + 1)));
+    out_.append("{");
+    for (size_t i = 0; i < items.size(); i++) {
+      begin_item(i, depth + 1);
+      write_key(items[i].first);
+      out_.append(style_.key_separator);
+      write(items[i].second, depth + 1);
     }
-    return parts;
+    if (!items.empty()) new_line(depth);
+    out_.append("}");
   }
 
-  Text enclosed(const char* open, const std::vector<Text>& parts, const char* close, size_t depth) const {
-    Text out(open);
-    if (parts.empty()) return out.append(close);
-    const auto new_line = [&](size_t indents) {
-      out.append("\n");
-      for (size_t i = 0; i < indents; i++) out.append(*style_.indent);
-    };
-    for (size_t i = 0; i < parts.size(); i++) {
-      if (i) out.append(style_.item_separator);
-      if (style_.indent) new_line(depth + 1);
-      out.append(parts[i]);
-    }
-    if (style_.indent) new_line(depth);
-    return out.append(close);
+  void begin_item(size_t index, size_t depth) const {
+    if (index) out_.append(style_.item_separator);
+    new_line(depth);
+  }
+
+  void new_line(size_t depth) const {
+    if (!style_.indent) return;
+    out_.append("\n");
+    for (size_t i = 0; i < depth; i++) out_.append(*style_.indent);
   }
 
   const JsonStyle& style_;
+  Text& out_;
 };
 
 }  // namespace
 
-Text to_json(const Value& value, const JsonStyle& style) { return Writer(style).write(value, 0); }
+Text to_json(const Value& value, const JsonStyle& style) {
+  Text out;
+  Writer(style, out).write(value, 0);
+  return out;
+}
 
 }  // namespace trainer::jinja

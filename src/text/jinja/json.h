@@ -10,7 +10,7 @@
 
 namespace trainer::jinja {
 
-// `origin`: of all strings in it but the keys.
+// All strings but the keys get the `origin`.
 Value from_json(const nlohmann::ordered_json& json, Origin origin = {});
 
 struct JsonStyle {

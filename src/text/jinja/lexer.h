@@ -27,11 +27,11 @@ struct Token {
     end
   };
   Type type;
-  std::string value;  // of a string: without quotes and escapes
+  std::string value;  // a string has neither quotes nor escapes any more
   int line;
 };
 
-// Ends in a token of type `end`. Throws SyntaxError.
+// The last token has type `end`. Throws SyntaxError.
 std::vector<Token> tokenize_template(const std::string& source);
 
 }  // namespace trainer::jinja

@@ -58,7 +58,6 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   }
 
   const List items_;
-  const Charge charge_{items_.size() * sizeof(Value)};
   size_t index_ = 0;
   std::optional<Value> last_;
 };

@@ -36,11 +36,13 @@ class Macro : public Object {
   }
 
   Value call(Arguments arguments) override {
+    Budget::spend(32);
     const CallDepth depth(frame_.rendering.depth);
     const InnerFrame inner(frame_);
     const Names& names = frame_.rendering.names;
-    // Moves the argument of that name to the scope, if there is one.
+    // Moves the argument with that name to the scope, if it was given.
     const auto take_named = [&](const std::string& argument, int variable) {
+      Budget::spend(arguments.named.size());
       const auto found = std::ranges::find(arguments.named, argument, &std::pair<std::string, Value>::first);
       if (found == arguments.named.end()) return false;
       inner->scope.set(variable, found->second);

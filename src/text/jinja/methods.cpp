@@ -52,7 +52,6 @@ class Generator : public Object {
 
  private:
   List items_;
-  const Charge charge_{items_.size() * sizeof(Value)};
   const std::string type_name_;
 };
 

@@ -57,11 +57,11 @@ struct Link {
   const int line;
 };
 
-// A value and what stands behind it, one after the other: as a list, because a template may write thousands.
+// A value and the links that follow it. They are a list and not a tree, because there may be thousands.
 struct Chain : Expression {
   Chain(int line, ExpressionPtr first) : Expression(line), first(std::move(first)) {}
   Value evaluate(const Frame& frame) const override;
-  // Up to the link before the last.
+  // Evaluates all but the last link.
   Value evaluate_called(const Frame& frame) const;
   ExpressionPtr first;
   std::vector<std::unique_ptr<Link>> links;
@@ -97,7 +97,7 @@ struct Call : Link {
   Value apply(const Frame& frame, const Value& function) const override {
     return apply_with(frame, function, {});
   }
-  // With further named arguments.
+  // Calls the function with more named arguments.
   Value apply_with(const Frame& frame, const Value& function,
                    const std::vector<std::pair<std::string, Value>>& more) const;
   ArgumentList arguments;
@@ -127,7 +127,7 @@ struct Unary : Expression {
   ExpressionPtr value;
 };
 
-// a + b - c: operators of one rank, from left to right.
+// a + b - c: operators of one precedence, from left to right.
 struct Binary : Expression {
   using Operator = Value (*)(const Value&, const Value&);
   struct Operand {
@@ -154,7 +154,7 @@ struct Comparison : Expression {
   std::vector<std::pair<bool (*)(const Value&, const Value&), ExpressionPtr>> rest;
 };
 
-// Operands with `and`, or with `or`, between them.
+// Operands joined by `and`, or by `or`.
 struct Logical : Expression {
   Logical(int line, bool is_and, Expressions operands)
       : Expression(line), is_and(is_and), operands(std::move(operands)) {}
@@ -163,7 +163,7 @@ struct Logical : Expression {
   Expressions operands;
 };
 
-// a if b else c, where a may be such an expression again: a if b if c.
+// a if b else c, where a may itself be conditional: a if b if c.
 struct Conditional : Expression {
   struct Choice {
     int line;
@@ -172,10 +172,10 @@ struct Conditional : Expression {
   Conditional(int line, ExpressionPtr yes) : Expression(line), yes(std::move(yes)) {}
   Value evaluate(const Frame& frame) const override;
   ExpressionPtr yes;
-  std::vector<Choice> choices;  // the last one decides first
+  std::vector<Choice> choices;  // the last one is tested first
 };
 
-// What is assigned to: a name, NAME.ATTRIBUTE of a namespace, or a tuple of these.
+// The left side of an assignment: a name, NAME.ATTRIBUTE of a namespace, or a tuple of these.
 struct Target {
   int line = 0;
   int name = -1;
@@ -197,7 +197,7 @@ using StatementPtr = std::unique_ptr<Statement>;
 struct Block {
   std::vector<StatementPtr> statements;
   Flow execute(const Frame& frame, Text& out) const;
-  // In a scope of its own; what it writes.
+  // Runs the block in its own scope and returns what it writes.
   Text write(const Frame& frame) const;
 };
 
@@ -233,7 +233,7 @@ struct Set : Statement {
   using Statement::Statement;
   Flow execute(const Frame& frame, Text& out) const override;
   Target target;
-  ExpressionPtr value;  // none: the block is the value
+  ExpressionPtr value;  // nullptr: the block is the value
   Block body;
   std::vector<std::unique_ptr<FilterCall>> filters;
 };
@@ -269,7 +269,7 @@ struct Jump : Statement {
 struct MacroBody {
   std::string name;
   std::vector<std::pair<int, ExpressionPtr>> parameters;  // with their defaults, which may be missing
-  // Names that the body reads; -1: it does not, and then such arguments are refused.
+  // Names that the body reads; -1: it does not read this one, and such arguments are refused.
   int varargs = -1, kwargs = -1, caller = -1;
   Block body;
 };

@@ -17,8 +17,11 @@ namespace {
 // Digits as Python reads them: without blanks around and single underscores between digits. None: no number.
 std::optional<std::string> plain_digits(const Text& text) {
   const std::string stripped = text.strip(nullptr, true, true).bytes();
-  for (char32_t c : code_points(stripped)) {
-    if (c >= 0x80 && is_decimal(Text(utf8(c)))) throw Unsupported(concat("the digits of '", stripped, "'"));
+  Budget::spend(32 + 4 * stripped.size());
+  for (size_t at = 0; at < stripped.size();) {
+    const char32_t c = next_code_point(stripped, at);
+    if (c >= 0x80 && is_decimal(Text(utf8(c))))
+      throw Unsupported(concat("the digits of '", one_line(stripped, 40), "'"));
   }
   std::string out;
   for (size_t i = 0; i < stripped.size(); i++) {
@@ -120,6 +123,7 @@ Value round_filter(const Value& value, const Arguments& arguments) {
     if (value.is_integral()) return Value(value.integer());
     if (!std::isfinite(value.real()) || precision > 300) return value;
     // The C library rounds the exact value to the nearest and ties to even, as Python does.
+    Budget::spend(100 + 2 * static_cast<size_t>(precision));
     char buffer[700];
     std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(precision), value.real());
     return Value(std::strtod(buffer, nullptr));

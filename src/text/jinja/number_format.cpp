@@ -47,6 +47,7 @@ std::string format_magnitude(const Value& value, const NumberFormat& format) {
   if (std::isinf(number)) return capitals ? "INF" : "inf";
   const std::string pattern = std::string(format.alternate ? "%#.*" : "%.*") + format.type;
   const int precision = format.precision < 0 ? 6 : format.precision;
+  Budget::spend(100 + 8 * static_cast<size_t>(precision));
   const int size = std::snprintf(nullptr, 0, pattern.c_str(), precision, number);
   std::string out(static_cast<size_t>(size) + 1, '\0');
   std::snprintf(out.data(), out.size(), pattern.c_str(), precision, number);

@@ -1,4 +1,4 @@
-// Numbers as text, in the ways that "%..." and format() share.
+// Writes numbers as text, as both "%..." and format() do.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct NumberFormat {
 
 // Without sign: "ff" or "0xff", "1.500000". `value` is a number that fits the type.
 std::string format_magnitude(const Value& value, const NumberFormat& format);
-// "-", or "" / "+" / " " for what is not negative.
+// "-" for a negative number, otherwise "", "+" or " ".
 std::string sign_of(const Value& value, char positive);
 
 }  // namespace trainer::jinja

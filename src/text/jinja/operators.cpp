@@ -37,8 +37,9 @@ bool integers(const Value& a, const Value& b) { return a.is_integral() && b.is_i
 [[noreturn]] void too_large() { throw Unsupported("an integer beyond 64 bits"); }
 
 Value concatenated(const Value& a, const Value& b) {
-  Budget::require_room((a.items().size() + b.items().size()) * sizeof(Value));
-  List items = a.items();
+  List items;
+  items.reserve(a.items().size() + b.items().size());
+  items.insert(items.end(), a.items().begin(), a.items().end());
   items.insert(items.end(), b.items().begin(), b.items().end());
   return a.is(Kind::list) ? Value(std::move(items)) : Value::tuple(std::move(items));
 }
@@ -52,8 +53,8 @@ Value repeated(const Value& value, int64_t count) {
     for (size_t i = 0; i < times; i++) out.append(value.text());
     return Value(std::move(out));
   }
-  Budget::require_room(times * size * sizeof(Value));
   List items;
+  items.reserve(times * size);
   for (size_t i = 0; i < times; i++) items.insert(items.end(), value.items().begin(), value.items().end());
   return value.is(Kind::list) ? Value(std::move(items)) : Value::tuple(std::move(items));
 }
@@ -75,6 +76,7 @@ Value integer_power(int64_t base, int64_t exponent) {
 }  // namespace
 
 Value add(const Value& a, const Value& b) {
+  Budget::spend(2);
   if (integers(a, b)) {
     int64_t sum;
     if (__builtin_add_overflow(a.integer(), b.integer(), &sum)) too_large();
@@ -190,7 +192,10 @@ bool contains(const Value& container, const Value& item) {
   if (container.is(Kind::dict)) return container.dict().find(item) != nullptr;
   if (container.is_number() || container.is(Kind::none))
     throw RenderError(concat("argument of type '", container.type_name(), "' is not iterable"));
-  return std::ranges::any_of(iterate(container), [&](const Value& v) { return equal(v, item); });
+  const auto is_item = [&](const Value& value) { return equal(value, item); };
+  if (container.is(Kind::list) || container.is(Kind::tuple))
+    return std::ranges::any_of(container.items(), is_item);
+  return std::ranges::any_of(iterate(container), is_item);
 }
 
 List iterate(const Value& value) {
@@ -199,11 +204,10 @@ List iterate(const Value& value) {
       return {};
     case Kind::list:
     case Kind::tuple:
-      Budget::spend(value.items().size());
       return value.items();
     case Kind::text: {
       List out;
-      const std::vector<size_t> at = value.text().borders();
+      const CountedVector<size_t> at = value.text().borders();
       for (size_t i = 0; i + 1 < at.size(); i++)
         out.push_back(Value(value.text().slice(at[i], at[i + 1]).marked(false)));
       return out;

@@ -24,8 +24,8 @@ class Parser : ExpressionParser {
   }
 
  private:
-  // Up to a tag of one of the `ends`, whose name is the next token then. No ends: up to the end of the
-  // template.
+  // Reads up to a tag with one of the names in `ends`; that name is then the next token. Without `ends`,
+  // reads to the end of the template.
   Block statements(Words ends, int opened) {
     if (++depth_ > kDeepestBlocks) fail("blocks are nested too deeply");
     Block block;
@@ -54,14 +54,14 @@ class Parser : ExpressionParser {
     return block;
   }
 
-  // The body of a block, with the end of its tag before it and the name that ended it behind.
+  // Reads the rest of the block's tag, its body, and the name of the tag that ends it.
   Block body(Words ends, int opened) {
     skip_sign(":");
     expect(Type::block_end, "%}");
     return statements(ends, opened);
   }
 
-  // The same for a body that is run as a function or written aside: a loop outside cannot be left from there.
+  // The same for the body of a function or an assignment, in which `break` cannot end a loop outside.
   Block closed_body(Words ends, int opened) {
     const int loops = std::exchange(loops_, 0);
     Block block = body(ends, opened);
@@ -142,7 +142,7 @@ class Parser : ExpressionParser {
     return node;
   }
 
-  // A name, NAME.ATTRIBUTE, a tuple of these, or one in brackets.
+  // A name, NAME.ATTRIBUTE, a tuple of these, or any of these in parentheses.
   Target target(Words stops, bool may_be_attribute) {
     Target first = single_target(may_be_attribute);
     if (!is_sign(",")) return first;

@@ -9,10 +9,10 @@ namespace trainer::jinja {
 
 struct ParsedTemplate {
   Block body;
-  bool has_generation;  // {% generation %} stands in it
+  bool has_generation;  // whether it contains {% generation %}
 };
 
-// Throws SyntaxError, also for tags, filters and tests that are not supported. Names are added to `names`.
+// Adds the template's names to `names`. Throws SyntaxError, also for unsupported tags, filters and tests.
 ParsedTemplate parse_template(const std::string& source, Names& names);
 
 }  // namespace trainer::jinja

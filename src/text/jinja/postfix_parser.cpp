@@ -1,4 +1,4 @@
-// The part of ExpressionParser that reads what stands behind a value: subscripts, calls, filters, tests.
+// The part of ExpressionParser that reads what follows a value: subscripts, calls, filters, tests.
 #include "trainer/base/strings.h"
 
 #include "text/jinja/expression_parser.h"

@@ -28,7 +28,7 @@ class Printf {
       at_ = percent + 1;
       if (percent < bytes.size()) out.append(conversion());
     }
-    // Python lets what has subscripts stand for a mapping of which not all is used.
+    // As in Python, a value with subscripts counts as a mapping, and not all of a mapping must be used.
     const bool may_be_left = values_.is(Kind::dict) || values_.is(Kind::list) || values_.is_undefined();
     if (!mapped_ && !may_be_left && next_ < count())
       throw RenderError("not all arguments converted during string formatting");
@@ -105,9 +105,8 @@ class Printf {
     if (!value) value = next_value();
     if (type == 's' || type == 'r' || type == 'c') {
       Text text = type == 'c' ? character(*value) : type == 's' ? to_text(*value) : repr(*value);
-      const std::vector<size_t> at = text.borders();
-      if (type != 'c' && precision >= 0 && static_cast<size_t>(precision) + 1 < at.size())
-        text = text.slice(0, at[static_cast<size_t>(precision)]);
+      if (type != 'c' && precision >= 0 && static_cast<size_t>(precision) < text.length())
+        text = text.slice(0, text.offset(static_cast<size_t>(precision)));
       return padded(text, width, Text(" "), left ? '<' : '>');
     }
     return number_text(*value, type, style, precision, sign, width, left, zero);
@@ -174,13 +173,12 @@ Text printf_format(const Text& format, const Value& values) {
 
 Text escape_html(const Text& text) {
   return text
-      .mapped([](const Text& c) {
-        if (c.bytes() == "&") return Text("&amp;");
-        if (c.bytes() == "<") return Text("&lt;");
-        if (c.bytes() == ">") return Text("&gt;");
-        if (c.bytes() == "'") return Text("&#39;");
-        if (c.bytes() == "\"") return Text("&#34;");
-        return c;
+      .replaced([](char32_t c) {
+        if (c == '&') return "&amp;";
+        if (c == '<') return "&lt;";
+        if (c == '>') return "&gt;";
+        if (c == '\'') return "&#39;";
+        return c == '"' ? "&#34;" : "";
       })
       .marked(true);
 }

@@ -18,44 +18,83 @@ std::string escaped(char32_t c) {
   return buffer;
 }
 
-Text repr_of_text(const Text& text) {
+void write_repr(const Value& value, Text& out);
+
+void write_text(const Text& text, Text& out) {
+  Budget::spend_bytes(text.bytes().size());
   const bool has_single = text.bytes().find('\'') != std::string::npos;
   const bool has_double = text.bytes().find('"') != std::string::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
-  const std::string border(1, quote);
-  Text out(text.safe() ? "Markup(" + border : border);
-  out.append(text.marked(false).mapped([&](const Text& character) {
-    size_t offset = 0;
-    const char32_t c = code_points(character.bytes())[offset];
-    if (c == static_cast<char32_t>(quote) || c == '\\') return Text("\\" + character.bytes());
-    if (c == '\n') return Text("\\n");
-    if (c == '\r') return Text("\\r");
-    if (c == '\t') return Text("\\t");
-    return is_printable(c) ? character : Text(escaped(c));
+  if (text.safe()) out.append("Markup(");
+  out.append(std::string_view(&quote, 1));
+  out.append(text.replaced([&](char32_t c) -> std::string {
+    if (c == static_cast<char32_t>(quote) || c == '\\') return "\\" + utf8(c);
+    if (c == '\n') return "\\n";
+    if (c == '\r') return "\\r";
+    if (c == '\t') return "\\t";
+    return is_printable(c) ? "" : escaped(c);
   }));
-  return out.append(border).append(text.safe() ? ")" : "");
+  out.append(std::string_view(&quote, 1));
+  if (text.safe()) out.append(")");
 }
 
-Text repr_of_items(const Value& value) {
+void write_items(const Value& value, Text& out) {
   const ValueDepth depth;
   const List& items = value.items();
-  Text out(value.is(Kind::list) ? "[" : "(");
+  out.append(value.is(Kind::list) ? "[" : "(");
   for (size_t i = 0; i < items.size(); i++) {
     if (i) out.append(", ");
-    out.append(repr(items[i]));
+    write_repr(items[i], out);
   }
-  if (value.is(Kind::list)) return out.append("]");
-  return out.append(items.size() == 1 ? ",)" : ")");
+  out.append(value.is(Kind::list) ? "]" : items.size() == 1 ? ",)" : ")");
 }
 
-Text repr_of_dict(const Dict& dict) {
+void write_dict(const Dict& dict, Text& out) {
   const ValueDepth depth;
-  Text out("{");
-  for (const auto& [key, value] : dict.items()) {
-    if (out.bytes().size() > 1) out.append(", ");
-    out.append(repr(key)).append(": ").append(repr(value));
+  out.append("{");
+  for (bool first = true; const auto& [key, value] : dict.items()) {
+    if (!first) out.append(", ");
+    first = false;
+    write_repr(key, out);
+    out.append(": ");
+    write_repr(value, out);
   }
-  return out.append("}");
+  out.append("}");
+}
+
+void write_repr(const Value& value, Text& out) {
+  Budget::spend(8);
+  switch (value.kind()) {
+    case Kind::undefined:
+      out.append("Undefined");
+      break;
+    case Kind::none:
+      out.append("None");
+      break;
+    case Kind::boolean:
+      out.append(value.boolean() ? "True" : "False");
+      break;
+    case Kind::integer:
+      out.append(std::to_string(value.integer()));
+      break;
+    case Kind::real:
+      Budget::spend(40);
+      out.append(float_repr(value.real()));
+      break;
+    case Kind::text:
+      write_text(value.text(), out);
+      break;
+    case Kind::list:
+    case Kind::tuple:
+      write_items(value, out);
+      break;
+    case Kind::dict:
+      write_dict(value.dict(), out);
+      break;
+    case Kind::object:
+      out.append(value.object().repr());
+      break;
+  }
 }
 
 }  // namespace
@@ -81,28 +120,9 @@ std::string float_repr(double value) {
 }
 
 Text repr(const Value& value) {
-  switch (value.kind()) {
-    case Kind::undefined:
-      return Text("Undefined");
-    case Kind::none:
-      return Text("None");
-    case Kind::boolean:
-      return Text(value.boolean() ? "True" : "False");
-    case Kind::integer:
-      return Text(std::to_string(value.integer()));
-    case Kind::real:
-      return Text(float_repr(value.real()));
-    case Kind::text:
-      return repr_of_text(value.text());
-    case Kind::list:
-    case Kind::tuple:
-      return repr_of_items(value);
-    case Kind::dict:
-      return repr_of_dict(value.dict());
-    case Kind::object:
-      return Text(value.object().repr());
-  }
-  return Text();
+  Text out;
+  write_repr(value, out);
+  return out;
 }
 
 Text to_text(const Value& value) {

@@ -31,8 +31,8 @@ class Names {
   std::vector<std::string> names_;
 };
 
-// Scopes nest as the blocks of the template do, not as calls do: a macro sees the variables around its
-// definition, as they are when it is called.
+// Scopes nest like the template's blocks, not like calls: a macro sees the variables around its definition,
+// with the values that they have when it is called.
 class Scope {
  public:
   explicit Scope(const Scope* outer) : outer_(outer) {}
@@ -68,15 +68,15 @@ struct Rendering {
   explicit Rendering(const Names& names) : names(names) {}
 
   const Names& names;
-  int line = 1;   // of the construct that is being worked out, for messages
-  int depth = 0;  // of macros that call macros
-  Origin turn;    // of what the template itself writes now
-  // In a loop, and its item is no message: {% set message = messages[i] %} begins the turn of one.
+  int line = 1;   // of what is being evaluated, for messages
+  int depth = 0;  // how many macros are being called
+  Origin turn;    // the origin of what the template itself writes now
+  // In a loop whose items are not messages, {% set message = messages[i] %} begins a message's turn.
   bool turn_by_set = false;
   std::vector<std::unique_ptr<Scope>> scopes;
-  size_t macros = 0;  // that were made; each may outlive the block that it stands in, and reads its scopes
+  size_t macros = 0;  // how many were made; a macro may outlive its block, and it reads the block's scopes
 
-  // What is written from here on belongs to the turn of this message. Returns whether it is one.
+  // Begins the turn of a message, if the value is a message. Returns whether it is.
   bool enter(const Value& value) {
     if (!value.is(Kind::dict) || !value.dict().message()) return false;
     turn = Origin(*value.dict().message(), Origin::Part::written);
@@ -91,7 +91,7 @@ struct Frame {
   Rendering& rendering;
   Scope& scope;
 
-  // Goes on to what stands in that line.
+  // Sets the line that messages name.
   void at(int line) const {
     rendering.line = line;
     Budget::spend(8);

@@ -9,6 +9,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/split.h"
 #include "text/jinja/text_case.h"
 
 namespace trainer::jinja {
@@ -20,13 +21,12 @@ AttributeGetter::AttributeGetter(const Value& attribute, std::optional<Value> fa
     parts_.push_back(attribute);
     return;
   }
-  std::string rest = attribute.text().bytes() + ".";
-  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest.erase(0, dot + 1)) {
-    Budget::spend_bytes(rest.size());
-    const std::string part = rest.substr(0, dot);
+  const Text dot(".");
+  for (const Value& name : split_left(attribute.text().marked(false), &dot, -1)) {
+    const std::string& part = name.text().bytes();
     const bool number =
         !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-    parts_.push_back(number ? Value(static_cast<int64_t>(std::stol(part))) : text_value(part));
+    parts_.push_back(number ? Value(static_cast<int64_t>(std::stol(part))) : name);
   }
 }
 
@@ -43,8 +43,8 @@ Value without_case(const Value& value) { return value.is(Kind::text) ? Value(low
 
 namespace {
 
-// The arguments behind the first `count`, which name attributes, filters and tests.
-Arguments behind(const Arguments& arguments, size_t count) {
+// The arguments after the first `count`, which name attributes, filters and tests.
+Arguments after(const Arguments& arguments, size_t count) {
   Arguments out = arguments;
   out.positional.erase(out.positional.begin(), out.positional.begin() + static_cast<std::ptrdiff_t>(count));
   return out;
@@ -71,7 +71,7 @@ Value map(const Value& value, const Arguments& arguments) {
   const Filter filter = find_filter(name);
   if (!filter && is_foreign_filter(name)) throw Unsupported(concat("the filter '", name, "'"));
   if (!filter) throw RenderError(concat("No filter named '", name, "'."));
-  const Arguments rest = behind(arguments, 1);
+  const Arguments rest = after(arguments, 1);
   for (const Value& item : iterate(value)) out.push_back(filter(item, rest));
   return generator(std::move(out));
 }
@@ -88,7 +88,7 @@ Value select(const Value& value, const Arguments& arguments) {
     const std::string name = name_at(arguments, first, "test");
     test = find_test(name);
     if (!test) throw RenderError(concat("No test named '", name, "'."));
-    rest = behind(arguments, first + 1);
+    rest = after(arguments, first + 1);
   }
   List out;
   for (const Value& item : iterate(value)) {

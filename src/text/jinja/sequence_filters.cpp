@@ -1,4 +1,4 @@
-// Filters of lists and dicts as wholes.
+// Filters that use a whole list or dict.
 #include <algorithm>
 #include <map>
 
@@ -9,6 +9,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/split.h"
 
 namespace trainer::jinja {
 namespace {
@@ -24,7 +25,7 @@ Value first(const Value& value, const Arguments& arguments) {
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
 }
 
-// What Python can go through backwards.
+// Whether Python's reversed() accepts the value.
 bool reversible(const Value& value) {
   return !value.is_object() || (value.type_name() != "generator" && !value.type_name().ends_with("iterator"));
 }
@@ -56,9 +57,9 @@ Value reverse(const Value& value, const Arguments& arguments) {
 Value join_filter(const Value& value, const Arguments& arguments) {
   const Bound given("join", arguments, {"d", "attribute"});
   const AttributeGetter getter(given[1] ? *given[1] : Value());
-  std::vector<Text> parts;
-  for (const Value& item : iterate(value)) parts.push_back(to_text(getter(item)));
-  return Value(join(parts, given[0] ? to_text(*given[0]) : Text()));
+  Joined joined(given[0] ? to_text(*given[0]) : Text());
+  for (const Value& item : iterate(value)) joined.add(to_text(getter(item)));
+  return Value(joined.take());
 }
 
 Value items(const Value& value, const Arguments& arguments) {
@@ -71,8 +72,9 @@ Value items(const Value& value, const Arguments& arguments) {
 struct Keyed {
   Value key, value;
 };
+using KeyedItems = CountedVector<Keyed>;
 
-List sorted(std::vector<Keyed> keyed, bool reverse) {
+List sorted(KeyedItems keyed, bool reverse) {
   std::ranges::stable_sort(keyed, [&](const Keyed& a, const Keyed& b) {
     return reverse ? less(b.key, a.key, "<") : less(a.key, b.key, "<");
   });
@@ -86,15 +88,12 @@ Value sort(const Value& value, const Arguments& arguments) {
   const bool case_sensitive = given.truth(1, false);
   std::vector<AttributeGetter> getters;
   if (given[2] && given[2]->is(Kind::text)) {
-    std::string rest = given[2]->text().bytes() + ",";
-    for (size_t comma; (comma = rest.find(',')) != std::string::npos; rest.erase(0, comma + 1)) {
-      Budget::spend_bytes(rest.size());
-      getters.emplace_back(text_value(rest.substr(0, comma)));
-    }
+    const Text comma(",");
+    for (const Value& name : split_left(given[2]->text(), &comma, -1)) getters.emplace_back(name);
   } else {
     getters.emplace_back(given[2] ? *given[2] : Value());
   }
-  std::vector<Keyed> keyed;
+  KeyedItems keyed;
   for (const Value& item : iterate(value)) {
     List key;
     for (const AttributeGetter& get : getters)
@@ -111,7 +110,7 @@ Value dictsort(const Value& value, const Arguments& arguments) {
   if (value.is_undefined()) throw RenderError(value.why_undefined());
   if (!value.is(Kind::dict))
     throw RenderError(concat("'", value.type_name(), "' object has no attribute 'items'"));
-  std::vector<Keyed> keyed;
+  KeyedItems keyed;
   for (const auto& [key, item] : value.dict().items()) {
     const Value& sorted_by = by == "key" ? key : item;
     keyed.push_back({given.truth(0, false) ? sorted_by : without_case(sorted_by), Value::tuple({key, item})});
@@ -125,10 +124,8 @@ Value unique(const Value& value, const Arguments& arguments) {
   Dict seen;
   List kept;
   for (const Value& item : iterate(value)) {
-    const Value key = given.truth(0, false) ? getter(item) : without_case(getter(item));
-    const size_t before = seen.items().size();
-    seen.set(key, Value());
-    if (seen.items().size() > before) kept.push_back(item);
+    if (seen.set(given.truth(0, false) ? getter(item) : without_case(getter(item)), Value()))
+      kept.push_back(item);
   }
   return generator(std::move(kept));
 }

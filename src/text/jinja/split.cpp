@@ -10,17 +10,19 @@
 namespace trainer::jinja {
 namespace {
 
-constexpr int64_t kWidestTabs = 100'000;
+constexpr int64_t kWidestPadding = 100'000;
 
 struct Piece {
   size_t begin, end;
 };
+using Pieces = CountedVector<Piece>;
 
 int64_t unlimited(int64_t limit) { return limit < 0 ? std::numeric_limits<int64_t>::max() : limit; }
 
 // Words between white space.
-std::vector<Piece> words(const std::string& bytes) {
-  std::vector<Piece> out;
+Pieces words(const std::string& bytes) {
+  Budget::spend(bytes.size());
+  Pieces out;
   bool in_word = false;
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
@@ -32,7 +34,7 @@ std::vector<Piece> words(const std::string& bytes) {
   return out;
 }
 
-List texts(const Text& text, const std::vector<Piece>& pieces) {
+List texts(const Text& text, const Pieces& pieces) {
   List out;
   for (const auto& [begin, end] : pieces) out.push_back(Value(text.slice(begin, end)));
   return out;
@@ -55,28 +57,33 @@ size_t find_bytes(std::string_view bytes, std::string_view sought, size_t at) {
 }
 
 size_t find_last_bytes(std::string_view bytes, std::string_view sought, size_t at) {
-  // At worst each byte is compared with the whole of what is sought.
-  if (sought.size() > 1024) Budget::spend(std::min(at, bytes.size()) / 1024 * sought.size());
-  Budget::spend_bytes(0);
-  return bytes.rfind(sought, at);
+  if (sought.size() > bytes.size()) return std::string::npos;
+  const size_t last = std::min(at, bytes.size() - sought.size());
+  if (sought.empty()) return last;
+  for (size_t end = last + 1;;) {
+    const auto* found = static_cast<const char*>(memrchr(bytes.data(), sought[0], end));
+    const size_t place = found ? static_cast<size_t>(found - bytes.data()) : 0;
+    Budget::spend_bytes(end - place + sought.size());
+    if (!found) return std::string::npos;
+    if (bytes.substr(place).starts_with(sought)) return place;
+    end = place;
+  }
 }
 
 List split_left(const Text& text, const Text* separator, int64_t limit) {
   const std::string& bytes = text.bytes();
-  const size_t cuts = static_cast<size_t>(unlimited(limit));
-  std::vector<Piece> pieces;
+  const size_t splits = static_cast<size_t>(unlimited(limit));
+  Pieces pieces;
   if (!separator) {
     pieces = words(bytes);
-    if (pieces.size() > cuts && pieces.size() - cuts > 1) {
-      pieces.resize(cuts + 1);
-      pieces.back().end = bytes.size();
-    } else if (pieces.size() > cuts) {
+    if (pieces.size() > splits) {
+      pieces.resize(splits + 1);
       pieces.back().end = bytes.size();
     }
     return texts(text, pieces);
   }
   size_t begin = 0;
-  while (pieces.size() < cuts) {
+  while (pieces.size() < splits) {
     const size_t found = find_bytes(bytes, separator->bytes(), begin);
     if (found == std::string::npos) break;
     pieces.push_back({begin, found});
@@ -88,19 +95,19 @@ List split_left(const Text& text, const Text* separator, int64_t limit) {
 
 List split_right(const Text& text, const Text* separator, int64_t limit) {
   const std::string& bytes = text.bytes();
-  const size_t cuts = static_cast<size_t>(unlimited(limit));
-  std::vector<Piece> pieces;
+  const size_t splits = static_cast<size_t>(unlimited(limit));
+  Pieces pieces;
   if (!separator) {
     pieces = words(bytes);
-    if (pieces.size() > cuts) {
-      const size_t end = pieces[pieces.size() - cuts - 1].end;
-      pieces.erase(pieces.begin(), pieces.end() - static_cast<std::ptrdiff_t>(cuts) - 1);
+    if (pieces.size() > splits) {
+      const size_t end = pieces[pieces.size() - splits - 1].end;
+      pieces.erase(pieces.begin(), pieces.end() - static_cast<std::ptrdiff_t>(splits) - 1);
       pieces.front() = {0, end};
     }
     return texts(text, pieces);
   }
   size_t end = bytes.size();
-  while (pieces.size() < cuts) {
+  while (pieces.size() < splits) {
     const size_t size = separator->bytes().size();
     if (end < size) break;
     const size_t found = find_last_bytes(bytes, separator->bytes(), end - size);
@@ -115,7 +122,8 @@ List split_right(const Text& text, const Text* separator, int64_t limit) {
 
 List split_lines(const Text& text, bool keep_ends) {
   const std::string& bytes = text.bytes();
-  std::vector<Piece> pieces;
+  Budget::spend(bytes.size());
+  Pieces pieces;
   size_t begin = 0;
   for (size_t at = 0; at < bytes.size();) {
     const size_t here = at;
@@ -133,7 +141,7 @@ Text replace(const Text& text, const Text& old, const Text& by, int64_t limit) {
   Text out("", text.safe());
   size_t begin = 0;
   if (old.empty()) {  // between all characters, and at both ends
-    const std::vector<size_t> at = text.borders();
+    const CountedVector<size_t> at = text.borders();
     for (size_t i = 0; i < at.size() && static_cast<int64_t>(i) < most; i++) {
       out.append(text.slice(begin, at[i])).append(by);
       begin = at[i];
@@ -150,7 +158,7 @@ Text replace(const Text& text, const Text& old, const Text& by, int64_t limit) {
 }
 
 Text padded(const Text& text, int64_t width, const Text& fill, char side) {
-  if (width > kWidestTabs) throw RenderError("the width is too large");
+  if (width > kWidestPadding) throw RenderError("the width is too large");
   const int64_t missing = width - static_cast<int64_t>(text.length());
   if (missing <= 0) return text;
   int64_t left = 0;

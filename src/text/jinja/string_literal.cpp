@@ -49,7 +49,7 @@ std::string unescape_literal(const std::string& text, int line) {
       append_code_point(out, value);
     } else if (c == 'N') {
       throw SyntaxError("named characters, \\N{...}, are not supported", line);
-    } else if (c != '\n') {  // a line end behind a backslash is no part of the string
+    } else if (c != '\n') {  // a line break after a backslash is not part of the string
       out += '\\';
       out += c;
     }

@@ -5,7 +5,7 @@
 
 namespace trainer::jinja {
 
-// What stands between the quotes, with Python's escapes resolved. Throws SyntaxError for a damaged one.
+// Replaces Python's escapes in the text between the quotes. Throws SyntaxError for a bad escape.
 std::string unescape_literal(const std::string& literal, int line);
 
 }  // namespace trainer::jinja

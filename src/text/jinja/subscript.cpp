@@ -19,8 +19,9 @@ std::optional<Value> element(const Value& value, int64_t index) {
   if (index < 0 || index >= size) return std::nullopt;
   const size_t at = static_cast<size_t>(index);
   if (!value.is(Kind::text)) return value.items()[at];
-  const std::vector<size_t> borders = value.text().borders();
-  return Value(value.text().slice(borders[at], borders[at + 1]));
+  const Text& text = value.text();
+  const size_t begin = text.offset(at);
+  return Value(text.slice(begin, begin + character_length(text.bytes(), begin)));
 }
 
 std::optional<Value> item_of(const Value& value, const Value& index) {
@@ -42,12 +43,19 @@ std::optional<Value> attribute_of(const Value& value, const std::string& name) {
   return value.is_object() ? value.object().attribute(name) : method_of(value, name);
 }
 
+// The beginning of a text, for messages.
+std::string brief(const Text& text) {
+  constexpr size_t kShown = 100;
+  return one_line(std::string_view(text.bytes()).substr(0, 5 * kShown), kShown);
+}
+
 Value missing(const Value& value, const Value& index) {
+  Budget::spend(200);  // messages take a while to write
   if (index.is(Kind::text)) {
     const std::string what = value.is(Kind::none) ? "None" : concat("'", value.type_name(), " object'");
-    return Value::undefined(concat(what, " has no attribute '", index.text().bytes(), "'"));
+    return Value::undefined(concat(what, " has no attribute '", brief(index.text()), "'"));
   }
-  return Value::undefined(concat(value.type_name(), " object has no element ", repr(index).bytes()));
+  return Value::undefined(concat(value.type_name(), " object has no element ", brief(repr(index))));
 }
 
 struct SliceRange {
@@ -78,6 +86,7 @@ SliceRange slice_range(int64_t length, const Value& start, const Value& stop, co
 }  // namespace
 
 Value get_item(const Value& value, const Value& index) {
+  Budget::spend(8);
   if (value.is_undefined()) throw RenderError(value.why_undefined());
   if (auto found = item_of(value, index)) return *found;
   if (index.is(Kind::text)) {
@@ -87,6 +96,7 @@ Value get_item(const Value& value, const Value& index) {
 }
 
 Value get_attribute(const Value& value, const std::string& name) {
+  Budget::spend(24);
   if (value.is_undefined()) throw RenderError(value.why_undefined());
   if (auto found = attribute_of(value, name)) return *found;
   const Value index = text_value(name);
@@ -103,11 +113,11 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
   const SliceRange range = slice_range(length(value), start, stop, step);
   if (value.is(Kind::text)) {
     const Text& text = value.text();
-    const std::vector<size_t> at = text.borders();
     if (range.step == 1) {
-      const size_t first = static_cast<size_t>(range.start);
-      return Value(text.slice(at[first], at[static_cast<size_t>(std::max(range.start, range.stop))]));
+      const size_t last = static_cast<size_t>(std::max(range.start, range.stop));
+      return Value(text.slice(text.offset(static_cast<size_t>(range.start)), text.offset(last)));
     }
+    const CountedVector<size_t> at = text.borders();
     Text out("", text.safe());
     for (int64_t i = range.start; range.step > 0 ? i < range.stop : i > range.stop; i += range.step)
       out.append(text.slice(at[static_cast<size_t>(i)], at[static_cast<size_t>(i) + 1]));

@@ -12,7 +12,14 @@ namespace trainer::jinja {
 namespace {
 
 constexpr const char* kWhatToDo =
-    ". It grows without bounds here: mend this line, or use another template (data.chat_template)";
+    ". It grows without bounds here. Fix this line, or use another template (data.chat_template)";
+
+// The error's text. Values in it may be long; then only its beginning is returned.
+std::string brief(const std::exception& error) {
+  constexpr size_t kLongest = 1000;
+  const std::string text = error.what();
+  return text.size() > kLongest ? one_line(text, kLongest) : text;
+}
 
 }  // namespace
 
@@ -35,20 +42,20 @@ Text Template::render(const std::vector<std::pair<std::string, Value>>& variable
   for (const auto& [name, value] : variables) {
     if (const int id = names_.find(name); id >= 0) scope.set(id, value);
   }
-  const auto at = [&] { return concat(where_, ":", rendering.line, ": "); };
+  const auto at = [&] { return concat(where_, ":", rendering.line, ": the chat template "); };
   Text out;
   try {
     body_.execute({rendering, scope}, out);
   } catch (const RaisedByTemplate& error) {
-    throw DataError(concat(at(), "the chat template refuses the conversation: ", error.what()));
+    throw DataError(concat(at(), "refuses the conversation: ", brief(error)));
   } catch (const RenderError& error) {
-    throw DataError(concat(at(), "the chat template cannot handle the conversation: ", error.what()));
+    throw DataError(concat(at(), "cannot handle the conversation: ", brief(error)));
   } catch (const Unsupported& error) {
-    throw FormatError(concat(at(), "the chat template needs what is not supported: ", error.what()));
+    throw FormatError(concat(at(), "needs what is not supported: ", brief(error)));
   } catch (const OutOfBudget& error) {
-    throw FormatError(concat(at(), "the chat template takes ", error.what(), kWhatToDo));
+    throw FormatError(concat(at(), "takes ", error.what(), kWhatToDo));
   } catch (const std::bad_alloc&) {
-    throw FormatError(concat(at(), "the chat template takes more memory than there is", kWhatToDo));
+    throw FormatError(concat(at(), "takes more memory than there is", kWhatToDo));
   }
   return out;
 }

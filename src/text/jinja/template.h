@@ -11,11 +11,11 @@ namespace trainer::jinja {
 
 class Template {
  public:
-  // `where` opens messages. Throws FormatError "WHERE:LINE: ...".
+  // Messages begin with `where`. Throws FormatError "WHERE:LINE: ...".
   Template(const std::string& source, std::string where);
 
-  // Throws DataError when the template or Python would raise, and FormatError for unsupported features; both
-  // name the line.
+  // Throws DataError if the template or Python would raise, and FormatError for unsupported features and if
+  // the Budget is used up. All name the line.
   Text render(const std::vector<std::pair<std::string, Value>>& variables) const;
 
   // Whether the template itself marks what a model should learn: {% generation %}.

@@ -65,11 +65,13 @@ bool is_even(const Value& value) { return divides(value, Value(int64_t{2})); }
 bool is_in(const Value& value, const Value& container) { return contains(container, value); }
 bool is_same(const Value& value, const Value& other) { return value.same_as(other); }
 bool is_filter(const Value& value) {
+  Budget::spend(64);
   require_hashable(value);
   return value.is(Kind::text) &&
          (find_filter(value.text().bytes()) || is_foreign_filter(value.text().bytes()));
 }
 bool is_test(const Value& value) {
+  Budget::spend(64);
   require_hashable(value);
   return value.is(Kind::text) && find_test(value.text().bytes());
 }

@@ -35,6 +35,7 @@ Text& Text::append(const Text& other, Origin origin) {
     require_room(other.bytes_.size());
     add_run(other.bytes_.size(), known(other.origin_));
     bytes_ += other.bytes_;
+    count();
     return *this;
   }
   for (const Run& run : other.runs())
@@ -51,15 +52,17 @@ Text Text::slice(size_t begin, size_t end) const {
   out.origin_ = run->origin;
   if (run->end >= end) return out;
   for (;; run++) {
+    Budget::spend(1);
     out.ends_.push_back({std::min(run->end, end) - begin, run->origin});
     if (run->end >= end) return out;
   }
 }
 
-std::vector<Text::Run> Text::runs() const {
+CountedVector<Text::Run> Text::runs() const {
   if (bytes_.empty()) return {};
   if (ends_.empty()) return {{0, bytes_.size(), origin_}};
-  std::vector<Run> out;
+  Budget::spend(ends_.size());
+  CountedVector<Run> out;
   for (size_t begin = 0; const End& end : ends_) {
     out.push_back({begin, end.end, end.origin});
     begin = end.end;
@@ -74,26 +77,48 @@ Text Text::generated() const {
   return out;
 }
 
+namespace {
+
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
+
+}  // namespace
+
 size_t Text::length() const {
-  return static_cast<size_t>(
-      std::ranges::count_if(bytes_, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  Budget::spend_bytes(bytes_.size());
+  return static_cast<size_t>(std::ranges::count_if(bytes_, begins_character));
 }
 
-std::vector<size_t> Text::borders() const {
-  Budget::spend_bytes(bytes_.size());
-  std::vector<size_t> at;
+size_t Text::offset(size_t index) const {
+  size_t at = 0;
+  for (size_t i = 0; i < index; i++) at += character_length(bytes_, at);
+  Budget::spend(index);
+  return at;
+}
+
+CountedVector<size_t> Text::borders() const {
+  CountedVector<size_t> at;
+  at.reserve(length() + 1);
+  Budget::spend(bytes_.size());
   for (size_t i = 0; i < bytes_.size(); i++) {
-    if ((static_cast<unsigned char>(bytes_[i]) & 0xc0) != 0x80) at.push_back(i);
+    if (begins_character(bytes_[i])) at.push_back(i);
   }
   at.push_back(bytes_.size());
   return at;
 }
 
+CountedVector<char32_t> Text::characters() const {
+  CountedVector<char32_t> all;
+  all.reserve(length());
+  Budget::spend(bytes_.size());
+  for (size_t at = 0; at < bytes_.size();) all.push_back(next_code_point(bytes_, at));
+  return all;
+}
+
 Text Text::strip(const Text* set, bool left, bool right) const {
-  const std::vector<char32_t> characters = set ? code_points(set->bytes()) : std::vector<char32_t>();
+  const CountedVector<char32_t> characters = set ? set->characters() : CountedVector<char32_t>();
   const auto goes = [&](size_t at) {
     const char32_t c = next_code_point(bytes_, at);
-    Budget::spend(characters.size() / 4);
+    Budget::spend(4 + characters.size() / 4);
     return set ? std::ranges::find(characters, c) != characters.end() : is_python_space(c);
   };
   const auto step_back = [&](size_t at) {
@@ -105,15 +130,6 @@ Text Text::strip(const Text* set, bool left, bool right) const {
   while (left && begin < end && goes(begin)) next_code_point(bytes_, begin);
   while (right && end > begin && goes(step_back(end))) end = step_back(end);
   return slice(begin, end);
-}
-
-Text join(const std::vector<Text>& pieces, const Text& separator) {
-  Text out;
-  for (size_t i = 0; i < pieces.size(); i++) {
-    if (i) out.append(separator);
-    out.append(pieces[i]);
-  }
-  return out;
 }
 
 }  // namespace trainer::jinja

@@ -1,5 +1,5 @@
-// A string of a template. Every string operation of the interpreter is built from slices, appends and maps of
-// single characters, which are members of this class. That is how each character keeps its origin.
+// A string of a template. All string operations of the interpreter are built from the members of this class:
+// slices, appends, and replaced characters. That is how each character keeps its origin.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +9,43 @@
 
 #include "text/jinja/budget.h"
 #include "text/jinja/origin.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 
 class Text {
  public:
   Text() = default;
-  explicit Text(std::string bytes, bool safe = false) : bytes_(std::move(bytes)), safe_(safe) {}
-  Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)), origin_(origin) {}
+  explicit Text(std::string bytes, bool safe = false) : bytes_(std::move(bytes)), safe_(safe) { count(); }
+  Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)), origin_(origin) { count(); }
+  Text(const Text& other)
+      : bytes_((Budget::spend_bytes(other.bytes_.size()), other.bytes_)),
+        safe_(other.safe_),
+        origin_(other.origin_),
+        ends_((Budget::spend(other.ends_.size()), other.ends_)) {
+    count();
+  }
+  Text(Text&&) noexcept = default;
+  Text& operator=(const Text& other) { return *this = Text(other); }
+  Text& operator=(Text&&) noexcept = default;
+  ~Text() = default;
 
   const std::string& bytes() const { return bytes_; }
-  // On the heap.
-  size_t bytes_held() const { return bytes_.capacity() + ends_.capacity() * sizeof(End); }
   bool empty() const { return bytes_.empty(); }
   // Marked by `safe` (Markup in Python).
   bool safe() const { return safe_; }
 
-  // The bytes from `begin` up to `end`, both at the borders of characters; marked as this.
+  // The bytes from `begin` to `end`, which must not split a character. The mark stays.
   Text slice(size_t begin, size_t end) const;
   Text& append(const Text& other) { return append(other, Origin()); }
   Text& append(std::string_view literal) { return append(literal, Origin()); }
-  // `origin` is that of what has none.
+  // Characters of unknown origin get this one.
   Text& append(const Text& other, Origin origin);
   Text& append(std::string_view literal, Origin origin) {
     require_room(literal.size());
     add_run(literal.size(), origin);
     bytes_ += literal;
+    count();
     return *this;
   }
   // The same characters with another mark.
@@ -44,35 +55,45 @@ class Text {
     return out;
   }
 
-  // Neighbouring characters of one origin, in order; all of them together are the text.
+  // Neighboring characters with the same origin. In order, the runs are the text.
   struct Run {
     size_t begin, end;
     Origin origin;
   };
-  std::vector<Run> runs() const;
-  // The same characters, what has no origin from `origin`.
+  CountedVector<Run> runs() const;
+  // The same text; characters of unknown origin get this one.
   Text from(Origin origin) const { return Text("", safe_).append(*this, origin); }
-  // All of it inside {% generation %}.
+  // The same text, as written inside {% generation %}.
   Text generated() const;
 
   // Characters are code points, as in Python.
   size_t length() const;
-  // Where each character begins, and at last the end.
-  std::vector<size_t> borders() const;
-  // Without the characters of the set at its ends; nullptr: without white space.
+  // The byte at which character number `index` begins; for length(), the end.
+  size_t offset(size_t index) const;
+  // Where each character begins, and then the end.
+  CountedVector<size_t> borders() const;
+  // All characters.
+  CountedVector<char32_t> characters() const;
+  // Removes the characters of the set from the ends; nullptr: white space.
   Text strip(const Text* set, bool left, bool right) const;
-  // Each character replaced by what `map` gives for it; that comes from where the character does.
+  // Replaces each character by what `replace(c)` returns; "" leaves it as it is. The replacement has the
+  // character's origin.
+  template <class Replace>
+  Text replaced(const Replace& replace) const;
+  // Replaces each character by what `map(i)` returns, where i is its index.
   template <class Map>
   Text mapped(const Map& map) const;
 
  private:
-  // For some bytes more. Throws OutOfBudget.
+  // Checks that `size` bytes can be appended. Throws OutOfBudget.
   void require_room(size_t size) const {
     Budget::spend_bytes(size);
     if (size > Budget::kLongestText || bytes_.size() + size > Budget::kLongestText) too_long();
   }
   [[noreturn]] static void too_long();
-  // Some bytes more, of one origin, which the caller appends.
+  // Counts the memory of bytes_; short strings have none.
+  void count() { charge_.set(bytes_.capacity() > 15 ? bytes_.capacity() : 0); }
+  // Records the origin of `size` bytes, which the caller appends.
   void add_run(size_t size, Origin origin);
 
   struct End {
@@ -81,20 +102,58 @@ class Text {
   };
   std::string bytes_;
   bool safe_ = false;
-  Origin origin_;          // of all characters, where there is only one
-  std::vector<End> ends_;  // else: where runs end, rising
+  Origin origin_;            // of all characters, if they have one origin
+  CountedVector<End> ends_;  // otherwise the ends of the runs, in ascending order
+  Charge charge_;
 };
 
-// The pieces with `separator` between them.
-Text join(const std::vector<Text>& pieces, const Text& separator);
+// Appends pieces with a separator between them.
+class Joined {
+ public:
+  explicit Joined(Text separator) : separator_(std::move(separator)) {}
+  void add(const Text& piece) {
+    if (!first_) text_.append(separator_);
+    first_ = false;
+    text_.append(piece);
+  }
+  Text take() { return std::move(text_); }
+
+ private:
+  const Text separator_;
+  Text text_;
+  bool first_ = true;
+};
+
+template <class Replace>
+Text Text::replaced(const Replace& replace) const {
+  const std::string_view bytes = bytes_;
+  Text out;
+  for (const Run& run : runs()) {
+    size_t begin = run.begin;  // of what is not appended yet
+    for (size_t at = run.begin; at < run.end;) {
+      Budget::spend(2);
+      const size_t here = at;
+      const std::string replacement = replace(next_code_point(bytes, at));
+      if (replacement.empty()) continue;
+      out.append(bytes.substr(begin, here - begin), run.origin).append(replacement, run.origin);
+      begin = at;
+    }
+    out.append(bytes.substr(begin, run.end - begin), run.origin);
+  }
+  return out;
+}
 
 template <class Map>
 Text Text::mapped(const Map& map) const {
-  const std::vector<size_t> at = borders();
   Text out;
-  for (size_t i = 0; i + 1 < at.size(); i++) {
-    const Text character = slice(at[i], at[i + 1]);
-    out.append(map(character), character.origin_);
+  size_t index = 0;
+  for (const Run& run : runs()) {
+    std::string written;
+    for (size_t at = run.begin; at < run.end; at += character_length(bytes_, at)) {
+      Budget::spend(5);
+      written += map(index++);
+    }
+    out.append(written, run.origin);
   }
   return out;
 }

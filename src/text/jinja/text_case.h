@@ -1,4 +1,4 @@
-// Upper, lower and title case of texts; each character keeps where it comes from.
+// Upper, lower and title case of texts. Each character keeps its origin.
 #pragma once
 
 #include "text/jinja/text.h"

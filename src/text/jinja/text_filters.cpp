@@ -1,4 +1,4 @@
-// Filters that make texts: of texts, and of everything (tojson, string).
+// Filters that return texts.
 #include <map>
 
 #include "trainer/base/strings.h"
@@ -36,9 +36,9 @@ bool separates_words(char32_t c) {
   return is_python_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
 }
 
-// Not str.title(): words end at blanks, hyphens and opening brackets only.
+// Unlike str.title(), only white space, hyphens and opening brackets end a word.
 Text title_words(const Text& text) {
-  const std::vector<size_t> at = text.borders();
+  const CountedVector<size_t> at = text.borders();
   const auto separates = [&](size_t i) {
     size_t offset = at[i];
     return separates_words(next_code_point(text.bytes(), offset));
@@ -99,8 +99,7 @@ Value truncate(const Value& value, const Arguments& arguments) {
   if (leeway < 0) throw RenderError(concat("expected leeway >= 0, got ", leeway));
   if (trainer::jinja::length(value) <= length + leeway) return value;
   const Text text = required_text(value, "truncate");
-  const std::vector<size_t> at = text.borders();
-  Text kept = text.slice(0, at[static_cast<size_t>(length - tail)]);
+  Text kept = text.slice(0, text.offset(static_cast<size_t>(length - tail)));
   const Text blank(" ");
   if (!given.truth(1, false)) kept = split_right(kept, &blank, 1)[0].text();
   return Value(kept.append(end));
@@ -110,7 +109,10 @@ Value word_count(const Value& value, const Arguments& arguments) {
   Bound("wordcount", arguments, {});
   int64_t count = 0;
   bool in_word = false;
-  for (char32_t c : code_points(to_text(value).bytes())) {
+  const Text text = to_text(value);
+  for (size_t at = 0; at < text.bytes().size();) {
+    Budget::spend(16);
+    const char32_t c = next_code_point(text.bytes(), at);
     const bool word = c == '_' || is_alnum(Text(utf8(c)));
     count += word && !in_word;
     in_word = word;

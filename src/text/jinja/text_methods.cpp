@@ -41,13 +41,13 @@ Value tested(const Text& self, const Arguments& arguments) {
   return Value(holds(self));
 }
 
-template <List (*cut)(const Text&, const Text*, int64_t)>
+template <List (*split_text)(const Text&, const Text*, int64_t)>
 Value split(const Text& self, const Arguments& arguments) {
   const Bound given("str.split()", arguments, {"sep", "maxsplit"});
-  if (!given[0] || given[0]->is(Kind::none)) return Value(cut(self, nullptr, given.integer(1, -1)));
+  if (!given[0] || given[0]->is(Kind::none)) return Value(split_text(self, nullptr, given.integer(1, -1)));
   const Text separator = given.text(0);
   if (separator.empty()) throw RenderError("empty separator");
-  return Value(cut(self, &separator, given.integer(1, -1)));
+  return Value(split_text(self, &separator, given.integer(1, -1)));
 }
 
 Value split_lines_method(const Text& self, const Arguments& arguments) {
@@ -55,15 +55,15 @@ Value split_lines_method(const Text& self, const Arguments& arguments) {
   return Value(split_lines(self, given.truth(0, false)));
 }
 
-// A part of the text by places of characters as slices have them, in bytes.
+// A part of the text in bytes, given by character indices as in a slice.
 struct Part {
   size_t begin, end;
-  bool valid;  // the start does not lie behind the end
+  bool valid;  // the start is not after the end
 };
 
 Part part_of(const Text& self, const Bound& given, size_t first) {
   if (!given[first] && !given[first + 1]) return {0, self.bytes().size(), true};
-  const std::vector<size_t> at = self.borders();
+  const CountedVector<size_t> at = self.borders();
   const int64_t length = static_cast<int64_t>(at.size()) - 1;
   const auto bound = [&](size_t i, int64_t fallback) {
     if (!given[i] || given[i]->is(Kind::none)) return fallback;
@@ -87,13 +87,14 @@ Value starts_or_ends(const Text& self, const Arguments& arguments) {
                                " first arg must be str or a tuple of str, not ", value.type_name()));
     }
     const std::string& affix = value.text().bytes();
+    Budget::spend_bytes(std::min(affix.size(), text.size()));
     return part.valid && (at_start ? text.starts_with(affix) : text.ends_with(affix));
   };
   if (given.at(0).is(Kind::tuple)) return Value(std::ranges::any_of(given.at(0).items(), matches));
   return Value(matches(given.at(0)));
 }
 
-// The place of a part as a number of characters, or -1.
+// The index of the character where the sought text begins, or -1.
 template <bool last>
 int64_t place_of(const Text& self, const Bound& given) {
   const Text sought = given.text(0);
@@ -134,15 +135,15 @@ Value replace_method(const Text& self, const Arguments& arguments) {
 
 Value join_method(const Text& self, const Arguments& arguments) {
   const Bound given = positional_only("join", arguments, {"iterable"}, 1);
-  std::vector<Text> parts;
-  for (const Value& item : iterate(given.at(0))) {
+  Joined joined(self);
+  for (size_t i = 0; const Value& item : iterate(given.at(0))) {
     if (!item.is(Kind::text)) {
-      throw RenderError(
-          concat("sequence item ", parts.size(), ": expected str instance, ", item.type_name(), " found"));
+      throw RenderError(concat("sequence item ", i, ": expected str instance, ", item.type_name(), " found"));
     }
-    parts.push_back(item.text());
+    joined.add(item.text());
+    i++;
   }
-  return Value(join(parts, self));
+  return Value(joined.take());
 }
 
 template <bool prefix>

@@ -1,6 +1,5 @@
 #include "text/jinja/text_tests.h"
 
-#include <algorithm>
 #include <utf8proc.h>
 
 #include "text/jinja/text_case.h"
@@ -25,20 +24,30 @@ bool is_numeral(char32_t c) {
 }
 
 template <class Holds>
-bool all(const Text& text, const Holds& holds) {
-  return !text.empty() && std::ranges::all_of(code_points(text.bytes()), holds);
+bool every(const Text& text, const Holds& holds) {
+  for (size_t at = 0; at < text.bytes().size();) {
+    Budget::spend(4);
+    if (!holds(next_code_point(text.bytes(), at))) return false;
+  }
+  return true;
 }
 
-// Cased characters there are, and all of them are of this case.
+template <class Holds>
+bool all(const Text& text, const Holds& holds) {
+  return !text.empty() && every(text, holds);
+}
+
+// Whether the text has cased characters, and all of them are of this case.
 template <class Holds>
 bool all_cased(const Text& text, const Holds& holds) {
   bool any = false;
-  for (char32_t c : code_points(text.bytes())) {
-    if (!is_cased(c)) continue;
-    if (!holds(c)) return false;
-    any = true;
-  }
-  return any;
+  return every(text,
+               [&](char32_t c) {
+                 if (!is_cased(c)) return true;
+                 any = true;
+                 return holds(c);
+               }) &&
+         any;
 }
 
 }  // namespace
@@ -65,7 +74,7 @@ bool is_alnum(const Text& text) {
 }
 bool is_alpha(const Text& text) { return all(text, is_letter); }
 bool is_ascii(const Text& text) {
-  return std::ranges::all_of(text.bytes(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return every(text, [](char32_t c) { return c < 0x80; });
 }
 bool is_decimal(const Text& text) {
   return all(text, [](char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; });
@@ -78,25 +87,20 @@ bool is_digit(const Text& text) {
 }
 bool is_lower_text(const Text& text) { return all_cased(text, is_lower); }
 bool is_upper_text(const Text& text) { return all_cased(text, is_upper); }
-bool is_printable_text(const Text& text) {
-  return std::ranges::all_of(code_points(text.bytes()), is_printable);
-}
+bool is_printable_text(const Text& text) { return every(text, is_printable); }
 bool is_space_text(const Text& text) { return all(text, is_python_space); }
 
 bool is_title_text(const Text& text) {
   bool any = false, cased_before = false;
-  for (char32_t c : code_points(text.bytes())) {
-    if (is_upper(c) || is_title(c)) {
-      if (cased_before) return false;
-      any = cased_before = true;
-    } else if (is_lower(c)) {
-      if (!cased_before) return false;
-      any = true;
-    } else {
-      cased_before = false;
-    }
-  }
-  return any;
+  return every(text,
+               [&](char32_t c) {
+                 const bool capital = is_upper(c) || is_title(c), cased = capital || is_lower(c);
+                 const bool fits = !cased || capital != cased_before;
+                 any = any || cased;
+                 cased_before = cased;
+                 return fits;
+               }) &&
+         any;
 }
 
 }  // namespace trainer::jinja

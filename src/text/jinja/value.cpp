@@ -1,6 +1,7 @@
 #include "text/jinja/value.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "trainer/base/strings.h"
@@ -9,15 +10,11 @@ namespace trainer::jinja {
 
 namespace {
 
-size_t bytes_of(const Text& text) { return 128 + text.bytes_held(); }
-size_t bytes_of(const List& list) { return 64 + list.capacity() * sizeof(Value); }
-size_t bytes_of(const Dict& dict) { return 96 + dict.items().capacity() * sizeof(Dict::Item); }
-
-// With what it costs.
+// Adds the cost of the object itself; its type counts the contents.
 template <class T>
 struct Held : T {
-  explicit Held(T value) : T(std::move(value)), charge(bytes_of(*this)) {}
-  const Charge charge;
+  explicit Held(T value) : T(std::move(value)) {}
+  const Charge charge{sizeof(T) + 64};
 };
 
 template <class T>
@@ -31,7 +28,7 @@ Value::Value(Text value) : data_(held(std::move(value))) {}
 Value::Value(List value) : data_(held(std::move(value))) {}
 Value::Value(Dict value) : data_(held(std::move(value))) {}
 
-void Value::bury() noexcept {
+void Value::destroy() noexcept {
   constexpr int kDeepest = 50;
   static thread_local int depth = 0;
   static thread_local std::vector<Data> later;
@@ -53,6 +50,9 @@ void Value::bury() noexcept {
 
 Value Value::undefined(std::string why) {
   Value out;
+  constexpr size_t kLongest = 300;
+  Budget::spend_bytes(128);
+  if (why.size() > kLongest) why = one_line(why, kLongest);
   out.data_ = std::make_shared<const Undefined>(Undefined{std::move(why)});
   return out;
 }
@@ -155,37 +155,54 @@ bool Value::same_as(const Value& other) const {
 }
 
 const Value* Dict::find(const Value& key) const {
-  Budget::spend(items_.size());
-  const auto found = std::ranges::find_if(items_, [&](const Item& item) { return equal(item.first, key); });
+  const auto is_key = [&](const Item& item) { return equal(item.first, key); };
+  if (!index_.empty()) {
+    const auto found = index_.find(hash(key), [&](size_t i) { return is_key(items_[i]); });
+    return found ? &items_[*found].second : nullptr;
+  }
+  const auto found = std::ranges::find_if(items_, is_key);
   return found == items_.end() ? nullptr : &found->second;
 }
 
 const Value* Dict::find(std::string_view key) const {
-  Budget::spend(items_.size());
-  const auto found = std::ranges::find_if(items_, [&](const Item& item) {
+  const auto is_key = [&](const Item& item) {
     return item.first.is(Kind::text) && item.first.text().bytes() == key;
-  });
+  };
+  Budget::spend_bytes(key.size());
+  if (!index_.empty()) {
+    const auto found = index_.find(hash_of(key), [&](size_t i) { return is_key(items_[i]); });
+    return found ? &items_[*found].second : nullptr;
+  }
+  Budget::spend(items_.size());
+  const auto found = std::ranges::find_if(items_, is_key);
   return found == items_.end() ? nullptr : &found->second;
 }
 
 void require_hashable(const Value& value) {
+  Budget::spend(4);
   const bool view =
       value.is_object() && (value.type_name() == "dict_keys" || value.type_name() == "dict_items");
   if (value.is(Kind::list) || value.is(Kind::dict) || view)
     throw RenderError(concat("unhashable type: '", value.type_name(), "'"));
   if (!value.is(Kind::tuple)) return;
   const ValueDepth depth;
-  Budget::spend(value.items().size());
   std::ranges::for_each(value.items(), require_hashable);
 }
 
-void Dict::set(Value key, Value value) {
+bool Dict::set(Value key, Value value) {
+  constexpr size_t kFew = 16;
   require_hashable(key);
   if (const Value* found = find(key)) {
     *const_cast<Value*>(found) = std::move(value);
-  } else {
-    items_.emplace_back(std::move(key), std::move(value));
+    return false;
   }
+  items_.emplace_back(std::move(key), std::move(value));
+  if (!index_.empty()) {
+    index_.add(hash(items_.back().first));
+  } else if (items_.size() > kFew) {
+    for (const Item& item : items_) index_.add(hash(item.first));
+  }
+  return true;
 }
 
 Value Object::call(Arguments) { throw RenderError(concat("'", type_name(), "' object is not callable")); }
@@ -198,7 +215,6 @@ namespace {
 
 bool equal_items(const List& a, const List& b) {
   const ValueDepth depth;
-  Budget::spend(std::min(a.size(), b.size()));
   return std::ranges::equal(a, b, [](const Value& x, const Value& y) { return equal(x, y); });
 }
 
@@ -210,7 +226,7 @@ bool equal_dicts(const Dict& a, const Dict& b) {
          });
 }
 
-// -1, 0, 1; none when one of them is NaN.
+// Returns -1, 0 or 1; nullopt if one of them is NaN.
 std::optional<int> compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) {
     return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
@@ -227,6 +243,8 @@ std::optional<int> compare_numbers(const Value& a, const Value& b) {
 }  // namespace
 
 bool equal(const Value& a, const Value& b) {
+  Budget::spend(4);
+  if (a.is(Kind::integer) && b.is(Kind::integer)) return a.integer() == b.integer();
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
@@ -246,13 +264,43 @@ bool equal(const Value& a, const Value& b) {
   }
 }
 
+uint64_t hash(const Value& value) {
+  Budget::spend(4);
+  switch (value.kind()) {
+    case Kind::boolean:
+    case Kind::integer:
+      return hash_of(static_cast<uint64_t>(value.integer()));
+    case Kind::real: {
+      const double real = value.real();
+      // A float that is an integer equals that integer.
+      if (std::fabs(real) < 0x1p63 && real == std::floor(real))
+        return hash_of(static_cast<uint64_t>(static_cast<int64_t>(real)));
+      return hash_of(std::bit_cast<uint64_t>(real));
+    }
+    case Kind::text:
+      Budget::spend_bytes(value.text().bytes().size());
+      return hash_of(value.text().bytes());
+    case Kind::tuple: {
+      const ValueDepth depth;
+      uint64_t all = 1;
+      for (const Value& item : value.items()) all = hash_of(all + hash(item));
+      return all;
+    }
+    case Kind::object:
+      return hash_of(reinterpret_cast<uintptr_t>(&value.object()));
+    default:
+      return static_cast<uint64_t>(value.kind());
+  }
+}
+
 bool less(const Value& a, const Value& b, const char* sign) {
+  Budget::spend(8);
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) throw RenderError(value->why_undefined());
   }
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == -1;
   if (a.kind() == b.kind()) {
-    // The order of UTF-8 is that of code points.
+    // UTF-8 sorts like code points.
     if (a.is(Kind::text)) {
       Budget::spend_bytes(std::min(a.text().bytes().size(), b.text().bytes().size()));
       return a.text().bytes() < b.text().bytes();
@@ -260,7 +308,6 @@ bool less(const Value& a, const Value& b, const char* sign) {
     if (a.is(Kind::list) || a.is(Kind::tuple)) {
       const ValueDepth depth;
       const List &x = a.items(), &y = b.items();
-      Budget::spend(std::min(x.size(), y.size()));
       for (size_t i = 0; i < std::min(x.size(), y.size()); i++) {
         if (!equal(x[i], y[i])) return less(x[i], y[i], sign);
       }

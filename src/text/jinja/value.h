@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "text/jinja/budget.h"
+#include "text/jinja/hash_index.h"
 #include "text/jinja/text.h"
 
 namespace trainer::jinja {
@@ -27,7 +28,7 @@ struct Unsupported : std::runtime_error {
 class Value;
 class Dict;
 class Object;
-using List = std::vector<Value>;
+using List = CountedVector<Value>;
 
 struct Undefined {
   std::string why;  // "'x' is undefined"
@@ -47,7 +48,7 @@ class Value {
   Value(List value);
   Value(Dict value);
   Value(std::shared_ptr<Object> value) : data_(std::move(value)) {}
-  Value(const Value&) = default;
+  Value(const Value& other) : data_((Budget::spend(3), other.data_)) {}
   Value(Value&&) noexcept = default;
   Value& operator=(const Value& other) { return *this = Value(other); }
   Value& operator=(Value&& other) noexcept {
@@ -55,7 +56,7 @@ class Value {
     return *this;
   }
   ~Value() {
-    if (data_.index() >= kFirstWithValues) bury();
+    if (data_.index() >= kFirstWithValues) destroy();
   }
   static Value undefined(std::string why);
   static Value tuple(List items);
@@ -94,27 +95,29 @@ class Value {
                             std::shared_ptr<const Text>, std::shared_ptr<const List>, Tuple,
                             std::shared_ptr<const Dict>, std::shared_ptr<Object>>;
   static constexpr size_t kFirstWithValues = 6;
-  // Lets go of what may hold other values. Values may be in each other a million times, so what is deep goes
-  // after what holds it, not within.
-  void bury() noexcept;
+  // Destroys what may hold other values. Values may be nested a million levels deep, so deep ones are
+  // destroyed after their owner, not from within its destructor.
+  void destroy() noexcept;
   Data data_;
 };
 
-// Keeps the order of insertion.
+// Keeps the order of insertion. A small one is searched item by item, a larger one by hashes.
 class Dict {
  public:
   using Item = std::pair<Value, Value>;
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  void set(Value key, Value value);  // throws RenderError for a key that Python cannot hash
-  const std::vector<Item>& items() const { return items_; }
+  // Returns whether the key is new. Throws RenderError for a key that Python cannot hash.
+  bool set(Value key, Value value);
+  const CountedVector<Item>& items() const { return items_; }
 
   // Which message of the conversation this is, if it is one.
   std::optional<size_t> message() const { return message_; }
   void set_message(size_t index) { message_ = index; }
 
  private:
-  std::vector<Item> items_;
+  CountedVector<Item> items_;
+  HashIndex index_;  // of the items; empty while there are few
   std::optional<size_t> message_;
 };
 
@@ -144,6 +147,8 @@ class Object {
 };
 
 bool equal(const Value& a, const Value& b);
+// Equal values have equal hashes.
+uint64_t hash(const Value& value);
 // Throws RenderError for what cannot be a key of a dict.
 void require_hashable(const Value& value);
 // a < b; throws RenderError for what Python does not order.

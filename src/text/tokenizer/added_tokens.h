@@ -20,14 +20,14 @@ struct AddedToken {
   bool special = false;      // left out by decode(skip_special_tokens)
   bool single_word = false;  // only where no letter or digit touches it
   bool lstrip = false;       // takes the blanks before it
-  bool rstrip = false;       // takes the blanks behind it
+  bool rstrip = false;       // takes the blanks after it
   bool normalized = false;   // looked for in the normalized text instead of the raw one
   bool operator==(const AddedToken&) const = default;
 };
 
 class AddedTokens {
  public:
-  // Adds a token under this id, or gives a known one other flags.
+  // Adds a token with this id, or changes the flags of a known one.
   void add(const AddedToken& token, int32_t id);
   // Adds a token as the `tokenizers` library does: under the id it has already, else the one that the model's
   // vocabulary (of so many ids) gives its name, else the next free one. Throws FormatError "WHERE: ..." when

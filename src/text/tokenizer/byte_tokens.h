@@ -16,7 +16,7 @@ class ByteTokens {
   ByteTokens() { ids_.fill(-1); }
   // `find` looks a name up in the vocabulary.
   explicit ByteTokens(const std::function<std::optional<int32_t>(std::string_view)>& find);
-  // Appends the ids of all bytes of `text`; false, and nothing appended, when one of them has no token.
+  // Appends the ids of all bytes of `text`. Returns false and appends nothing if one of them has no token.
   bool append(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:

@@ -24,12 +24,12 @@ class Charsmap {
   std::string normalize(std::string_view text) const;  // `text` is valid UTF-8
 
  private:
-  // What the shortest prefix of `text` that is in the table maps to; nullptr: none is.
+  // The replacement of the shortest prefix of `text` that is in the table; nullptr if none is.
   const char* find(std::string_view text) const;
   void append_grapheme(std::string_view grapheme, std::string& out) const;
 
-  // Behind the characters from `at` on that nothing is done to and that are graphemes of their own, which is
-  // quick to see for Latin text.
+  // Skips characters that stay as they are and are graphemes by themselves; for Latin text that is quick to
+  // see. Returns the index after them.
   size_t skip_kept(std::string_view text, size_t at) const;
 
   std::vector<uint32_t> trie_;

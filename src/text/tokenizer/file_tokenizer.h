@@ -15,8 +15,8 @@ class FileTokenizer : public Tokenizer {
   virtual const AddedTokens& added_tokens() const = 0;
 };
 
-// The directory that has the tokenizer of `directory`: itself, or the base model of an adapter. Throws
-// FormatError when there is none, or none that is supported.
+// Returns the directory with the tokenizer: `directory` itself, or the base model of an adapter. Throws
+// FormatError if there is none, or none that is supported.
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory);
 
 // Of a directory that has a tokenizer.

@@ -1,4 +1,4 @@
-// Strict reading of JSON files, in which no key may be overlooked. Errors name the file and the key.
+// Reads JSON files strictly: an unknown key is an error. Errors name the file and the key.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,14 @@
 
 namespace trainer {
 
-// A JSON value, and where it stands ("DIR/tokenizer.json: model.vocab") for messages.
+// A JSON value and its place ("DIR/tokenizer.json: model.vocab") for messages.
 struct JsonAt {
   const nlohmann::json& value;
   std::string where;
 
-  // The member `key`; throws FormatError when this is no object or has no such member.
+  // The member `key`. Throws FormatError if this is not an object or has no such member.
   JsonAt at(const std::string& key) const;
-  // The same, or nullptr JSON when it is absent.
+  // The same, or JSON null if the member is missing.
   JsonAt get(const std::string& key) const;
   JsonAt item(size_t index) const;
 
@@ -32,7 +32,7 @@ struct JsonAt {
   [[noreturn]] void fail(const std::string& what) const;
 };
 
-// The parsed content of a file. Throws FormatError when it cannot be read or is no JSON.
+// The parsed content of a file. Throws FormatError if it cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace trainer

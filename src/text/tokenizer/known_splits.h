@@ -9,10 +9,10 @@
 
 namespace trainer {
 
-// Appends all matches in `text` (valid UTF-8), which are all of it.
+// Appends all matches in `text` (valid UTF-8). Together they are the whole text.
 using FindAll = void (*)(std::string_view text, std::vector<Span>& matches);
 
-// For one of these patterns, to the letter; nullptr for any other.
+// Returns the function for exactly this pattern; nullptr for any other pattern.
 FindAll known_split(std::string_view pattern);
 
 namespace patterns {

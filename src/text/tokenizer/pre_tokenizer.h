@@ -41,7 +41,7 @@ class PreTokenizer {
 
   // The sign for a space in words; "": a space.
   std::string_view sign_of_blanks() const;
-  // Whether spaces are removed from words before such signs are put in front.
+  // Whether spaces are removed from words before the signs are put in front of them.
   bool drops_blanks() const;
 
   // Returns the words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing

@@ -8,10 +8,10 @@
 
 namespace trainer {
 
-// Throws FormatError that names the construct for all that would be done differently, or is damaged.
+// Throws FormatError that names the part of the file if it is damaged or cannot be done exactly as it says.
 Pipeline read_pipeline(const std::filesystem::path& path);
 
-// Its parts. `json` may be null, where nothing is to be done.
+// The parts. `json` may be null; then there is nothing to do.
 void read_normalizer(const JsonAt& json, Normalizer& out);
 // Returns whether words are to be given to the model as bytes (ByteLevel).
 bool read_pre_tokenizer(const JsonAt& json, PreTokenizer& out);

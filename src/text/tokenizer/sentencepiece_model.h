@@ -22,7 +22,7 @@ struct SentencePieceModel {
   std::string charsmap;    // NormalizerSpec.precompiled_charsmap
 };
 
-// `content` is the file's; `path` is for messages. Throws FormatError for what is no such message.
+// `content` is that of the file; messages name `path`. Throws FormatError if it is not a SentencePiece model.
 SentencePieceModel read_sentencepiece_model(std::string_view content, const std::filesystem::path& path);
 
 }  // namespace trainer

@@ -88,24 +88,24 @@ void Unigram::append(std::string_view word, const End* ends, std::vector<int32_t
   }
   std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
   if (!unknown) return;
-  // Once more, with the stretches that are unknown.
-  std::vector<size_t> cuts{word.size()};
-  while (cuts.back() > 0) cuts.push_back(ends[cuts.back()].begin);
-  std::ranges::reverse(cuts);
+  // Once more, with neighboring unknown pieces joined.
+  std::vector<size_t> borders{word.size()};
+  while (borders.back() > 0) borders.push_back(ends[borders.back()].begin);
+  std::ranges::reverse(borders);
   ids.resize(before);
-  for (size_t i = 0; i + 1 < cuts.size(); i++) {
-    const auto id_of_cut = [&](size_t cut) { return ends[cuts[cut + 1]].id; };
-    if (id_of_cut(i) != unk_) {
-      ids.push_back(id_of_cut(i));
+  for (size_t i = 0; i + 1 < borders.size(); i++) {
+    const auto id_of_piece = [&](size_t piece) { return ends[borders[piece + 1]].id; };
+    if (id_of_piece(i) != unk_) {
+      ids.push_back(id_of_piece(i));
       continue;
     }
-    const size_t begin = cuts[i];
-    while (i + 2 < cuts.size() && id_of_cut(i + 1) == unk_) i++;
-    append_unknown(word.substr(begin, cuts[i + 1] - begin), ids);
+    const size_t begin = borders[i];
+    while (i + 2 < borders.size() && id_of_piece(i + 1) == unk_) i++;
+    append_unknown(word.substr(begin, borders[i + 1] - begin), ids);
   }
 }
 
-// An unknown stretch that is a piece all the same is the text "<unk>" itself.
+// Unknown text is nevertheless a piece if it is the text "<unk>" itself.
 void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
   const int32_t id = trie_.find(text);
   if (id != PieceTrie::kNone) {

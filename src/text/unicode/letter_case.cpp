@@ -65,7 +65,7 @@ const SpecialCasing* special(char32_t c) {
 }
 
 // A sigma at the end of a word is another letter.
-bool ends_word(const std::vector<char32_t>& text, size_t at) {
+bool ends_word(std::span<const char32_t> text, size_t at) {
   size_t before = at, after = at + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) before--;
   if (before == 0 || !is_cased(text[before - 1])) return false;
@@ -90,7 +90,7 @@ std::string title_of(char32_t c) {
   return utf8(simple(utf8proc_totitle, c));
 }
 
-std::string lower_of(const std::vector<char32_t>& text, size_t at) {
+std::string lower_of(std::span<const char32_t> text, size_t at) {
   const char32_t c = text[at];
   if (c == kCapitalSigma) return ends_word(text, at) ? "\u03c2" : "\u03c3";
   if (c == 0x130) return "i\u0307";

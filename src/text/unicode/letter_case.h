@@ -1,9 +1,10 @@
 // Upper, lower and title case of characters, as Python has them.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace trainer {
 
@@ -11,7 +12,7 @@ namespace trainer {
 // depends on the characters around it, so that function takes the whole text and the position in it.
 std::string upper_of(char32_t c);
 std::string title_of(char32_t c);
-std::string lower_of(const std::vector<char32_t>& text, size_t at);
+std::string lower_of(std::span<const char32_t> text, size_t at);
 std::string folded(char32_t c);  // str.casefold()
 
 // str.lower()
