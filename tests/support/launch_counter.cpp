@@ -70,12 +70,30 @@ int64_t bytes_of(const c10::IValue& value) {
   return bytes;
 }
 
+// Multiplications and additions of a product or of attention; 0 for all others.
+double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> inputs) {
+  const Known* one = known(name);
+  const bool attends = one != nullptr && one->attention, backward = name.ends_with("_backward");
+  if (attends) {
+    // [B, H, S, K]; grad comes first. Of as many queries as keys, half of the pairs are hidden.
+    const at::Tensor q = inputs[backward ? 1 : 0].toTensor(), k = inputs[backward ? 2 : 1].toTensor();
+    const bool causal = q.size(2) == k.size(2);
+    const double forward = 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2));
+    return forward * (causal ? 0.5 : 1.0) * (backward ? 2.5 : 1.0);
+  }
+  if (!is_product(name)) return 0;
+  const size_t first = name.find("add") == std::string::npos ? 0 : 1;
+  const at::Tensor x = inputs[first].toTensor(), y = inputs[first + 1].toTensor();
+  return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(-1));
+}
+
 struct Call : at::ObserverContext {
   bool has_calls_within = false;
   bool is_known = false;   // counts for all calls within it
   bool has_bytes = false;  // its bytes stand for those of all calls within it
   bool blocking_copy = false;
   int64_t bytes = 0;  // of its inputs
+  double operations = 0;
 };
 
 thread_local std::vector<Call*> calls;
@@ -101,6 +119,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
   call->blocking_copy = is_blocking_copy(name, function.inputs());
   call->is_known = known(name) != nullptr;
+  call->operations = operations_of(name, function.inputs());
   call->has_bytes = call->is_known || name.starts_with("trainer::") || is_product(name);
   calls.push_back(call.get());
   return call;
@@ -125,7 +144,13 @@ void leave(const at::RecordFunction& function, at::ObserverContext* context) {
   const bool product = is_product(name);
   const int64_t launches = product ? 1 : launches_of(function, call, bytes);
   LaunchCounts& counts = current();
-  if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) counts.bytes += bytes;
+  if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) {
+    counts.bytes += bytes;
+    for (size_t i = 0; i < kCards.size(); i++) {
+      const double rate = call.is_known ? kCards[i].attention : kCards[i].products;
+      counts.seconds[i] += std::max(call.operations / rate, static_cast<double>(bytes) / kCards[i].bytes);
+    }
+  }
   if (launches == 0) return;
   (product ? counts.products : counts.others) += launches;
   counts.by_name[name] += launches;
@@ -151,6 +176,7 @@ LaunchCounts& LaunchCounts::operator+=(const LaunchCounts& more) {
   attention += more.attention;
   blocking_copies += more.blocking_copies;
   bytes += more.bytes;
+  for (size_t i = 0; i < kCards.size(); i++) seconds[i] += more.seconds[i];
   for (const auto& [name, count] : more.by_name) by_name[name] += count;
   return *this;
 }
@@ -162,6 +188,8 @@ LaunchCounts LaunchCounts::per_layer(const LaunchCounts& fewer, int64_t layers) 
   out.attention = (attention - fewer.attention) / layers;
   out.blocking_copies = (blocking_copies - fewer.blocking_copies) / layers;
   out.bytes = (bytes - fewer.bytes) / layers;
+  for (size_t i = 0; i < kCards.size(); i++)
+    out.seconds[i] = (seconds[i] - fewer.seconds[i]) / static_cast<double>(layers);
   for (const auto& [name, count] : by_name) {
     const auto before = fewer.by_name.find(name);
     const int64_t more = count - (before == fewer.by_name.end() ? 0 : before->second);

@@ -3,6 +3,7 @@
 // their launches.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,13 +11,24 @@
 
 namespace trainer {
 
+// What a card does in a second. The shares of its peaks are what is commonly reached with large operands.
+struct Card {
+  const char* name;
+  double products;   // operations of bf16 products
+  double attention;  // of fused attention
+  double bytes;      // to and from its memory
+};
+constexpr std::array<Card, 2> kCards{{{"H100 SXM", 0.69 * 989e12, 0.33 * 989e12, 0.80 * 3.35e12},
+                                      {"RTX 4090", 0.90 * 165e12, 0.60 * 165e12, 0.85 * 1.008e12}}};
+
 // Numbers of launches. LibTorch's products are one each, although cuBLAS may take two for some shapes.
 struct LaunchCounts {
   int64_t products = 0;
   int64_t others = 0;           // kernels that are no products
   int64_t attention = 0;        // of them, in LibTorch's attention
   int64_t blocking_copies = 0;  // from the host, which the host waits for
-  int64_t bytes = 0;            // read and written, products included; not by the update
+  int64_t bytes = 0;            // read and written by operators: not by the update, the norm and the loss
+  std::array<double, kCards.size()> seconds{};  // of operators, the slower of computing and moving for each
   std::map<std::string, int64_t> by_name;
 
   LaunchCounts& operator+=(const LaunchCounts& more);

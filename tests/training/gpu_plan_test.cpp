@@ -12,7 +12,8 @@ namespace trainer {
 namespace {
 
 // Of a decoder with eight heads, two of keys.
-MemoryPlan plan_of(const Config& config, c10::DeviceType device, at::ScalarType dtype, int64_t vocabulary = 3000) {
+MemoryPlan plan_of(const Config& config, c10::DeviceType device, at::ScalarType dtype,
+                   int64_t vocabulary = 3000) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << nlohmann::json{{"model_type", "qwen2"},
                                                                     {"vocab_size", vocabulary},

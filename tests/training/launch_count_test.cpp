@@ -1,7 +1,6 @@
 // What a step asks of a GPU: launches, products, copies that the host waits for. docs/performance.md has the
 // numbers.
-#include <fstream>
-#include <iostream>
+#include <cmath>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,6 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/device/target_device.h"
 #include "trainer/models/load_model.h"
+#include "trainer/optim/gradients.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/worst_batch.h"
@@ -90,11 +90,31 @@ StepLaunches launches_of(const CountedStep& c, int64_t layers) {
 struct CountedLaunches {
   LaunchCounts forward, backward;  // of one layer
   LaunchCounts step;               // of a whole step
+  int64_t bytes_of_rest = 0;       // what the loss, the norm and the update read and write
+
+  double seconds(size_t card) const {
+    return step.seconds[card] + static_cast<double>(bytes_of_rest) / kCards[card].bytes;
+  }
 };
+
+// A logit is written in fp32, read twice and replaced by its gradient in bf16, which is read by a product. Of
+// a trained number: the gradient is read twice; the number and AdamW's two averages are read and written.
+int64_t bytes_of_rest(const CountedStep& c) {
+  const test::TemporaryDirectory directory;
+  write_atomically(directory / "config.json", model_config(c.model).dump());
+  const Config config = counted_config(c);
+  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
+  prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
+  int64_t bytes = c.rows * c.length * model->vocab_size() * (3 * 4 + 2 * 2);
+  for (const TrainedParameter& parameter : trained_parameters(*model))
+    bytes += parameter.value.numel() * static_cast<int64_t>(parameter.value.element_size()) * 8;
+  return bytes;
+}
 
 CountedLaunches count_launches(const CountedStep& c) {
   const StepLaunches two = launches_of(c, 2), four = launches_of(c, 4);
   CountedLaunches found;
+  found.bytes_of_rest = bytes_of_rest(c);
   found.forward = four.forward.per_layer(two.forward, 2);
   found.backward = four.backward.per_layer(two.backward, 2);
   found.step = two.forward;
@@ -110,9 +130,15 @@ std::string text_of(const CountedStep& c, const CountedLaunches& found) {
   const auto numbers = [](const LaunchCounts& counts) {
     return concat(counts.products, " + ", counts.others);
   };
-  const int64_t moved = found.step.bytes / 1'000'000'000;
-  return concat("| ", c.name, " | ", numbers(found.forward), " | ", numbers(found.backward), " | ",
-                numbers(found.step), " | ", moved, " GB |");
+  const int64_t moved = (found.step.bytes + found.bytes_of_rest) / 1'000'000'000;
+  std::string text = concat("| ", c.name, " | ", numbers(found.forward), " | ", numbers(found.backward),
+                            " | ", numbers(found.step), " | ", moved, " GB |");
+  for (size_t card = 0; card < kCards.size(); card++) {
+    const double seconds = found.seconds(card);
+    text += concat(" ", std::lround(seconds * 1e3), " ms, ",
+                   std::lround(static_cast<double>(c.rows * c.length) / seconds / 100) * 100, " |");
+  }
+  return text;
 }
 
 std::string listed(const LaunchCounts& counts) {
