@@ -46,7 +46,9 @@ std::optional<Value> attribute_of(const Value& value, const std::string& name) {
 // The beginning of a text, for messages.
 std::string brief(const Text& text) {
   constexpr size_t kShown = 100;
-  return one_line(std::string_view(text.bytes()).substr(0, 5 * kShown), kShown);
+  const std::string_view beginning = std::string_view(text.bytes()).substr(0, 5 * kShown);
+  Budget::spend(2 * beginning.size());
+  return one_line(beginning, kShown);
 }
 
 Value missing(const Value& value, const Value& index) {
