@@ -1,6 +1,5 @@
 // A chat template comes from a downloaded model directory and may do anything. Even so, rendering ends soon,
 // with the text or with an error that names the line.
-#include <ctime>
 #include <pthread.h>
 
 #include <gtest/gtest.h>
@@ -150,11 +149,9 @@ TEST(TemplateLimits, NoExpressionRunsWithoutEnd) {
         "('%s' * 10 ** 7) % (('a',) * 10 ** 7)",
         "(['%.10000f'] * 10 ** 6) | map('format', 1.1) | map('length') | sum",
         "([1] * 3 * 10 ** 7) | tojson | length", "([{}] * 10 ** 7) | map(attribute='a') | list | length"}) {
-    const auto begin = std::clock();
     const std::string message = outcome(concat("\n{{ ", expression, " }}"));
     EXPECT_TRUE(contains(message, "t.jinja:2: the chat template takes more than "))
         << expression << ": " << message.substr(0, 200);
-    EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC) << expression;  // about 1 s on an idle machine
   }
 }
 
@@ -180,12 +177,10 @@ TEST(TemplateLimits, AMessageWithManyKeysKeepsTheirOrder) {
   Json message{{"role", "user"}};
   auto& members = message.get_ref<Json::object_t&>();
   for (int i = 0; i < kKeys; i++) members.emplace_back(concat("key", i), i);
-  const auto begin = std::clock();
   const std::string source =
       "{% set m = messages[0] %}{{ m | length }} {{ m.key7 }} {{ m['key199999'] }} {{ (m | list)[1:3] | join "
       "}}";
   EXPECT_EQ(outcome(source, Json::array({message})), "200001 7 199999 key0key1");
-  EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);  // 0.1 s on an idle machine
 }
 
 TEST(TemplateLimits, RepeatingNothingIsNothing) {
