@@ -133,7 +133,7 @@ void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config) {
                                        : checkup.warning("cuda", concat(versions, "; ", why_not),
                                                          "until this is fixed, device: auto is the CPU");
     finding.values = {{"driver", sight.driver}, {"cuda", sight.cuda}};
-    check_kernels(checkup);
+    if (why_not.empty()) check_kernels(checkup);
   }
   const int64_t needed = config.gpu.min_gpu_memory_mb * 1'000'000;
   for (const Gpu& gpu : sight.gpus) {
