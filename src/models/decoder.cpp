@@ -91,13 +91,18 @@ DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer) : self_attn(c, 
   add_norm(c.layer_norms.after_mlp, after_mlp);
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
+void DecoderLayer::forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache) const {
   const auto normed = [](const std::optional<RmsNorm>& norm, const at::Tensor& y) {
     return norm ? norm->forward(y) : y;
   };
-  const at::Tensor h =
-      x + normed(after_attention, self_attn.forward(normed(before_attention, x), pass, cache));
-  return h + normed(after_mlp, mlp.forward(normed(before_mlp, h), pass));
+  x.add(normed(after_attention, self_attn.forward(x.normed(before_attention), pass, cache)));
+  x.add(normed(after_mlp, mlp.forward(x.normed(before_mlp), pass)));
+}
+
+at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass) const {
+  ResidualStream stream(x);
+  forward(stream, pass);
+  return stream.sum();
 }
 
 DecoderBody::DecoderBody(const DecoderConfig& c)
@@ -162,23 +167,25 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
 }
 
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
-  at::Tensor h = embed(batch.input_ids);
-  DecoderPass pass = start(context, batch, h);
+  const at::Tensor embedded = embed(batch.input_ids);
+  DecoderPass pass = start(context, batch, embedded);
+  ResidualStream h(embedded);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     enter(layer);
     if (static_cast<int64_t>(i) < context.recompute_blocks) {
-      h = checkpoint(h, std::nullopt, context.anchor,
-                     [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
-                       pass.context = &context;
-                       return layer.forward(x, pass);
-                     });
+      h = ResidualStream(checkpoint(h.sum(), std::nullopt, context.anchor,
+                                    [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
+                                      pass.context = &context;
+                                      return layer.forward(x, pass);
+                                    }));
     } else {
-      h = layer.forward(h, pass);
+      layer.forward(h, pass);
     }
   }
-  h = body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
-  return head_.states(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
+  const at::Tensor supervised =
+      body_.norm.forward(h.sum().flatten(0, 1).index_select(0, batch.supervised_rows));
+  return head_.states(supervised, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void Decoder::untie_head() {

@@ -15,6 +15,7 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
+#include "trainer/nn/residual_stream.h"
 
 #include "models/kv_cache.h"
 
@@ -72,8 +73,10 @@ class DecoderMlp : public Module {
 class DecoderLayer : public Module {
  public:
   DecoderLayer(const DecoderConfig& c, size_t layer);
+  // x [B, S, D]: adds what this layer adds.
+  void forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
   // x [B, S, D] -> [B, S, D]
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const;
 
   DecoderAttention self_attn;
   DecoderMlp mlp;

@@ -6,6 +6,7 @@
 
 #include "trainer/nn/dropout.h"
 
+#include "nn/add_norm.h"
 #include "nn/attention_weights.h"
 #include "nn/gated_activation.h"
 #include "nn/kernels.h"
@@ -48,6 +49,21 @@ TEST_P(OnAGpu, RmsNormIsTheCpus) {
   near(gw2, gw);
   EXPECT_TRUE(
       gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
+}
+
+TEST_P(OnAGpu, SumsWithTheirNormsAreTheCpus) {
+  const at::Tensor x = normal({300, cols()}), y = normal({300, cols()}), weight = normal({cols()}),
+                   g = normal({300, cols()}), keys = at::arange(300);
+  const PartDropout dropped{keys, 77, 0.1}, dropped_on_gpu{on_gpu(keys), 77, 0.1};
+  const auto [h, n, rstd] = add_norm(x, y, weight, dropped, 1e-5, false);
+  const auto [h2, n2, rstd2] = add_norm(on_gpu(x), on_gpu(y), on_gpu(weight), dropped_on_gpu, 1e-5, false);
+  near(h2, h);
+  near(n2, n);
+  const auto [gx, gy] = add_norm_backward(g, y, h, weight, rstd, dropped, false);
+  const auto [gx2, gy2] =
+      add_norm_backward(on_gpu(g), on_gpu(y), h2, on_gpu(weight), rstd2, dropped_on_gpu, false);
+  near(gx2, gx);
+  near(gy2, gy);
 }
 
 TEST_P(OnAGpu, GatedActivationsAreTheCpus) {

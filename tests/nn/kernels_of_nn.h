@@ -1,5 +1,6 @@
 // The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
 // namespace that defines Element and kWidth.
+#include "nn/kernels/add_norm.cu"
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"
@@ -11,6 +12,8 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("rms_norm.cu", definitions, "norm_forward", Callable<norm_forward>::call);
   gpu.add("rms_norm.cu", definitions, "norm_backward", Callable<norm_backward>::call);
   gpu.add("rms_norm.cu", definitions, "norm_backward_weight", Callable<norm_backward_weight>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_forward", Callable<add_norm_forward>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
   gpu.add("rotate.cu", definitions, "rotate_heads", Callable<rotate_heads>::call);

@@ -8,53 +8,17 @@
 #include "trainer/memory/meta_memory.h"
 #include "trainer/nn/dropout.h"
 
+#include "nn/add_norm.h"
 #include "nn/attention_weights.h"
+#include "nn/emulated_kernels.h"
 #include "nn/gated_activation.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
 #include "nn/rotate.h"
 #include "support/compile_kernels.h"
-#include "support/emulated_gpu.h"
-
-// clang-format off
-#include "nn/kernels/mask.cuh"  // after what makes C++ of CUDA, and before the namespaces
-// clang-format on
-
-namespace float_1 {
-using Element = float;
-constexpr int kWidth = 1;
-#include "nn/kernels_of_nn.h"
-}  // namespace float_1
-namespace float_4 {
-using Element = float;
-constexpr int kWidth = 4;
-#include "nn/kernels_of_nn.h"
-}  // namespace float_4
-namespace bf16_1 {
-using Element = bf16;
-constexpr int kWidth = 1;
-#include "nn/kernels_of_nn.h"
-}  // namespace bf16_1
-namespace bf16_8 {
-using Element = bf16;
-constexpr int kWidth = 8;
-#include "nn/kernels_of_nn.h"
-}  // namespace bf16_8
 
 namespace trainer {
 namespace {
-
-class EmulatedGpu : public emulated::Gpu {
- public:
-  EmulatedGpu() {
-    float_1::add_to(*this, "Element=float kWidth=1");
-    float_4::add_to(*this, "Element=float kWidth=4");
-    bf16_1::add_to(*this, "Element=bf16 kWidth=1");
-    bf16_8::add_to(*this, "Element=bf16 kWidth=8");
-  }
-  // Whether the last operator moved several elements at once.
-  bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }
-};
 
 class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
  protected:
@@ -214,12 +178,12 @@ TEST(EmulatedGpu, SeesAMissingBarrier) {
                std::logic_error);
 }
 
-TEST(Kernels, AreCompiledByNvrtcForThreeKindsOfGpu) {
+TEST(Kernels, AreCompiledByNvrtcForEachKindOfGpu) {
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
   const EmulatedGpu gpu;
   for (const KernelFile* file :
-       {&kernel_files::rms_norm, &kernel_files::gated_activation, &kernel_files::rotate,
-        &kernel_files::dropout, &kernel_files::attention_weights}) {
+       {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
+        &kernel_files::rotate, &kernel_files::dropout, &kernel_files::attention_weights}) {
     test::expect_compiles(*file, gpu);
   }
 }
@@ -265,6 +229,10 @@ TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
   // four partial sums of 16 rows each, their sum, its rounded value
   EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, false, true); }),
             (Bytes{4 * 512 * 4, 512 * 4, 512 * 2}));
+  const PartDropout part{keys, 1, 0.1};
+  EXPECT_EQ(planned([&] { add_norm(x, x, weight, part, 1e-5, false); }), (Bytes{bytes, bytes, 64 * 4}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, part, false); }), (Bytes{bytes, bytes}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, {}, false); }), Bytes{bytes});
   EXPECT_EQ(planned([&] { gated_backward(x, x, x, 0); }), (Bytes{bytes, bytes}));
   EXPECT_EQ(planned([&] { dropout_apply(x, keys, 1, 0.1); }), Bytes{bytes});
   const WeightsOptions dropped{1.0, 512, 1, 0.1};

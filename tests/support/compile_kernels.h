@@ -14,7 +14,8 @@ inline void expect_compiles(const KernelFile& file, const emulated::Gpu& gpu) {
   for (const auto& [name, kernels] : gpu.files()) {
     if (!name.starts_with(std::string(file.name) + " ")) continue;
     const std::string definitions = name.substr(std::string(file.name).size() + 1);
-    for (const ComputeCapability target : {ComputeCapability{8, 0}, {8, 9}, {9, 0}}) {
+    for (const ComputeCapability target :
+         {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 0}}) {
       const CompiledKernels compiled = compile_kernels(file, definitions, target);
       EXPECT_EQ(compiled.problem, "") << name << " for " << target.major << "." << target.minor;
       EXPECT_TRUE(compiled.image.starts_with("\177ELF"));
