@@ -29,12 +29,18 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
   }
 }
 
-// x [B, S, heads * K] -> [B, heads, S, K]
-at::Tensor DecoderAttention::rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm,
-                                     const DecoderPass& pass) const {
-  const at::Tensor heads = x.unflatten(2, {-1, head_dim_});
-  const at::Tensor normalised = (norm ? norm->forward(heads) : heads).transpose(1, 2);
-  return rotated_ ? Rotary::apply(normalised, window_ > 0 ? pass.sliding_rotary : pass.rotary) : normalised;
+// q and k [B, S, heads * K] -> [B, heads, S, K]
+std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
+                                                               const DecoderPass& pass) const {
+  const at::Tensor q_heads = q.unflatten(2, {-1, head_dim_}), k_heads = k.unflatten(2, {-1, head_dim_});
+  const RmsNorm *norm_q = q_norm ? &*q_norm : nullptr, *norm_k = k_norm ? &*k_norm : nullptr;
+  if (rotated_) {
+    return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
+  }
+  const auto normed = [](const RmsNorm* norm, const at::Tensor& x) {
+    return (norm != nullptr ? norm->forward(x) : x).transpose(1, 2);
+  };
+  return {normed(norm_q, q_heads), normed(norm_k, k_heads)};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
@@ -49,8 +55,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   AttentionInputs in;
   const std::vector<at::Tensor> qkv =
       Linear::forward_together({&q_proj, &k_proj, &v_proj}, x, pass.rows, *pass.context);
-  in.q = rotated(qkv[0], q_norm, pass);
-  in.k = rotated(qkv[1], k_norm, pass);
+  std::tie(in.q, in.k) = positioned(qkv[0], qkv[1], pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
   in.mask = window_ > 0 ? pass.window_mask : pass.mask;

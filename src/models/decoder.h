@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "trainer/models/block_hook.h"
@@ -48,7 +49,9 @@ class DecoderAttention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
  private:
-  at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
+  // The heads of queries and keys with their norms and the rotary embedding.
+  std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
+                                               const DecoderPass& pass) const;
 
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;

@@ -11,7 +11,7 @@
 #include "nn/attention_weights.h"
 #include "nn/gated_activation.h"
 #include "nn/rms_norm.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 #include "support/emulated_gpu.h"
 
 // clang-format off
@@ -66,7 +66,8 @@ class OperatorsOnAnEmulatedGpu {
     library_.impl("add_norm_backward", add_norm_backward_gpu);
     library_.impl("gated_activation", gated_gpu);
     library_.impl("gated_activation_backward", gated_backward_gpu);
-    library_.impl("rotate", rotate_gpu);
+    library_.impl("rotate_qk", rotate_qk_gpu);
+    library_.impl("rotate_qk_backward", rotate_qk_backward_gpu);
     library_.impl("dropout", dropout_gpu);
     library_.impl("attention_weights", attention_weights_gpu);
     library_.impl("attention_weights_backward", attention_weights_backward_gpu);

@@ -12,7 +12,7 @@
 #include "nn/kernels.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 
 namespace trainer {
 namespace {
@@ -79,11 +79,30 @@ TEST_P(OnAGpu, GatedActivationsAreTheCpus) {
   }
 }
 
-TEST_P(OnAGpu, RotaryEmbeddingIsTheCpus) {
-  const at::Tensor x = normal({3, 4, 50, 2 * cols()}), cos = normal({1, 1, 50, cols()}),
-                   sin = normal({1, 1, 50, cols()});
-  for (const bool back : {false, true}) {
-    near(rotate(on_gpu(x), on_gpu(cos), on_gpu(sin), back), rotate(x, cos, sin, back));
+TEST_P(OnAGpu, RotaryEmbeddingWithNormsIsTheCpus) {
+  const QkPair in{normal({3, 50, 4, 2 * cols()}), normal({3, 50, 2, 2 * cols()})};
+  const at::Tensor cos = normal({50, cols()}), sin = normal({50, cols()}), q_weight = normal({2 * cols()}),
+                   k_weight = normal({2 * cols()});
+  const auto pair_on_gpu = [](const QkPair& pair) { return QkPair{on_gpu(pair.q), on_gpu(pair.k)}; };
+  for (const bool normed : {false, true}) {
+    QkNorms norms{{}, {}, 1e-5, false}, norms_on_gpu = norms;
+    if (normed) {
+      norms = {q_weight, k_weight, 1e-5, false};
+      norms_on_gpu = {on_gpu(q_weight), on_gpu(k_weight), 1e-5, false};
+    }
+    const RotatedQk cpu = rotate_qk(in, norms, cos, sin);
+    const RotatedQk gpu = rotate_qk(pair_on_gpu(in), norms_on_gpu, on_gpu(cos), on_gpu(sin));
+    near(gpu.out.q, cpu.out.q);
+    near(gpu.out.k, cpu.out.k);
+    const QkGradients expected = rotate_qk_backward(cpu.out, in, cpu.rstd, norms, cos, sin, normed);
+    const QkGradients ours = rotate_qk_backward(pair_on_gpu(cpu.out), pair_on_gpu(in), gpu.rstd, norms_on_gpu,
+                                                on_gpu(cos), on_gpu(sin), normed);
+    near(ours.in.q, expected.in.q);
+    near(ours.in.k, expected.in.k);
+    if (normed) {
+      near(ours.weights.q, expected.weights.q);
+      near(ours.weights.k, expected.weights.k);
+    }
   }
 }
 

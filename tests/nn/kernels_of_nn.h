@@ -5,7 +5,7 @@
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"
 #include "nn/kernels/rms_norm.cu"
-#include "nn/kernels/rotate.cu"
+#include "nn/kernels/rotate_qk.cu"
 
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
   using trainer::emulated::Callable;
@@ -16,7 +16,10 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
-  gpu.add("rotate.cu", definitions, "rotate_heads", Callable<rotate_heads>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_forward", Callable<rotate_qk_forward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
+          Callable<rotate_qk_backward_weight>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   if (kWidth > 1) return;
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);

@@ -14,7 +14,7 @@
 #include "nn/gated_activation.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 #include "support/compile_kernels.h"
 
 namespace trainer {
@@ -85,25 +85,6 @@ TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
                      std::get<0>(gated_backward(one, gate, one, kind))))
         << kind;
     EXPECT_TRUE(gated_gpu(at::full_like(gate, NAN), one, kind).isnan().all().item<bool>());
-  }
-}
-
-TEST_P(OnAnEmulatedGpu, RotaryEmbeddingIsTheCpus) {
-  for (const int64_t half : {8, 5}) {
-    for (const int64_t table_rows : {1, 3}) {
-      for (const bool back : {false, true}) {
-        const at::Tensor cos = normal({table_rows, 1, 7, half}), sin = normal({table_rows, 1, 7, half});
-        const at::Tensor x = normal({3, 4, 7, 2 * half});
-        for (const at::Tensor& layout : {x, x.transpose(1, 2).contiguous().transpose(1, 2),
-                                         x.transpose(2, 3).contiguous().transpose(2, 3),
-                                         x.narrow(1, 0, 1).expand({3, 4, 7, 2 * half})}) {
-          const at::Tensor cpu = rotate(layout, cos, sin, back), ours = rotate_gpu(layout, cos, sin, back);
-          EXPECT_EQ(gpu_.was_wide(), half == 8);
-          EXPECT_EQ(ours.strides(), cpu.strides());
-          EXPECT_LE(relative_difference(ours, cpu), bf16() ? 0.0 : 1e-7);
-        }
-      }
-    }
   }
 }
 
@@ -183,7 +164,7 @@ TEST(Kernels, AreCompiledByNvrtcForEachKindOfGpu) {
   const EmulatedGpu gpu;
   for (const KernelFile* file :
        {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
-        &kernel_files::rotate, &kernel_files::dropout, &kernel_files::attention_weights}) {
+        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights}) {
     test::expect_compiles(*file, gpu);
   }
 }
@@ -233,6 +214,14 @@ TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
   EXPECT_EQ(planned([&] { add_norm(x, x, weight, part, 1e-5, false); }), (Bytes{bytes, bytes, 64 * 4}));
   EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, part, false); }), (Bytes{bytes, bytes}));
   EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, {}, false); }), Bytes{bytes});
+  const at::Tensor q = x.view({1, 64, 4, 128}), k = at::empty({1, 64, 2, 128}, options);
+  const at::Tensor table = at::empty({64, 64}, options), one = at::empty({128}, options);
+  const QkNorms norms{one, one, 1e-5, false};
+  EXPECT_EQ(planned([&] { rotate_qk({q, k}, {}, table, table); }), (Bytes{bytes, bytes / 2}));
+  EXPECT_EQ(planned([&] {
+              rotate_qk({q, k}, norms, table, table);
+            }),
+            (Bytes{bytes, bytes / 2, 64 * 4 * 4, 64 * 2 * 4}));
   EXPECT_EQ(planned([&] { gated_backward(x, x, x, 0); }), (Bytes{bytes, bytes}));
   EXPECT_EQ(planned([&] { dropout_apply(x, keys, 1, 0.1); }), Bytes{bytes});
   const WeightsOptions dropped{1.0, 512, 1, 0.1};

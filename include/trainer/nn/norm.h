@@ -33,6 +33,8 @@ class RmsNorm : public Module {
   std::pair<at::Tensor, at::Tensor> after_sum(const at::Tensor& x, const at::Tensor& y,
                                               const at::Tensor& row_keys, uint64_t key, double p) const;
 
+  const NormFacts& facts() const { return facts_; }
+
   Parameter weight;  // [size]
 
  private:
