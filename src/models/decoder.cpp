@@ -29,12 +29,18 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
   }
 }
 
-// x [B, S, heads * K] -> [B, heads, S, K]
-at::Tensor DecoderAttention::rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm,
-                                     const DecoderPass& pass) const {
-  const at::Tensor heads = x.unflatten(2, {-1, head_dim_});
-  const at::Tensor normalised = (norm ? norm->forward(heads) : heads).transpose(1, 2);
-  return rotated_ ? Rotary::apply(normalised, window_ > 0 ? pass.sliding_rotary : pass.rotary) : normalised;
+// q and k [B, S, heads * K] -> [B, heads, S, K]
+std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
+                                                               const DecoderPass& pass) const {
+  const at::Tensor q_heads = q.unflatten(2, {-1, head_dim_}), k_heads = k.unflatten(2, {-1, head_dim_});
+  const RmsNorm *norm_q = q_norm ? &*q_norm : nullptr, *norm_k = k_norm ? &*k_norm : nullptr;
+  if (rotated_) {
+    return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
+  }
+  const auto normed = [](const RmsNorm* norm, const at::Tensor& x) {
+    return (norm != nullptr ? norm->forward(x) : x).transpose(1, 2);
+  };
+  return {normed(norm_q, q_heads), normed(norm_k, k_heads)};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
@@ -49,8 +55,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   AttentionInputs in;
   const std::vector<at::Tensor> qkv =
       Linear::forward_together({&q_proj, &k_proj, &v_proj}, x, pass.rows, *pass.context);
-  in.q = rotated(qkv[0], q_norm, pass);
-  in.k = rotated(qkv[1], k_norm, pass);
+  std::tie(in.q, in.k) = positioned(qkv[0], qkv[1], pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
   in.mask = window_ > 0 ? pass.window_mask : pass.mask;
@@ -91,13 +96,18 @@ DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer) : self_attn(c, 
   add_norm(c.layer_norms.after_mlp, after_mlp);
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
+void DecoderLayer::forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache) const {
   const auto normed = [](const std::optional<RmsNorm>& norm, const at::Tensor& y) {
     return norm ? norm->forward(y) : y;
   };
-  const at::Tensor h =
-      x + normed(after_attention, self_attn.forward(normed(before_attention, x), pass, cache));
-  return h + normed(after_mlp, mlp.forward(normed(before_mlp, h), pass));
+  x.add(normed(after_attention, self_attn.forward(x.normed(before_attention), pass, cache)));
+  x.add(normed(after_mlp, mlp.forward(x.normed(before_mlp), pass)));
+}
+
+at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass) const {
+  ResidualStream stream(x);
+  forward(stream, pass);
+  return stream.sum();
 }
 
 DecoderBody::DecoderBody(const DecoderConfig& c)
@@ -162,23 +172,25 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
 }
 
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
-  at::Tensor h = embed(batch.input_ids);
-  DecoderPass pass = start(context, batch, h);
+  const at::Tensor embedded = embed(batch.input_ids);
+  DecoderPass pass = start(context, batch, embedded);
+  ResidualStream h(embedded);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     enter(layer);
     if (static_cast<int64_t>(i) < context.recompute_blocks) {
-      h = checkpoint(h, std::nullopt, context.anchor,
-                     [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
-                       pass.context = &context;
-                       return layer.forward(x, pass);
-                     });
+      h = ResidualStream(checkpoint(h.sum(), std::nullopt, context.anchor,
+                                    [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
+                                      pass.context = &context;
+                                      return layer.forward(x, pass);
+                                    }));
     } else {
-      h = layer.forward(h, pass);
+      layer.forward(h, pass);
     }
   }
-  h = body_.norm.forward(h.flatten(0, 1).index_select(0, batch.supervised_rows));
-  return head_.states(h, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
+  const at::Tensor supervised =
+      body_.norm.forward(h.sum().flatten(0, 1).index_select(0, batch.supervised_rows));
+  return head_.states(supervised, pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void Decoder::untie_head() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "trainer/models/block_hook.h"
@@ -15,6 +16,7 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
+#include "trainer/nn/residual_stream.h"
 
 #include "models/kv_cache.h"
 
@@ -47,7 +49,9 @@ class DecoderAttention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
  private:
-  at::Tensor rotated(const at::Tensor& x, const std::optional<RmsNorm>& norm, const DecoderPass& pass) const;
+  // The heads of queries and keys with their norms and the rotary embedding.
+  std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
+                                               const DecoderPass& pass) const;
 
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
@@ -72,8 +76,10 @@ class DecoderMlp : public Module {
 class DecoderLayer : public Module {
  public:
   DecoderLayer(const DecoderConfig& c, size_t layer);
+  // x [B, S, D]: adds what this layer adds.
+  void forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
   // x [B, S, D] -> [B, S, D]
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const;
 
   DecoderAttention self_attn;
   DecoderMlp mlp;

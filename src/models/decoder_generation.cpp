@@ -48,9 +48,10 @@ class DecoderGeneration : public Generation {
 
  private:
   // [B, S, D] -> [B, S, D]
-  at::Tensor through_layers(at::Tensor h, const DecoderPass& pass) {
-    for (size_t i = 0; i < caches_.size(); i++) h = model_.body_.layers[i]->forward(h, pass, &caches_[i]);
-    return h;
+  at::Tensor through_layers(const at::Tensor& embedded, const DecoderPass& pass) {
+    ResidualStream h(embedded);
+    for (size_t i = 0; i < caches_.size(); i++) model_.body_.layers[i]->forward(h, pass, &caches_[i]);
+    return h.sum();
   }
   // [B, D] -> [B, vocab]
   at::Tensor logits(const at::Tensor& h) const {

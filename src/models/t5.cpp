@@ -129,8 +129,8 @@ at::Tensor T5FeedForward::forward(const at::Tensor& x, const T5Pass& pass) const
 }
 
 template <class Part>
-at::Tensor T5Residual<Part>::dropped(const at::Tensor& out, const T5Pass& pass) const {
-  return dropout(out, pass.rows, derive(pass.context->random_key ^ name_key(), "out"), pass.dropout);
+uint64_t T5Residual<Part>::dropout_key(const T5Pass& pass) const {
+  return derive(pass.context->random_key ^ name_key(), "out");
 }
 
 T5Block::T5Block(const T5Config& c, bool decoder, bool first)
@@ -140,11 +140,18 @@ T5Block::T5Block(const T5Config& c, bool decoder, bool first)
   add(decoder ? "layer.2" : "layer.1", feed_forward);
 }
 
-at::Tensor T5Block::forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
-                            T5BlockCache* cache) const {
-  at::Tensor h = self.forward(x, pass, std::nullopt, pass, cache);
-  if (cross) h = cross->forward(h, pass, source, pass, cache);
-  return feed_forward.forward(h, pass, pass);
+void T5Block::forward(ResidualStream& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
+                      T5BlockCache* cache) const {
+  self.forward(x, pass, std::nullopt, pass, cache);
+  if (cross) cross->forward(x, pass, source, pass, cache);
+  feed_forward.forward(x, pass, pass);
+}
+
+at::Tensor T5Block::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
+                            const T5Pass& pass) const {
+  ResidualStream stream(x);
+  forward(stream, source, pass);
+  return stream.sum();
 }
 
 // Additive mask [B, 1, 1, keys]: 0 up to each length, -inf after.
@@ -191,23 +198,24 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
 at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                             int64_t recompute) const {
   prepare(pass, embedded, embedded.size(1));
-  at::Tensor h = drop(embedded, pass, "in");
+  ResidualStream h(drop(embedded, pass, "in"));
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
     pass.hook->enter(block);
     if (static_cast<int64_t>(i) < recompute) {
-      h = checkpoint(h, source, pass.context->anchor,
+      h = ResidualStream(
+          checkpoint(h.sum(), source, pass.context->anchor,
                      [&block, pass, context = *pass.context](const at::Tensor& x, const auto& other) mutable {
                        pass.context = &context;
                        return block.forward(x, other, pass);
-                     });
+                     }));
     } else {
       // Each block gets its own alias, so that its gradients of the source are summed first, as in a
       // recomputed block. The bits are then the same with and without gradient checkpointing.
-      h = block.forward(h, source ? std::optional(source->view_as(*source)) : std::nullopt, pass);
+      block.forward(h, source ? std::optional(source->view_as(*source)) : std::nullopt, pass);
     }
   }
-  return drop(final_layer_norm.forward(h), pass, "final");
+  return drop(h.normed(final_layer_norm), pass, "final");
 }
 
 at::Tensor T5Stack::drop(const at::Tensor& x, const T5Pass& pass, const char* site) const {

@@ -15,6 +15,7 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
+#include "trainer/nn/residual_stream.h"
 
 #include "models/kv_cache.h"
 
@@ -90,22 +91,25 @@ class T5Residual : public Module {
     add("layer_norm", layer_norm);
   }
   template <class... Args>
-  at::Tensor forward(const at::Tensor& x, const T5Pass& pass, Args&&... args) const {
-    return x + dropped(part.forward(layer_norm.forward(x), std::forward<Args>(args)...), pass);
+  void forward(ResidualStream& x, const T5Pass& pass, Args&&... args) const {
+    x.add(part.forward(x.normed(layer_norm), std::forward<Args>(args)...), pass.rows, dropout_key(pass),
+          pass.dropout);
   }
   Part part;
   RmsNorm layer_norm;
 
  private:
-  at::Tensor dropped(const at::Tensor& out, const T5Pass& pass) const;
+  uint64_t dropout_key(const T5Pass& pass) const;
 };
 
 class T5Block : public Module {
  public:
   T5Block(const T5Config& c, bool decoder, bool first);
-  // x [B, seq, D]; source [B, S, D] in the decoder
-  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
-                     T5BlockCache* cache = nullptr) const;
+  // x [B, seq, D]: adds what this block adds; source [B, S, D] in the decoder
+  void forward(ResidualStream& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
+               T5BlockCache* cache = nullptr) const;
+  // x [B, seq, D] -> [B, seq, D]
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass) const;
 
   T5Residual<T5Attention> self;
   std::optional<T5Residual<T5Attention>> cross;

@@ -26,14 +26,15 @@ class T5Generation : public Generation {
     pass.source_rows = source_rows_;
     pass.source_lengths = lengths_;
     pass.positions = &positions_;
-    at::Tensor h = model_.decoder_embed_.forward(tokens.unsqueeze(1), model_.dtype());
-    model_.decoder_.prepare(pass, h, positions_.longest() + 1);
+    const at::Tensor embedded = model_.decoder_embed_.forward(tokens.unsqueeze(1), model_.dtype());
+    model_.decoder_.prepare(pass, embedded, positions_.longest() + 1);
+    ResidualStream h(embedded);
     for (size_t i = 0; i < caches_.size(); i++) {
-      h = model_.decoder_.blocks[i]->forward(h, encoded_, pass, &caches_[i]);
+      model_.decoder_.blocks[i]->forward(h, encoded_, pass, &caches_[i]);
     }
     positions_.advance();
-    h = model_.decoder_.final_layer_norm.forward(h.select(1, 0));
-    return model_.head().logits(model_.head().states(h, at::Tensor(), context_));
+    const at::Tensor last = h.normed(model_.decoder_.final_layer_norm).select(1, 0);
+    return model_.head().logits(model_.head().states(last, at::Tensor(), context_));
   }
 
   void select(const std::vector<int64_t>& rows) override {

@@ -13,7 +13,7 @@
 namespace trainer {
 
 namespace kernel_files {
-extern const KernelFile adapters, rms_norm, gated_activation, rotate, dropout, attention_weights,
+extern const KernelFile adapters, rms_norm, add_norm, gated_activation, rotate_qk, dropout, attention_weights,
     cross_entropy;
 }
 

@@ -1,12 +1,13 @@
 #include "trainer/nn/rotary.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/rope_frequencies.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 
 namespace trainer {
 namespace {
@@ -14,15 +15,36 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Rotate : torch::autograd::Function<Rotate> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
-                            const at::Tensor& sin) {
-    ctx->save_for_backward({cos, sin});
-    return rotate(x, cos, sin, /*back=*/false);
+std::optional<at::Tensor> maybe(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+// Without norms it keeps nothing but the tables.
+struct RotateQk : torch::autograd::Function<RotateQk> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
+                               const std::optional<at::Tensor>& q_weight,
+                               const std::optional<at::Tensor>& k_weight, const at::Tensor& cos,
+                               const at::Tensor& sin, double epsilon, bool plus_one) {
+    const RotatedQk rotated = rotate_qk({q, k}, {q_weight, k_weight, epsilon, plus_one}, cos, sin);
+    variable_list saved{cos, sin};
+    if (q_weight) {
+      saved.insert(saved.end(), {q, k, *q_weight, *k_weight, rotated.rstd.q, rotated.rstd.k});
+    }
+    ctx->save_for_backward(saved);
+    ctx->saved_data["epsilon"] = epsilon;
+    ctx->saved_data["plus_one"] = plus_one;
+    return {rotated.out.q, rotated.out.k};
   }
+
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    return {rotate(grads[0], saved[0], saved[1], /*back=*/true), {}, {}};
+    variable_list saved = ctx->get_saved_variables();
+    const bool normed = saved.size() > 2, trained = normed && ctx->needs_input_grad(2);
+    saved.resize(8);
+    const QkNorms norms{maybe(saved[4]), maybe(saved[5]), ctx->saved_data["epsilon"].toDouble(),
+                        ctx->saved_data["plus_one"].toBool()};
+    const QkGradients out = rotate_qk_backward({grads[0], grads[1]}, {saved[2], saved[3]},
+                                               {saved[6], saved[7]}, norms, saved[0], saved[1], trained);
+    return {out.in.q, out.in.k, out.weights.q, out.weights.k, {}, {}, {}, {}};
   }
 };
 
@@ -68,8 +90,19 @@ Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int
   return {cos.to(type), sin.to(type)};
 }
 
-at::Tensor Rotary::apply(const at::Tensor& x, const Tables& tables) {
-  return Rotate::apply(x, tables.cos, tables.sin);
+std::pair<at::Tensor, at::Tensor> Rotary::apply(const at::Tensor& q, const at::Tensor& k,
+                                                const RmsNorm* q_norm, const RmsNorm* k_norm,
+                                                const Tables& tables) {
+  std::optional<at::Tensor> q_weight, k_weight;
+  NormFacts facts;
+  if (q_norm != nullptr) {
+    q_weight = q_norm->weight.as(q.scalar_type());
+    k_weight = k_norm->weight.as(k.scalar_type());
+    facts = q_norm->facts();
+  }
+  const variable_list out = RotateQk::apply(q, k, q_weight, k_weight, tables.cos, tables.sin, facts.epsilon,
+                                            facts.scale == NormScale::one_plus_weight);
+  return {out[0], out[1]};
 }
 
 }  // namespace trainer

@@ -69,9 +69,9 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rotate", ByTarget<rotate_host, rotate_gpu>::call);
+  library.impl("rotate", ByTarget<rotate_host, rotate_composite>::call);
 }
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_gpu); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(

@@ -1,4 +1,4 @@
-// The operator behind Rotary::apply.
+// The rotary embedding of one tensor. Rotary::apply() rotates two at once (rotate_qk.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 // Returns an uninitialised tensor of x's shape, laid out in memory like rotate()'s result.
 at::Tensor empty_by_position(const at::Tensor& x);
 
-// What CUDA uses: kernels/rotate.cu, or a composite of LibTorch's operators if that does not work.
-at::Tensor rotate_gpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
+// What CUDA uses where kernels/rotate_qk.cu does not work: LibTorch's operators.
 at::Tensor rotate_composite(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
 
 }  // namespace trainer

@@ -6,13 +6,14 @@
 
 #include "trainer/nn/dropout.h"
 
+#include "nn/add_norm.h"
 #include "nn/attention_weights.h"
 #include "nn/gated_activation.h"
 #include "nn/kernels.h"
 #include "nn/linear_cross_entropy.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 
 namespace trainer {
 namespace {
@@ -51,6 +52,21 @@ TEST_P(OnAGpu, RmsNormIsTheCpus) {
       gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
 }
 
+TEST_P(OnAGpu, SumsWithTheirNormsAreTheCpus) {
+  const at::Tensor x = normal({300, cols()}), y = normal({300, cols()}), weight = normal({cols()}),
+                   g = normal({300, cols()}), keys = at::arange(300);
+  const PartDropout dropped{keys, 77, 0.1}, dropped_on_gpu{on_gpu(keys), 77, 0.1};
+  const auto [h, n, rstd] = add_norm(x, y, weight, dropped, 1e-5, false);
+  const auto [h2, n2, rstd2] = add_norm(on_gpu(x), on_gpu(y), on_gpu(weight), dropped_on_gpu, 1e-5, false);
+  near(h2, h);
+  near(n2, n);
+  const auto [gx, gy] = add_norm_backward(g, y, h, weight, rstd, dropped, false);
+  const auto [gx2, gy2] =
+      add_norm_backward(on_gpu(g), on_gpu(y), h2, on_gpu(weight), rstd2, dropped_on_gpu, false);
+  near(gx2, gx);
+  near(gy2, gy);
+}
+
 TEST_P(OnAGpu, GatedActivationsAreTheCpus) {
   const at::Tensor gate = normal({130, cols()}), up = normal({130, cols()}), g = normal({130, cols()});
   for (const Activation activation :
@@ -64,11 +80,30 @@ TEST_P(OnAGpu, GatedActivationsAreTheCpus) {
   }
 }
 
-TEST_P(OnAGpu, RotaryEmbeddingIsTheCpus) {
-  const at::Tensor x = normal({3, 4, 50, 2 * cols()}), cos = normal({1, 1, 50, cols()}),
-                   sin = normal({1, 1, 50, cols()});
-  for (const bool back : {false, true}) {
-    near(rotate(on_gpu(x), on_gpu(cos), on_gpu(sin), back), rotate(x, cos, sin, back));
+TEST_P(OnAGpu, RotaryEmbeddingWithNormsIsTheCpus) {
+  const QkPair in{normal({3, 50, 4, 2 * cols()}), normal({3, 50, 2, 2 * cols()})};
+  const at::Tensor cos = normal({50, cols()}), sin = normal({50, cols()}), q_weight = normal({2 * cols()}),
+                   k_weight = normal({2 * cols()});
+  const auto pair_on_gpu = [](const QkPair& pair) { return QkPair{on_gpu(pair.q), on_gpu(pair.k)}; };
+  for (const bool normed : {false, true}) {
+    QkNorms norms{{}, {}, 1e-5, false}, norms_on_gpu = norms;
+    if (normed) {
+      norms = {q_weight, k_weight, 1e-5, false};
+      norms_on_gpu = {on_gpu(q_weight), on_gpu(k_weight), 1e-5, false};
+    }
+    const RotatedQk cpu = rotate_qk(in, norms, cos, sin);
+    const RotatedQk gpu = rotate_qk(pair_on_gpu(in), norms_on_gpu, on_gpu(cos), on_gpu(sin));
+    near(gpu.out.q, cpu.out.q);
+    near(gpu.out.k, cpu.out.k);
+    const QkGradients expected = rotate_qk_backward(cpu.out, in, cpu.rstd, norms, cos, sin, normed);
+    const QkGradients ours = rotate_qk_backward(pair_on_gpu(cpu.out), pair_on_gpu(in), gpu.rstd, norms_on_gpu,
+                                                on_gpu(cos), on_gpu(sin), normed);
+    near(ours.in.q, expected.in.q);
+    near(ours.in.k, expected.in.k);
+    if (normed) {
+      near(ours.weights.q, expected.weights.q);
+      near(ours.weights.k, expected.weights.k);
+    }
   }
 }
 

@@ -1,19 +1,25 @@
 // The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
 // namespace that defines Element and kWidth.
+#include "nn/kernels/add_norm.cu"
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"
 #include "nn/kernels/rms_norm.cu"
-#include "nn/kernels/rotate.cu"
+#include "nn/kernels/rotate_qk.cu"
 
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
   using trainer::emulated::Callable;
   gpu.add("rms_norm.cu", definitions, "norm_forward", Callable<norm_forward>::call);
   gpu.add("rms_norm.cu", definitions, "norm_backward", Callable<norm_backward>::call);
   gpu.add("rms_norm.cu", definitions, "norm_backward_weight", Callable<norm_backward_weight>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_forward", Callable<add_norm_forward>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
   gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
-  gpu.add("rotate.cu", definitions, "rotate_heads", Callable<rotate_heads>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_forward", Callable<rotate_qk_forward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
+          Callable<rotate_qk_backward_weight>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   if (kWidth > 1) return;
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);

@@ -8,53 +8,17 @@
 #include "trainer/memory/meta_memory.h"
 #include "trainer/nn/dropout.h"
 
+#include "nn/add_norm.h"
 #include "nn/attention_weights.h"
+#include "nn/emulated_kernels.h"
 #include "nn/gated_activation.h"
 #include "nn/reference.h"
 #include "nn/rms_norm.h"
-#include "nn/rotate.h"
+#include "nn/rotate_qk.h"
 #include "support/compile_kernels.h"
-#include "support/emulated_gpu.h"
-
-// clang-format off
-#include "nn/kernels/mask.cuh"  // after what makes C++ of CUDA, and before the namespaces
-// clang-format on
-
-namespace float_1 {
-using Element = float;
-constexpr int kWidth = 1;
-#include "nn/kernels_of_nn.h"
-}  // namespace float_1
-namespace float_4 {
-using Element = float;
-constexpr int kWidth = 4;
-#include "nn/kernels_of_nn.h"
-}  // namespace float_4
-namespace bf16_1 {
-using Element = bf16;
-constexpr int kWidth = 1;
-#include "nn/kernels_of_nn.h"
-}  // namespace bf16_1
-namespace bf16_8 {
-using Element = bf16;
-constexpr int kWidth = 8;
-#include "nn/kernels_of_nn.h"
-}  // namespace bf16_8
 
 namespace trainer {
 namespace {
-
-class EmulatedGpu : public emulated::Gpu {
- public:
-  EmulatedGpu() {
-    float_1::add_to(*this, "Element=float kWidth=1");
-    float_4::add_to(*this, "Element=float kWidth=4");
-    bf16_1::add_to(*this, "Element=bf16 kWidth=1");
-    bf16_8::add_to(*this, "Element=bf16 kWidth=8");
-  }
-  // Whether the last operator moved several elements at once.
-  bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }
-};
 
 class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
  protected:
@@ -121,25 +85,6 @@ TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
                      std::get<0>(gated_backward(one, gate, one, kind))))
         << kind;
     EXPECT_TRUE(gated_gpu(at::full_like(gate, NAN), one, kind).isnan().all().item<bool>());
-  }
-}
-
-TEST_P(OnAnEmulatedGpu, RotaryEmbeddingIsTheCpus) {
-  for (const int64_t half : {8, 5}) {
-    for (const int64_t table_rows : {1, 3}) {
-      for (const bool back : {false, true}) {
-        const at::Tensor cos = normal({table_rows, 1, 7, half}), sin = normal({table_rows, 1, 7, half});
-        const at::Tensor x = normal({3, 4, 7, 2 * half});
-        for (const at::Tensor& layout : {x, x.transpose(1, 2).contiguous().transpose(1, 2),
-                                         x.transpose(2, 3).contiguous().transpose(2, 3),
-                                         x.narrow(1, 0, 1).expand({3, 4, 7, 2 * half})}) {
-          const at::Tensor cpu = rotate(layout, cos, sin, back), ours = rotate_gpu(layout, cos, sin, back);
-          EXPECT_EQ(gpu_.was_wide(), half == 8);
-          EXPECT_EQ(ours.strides(), cpu.strides());
-          EXPECT_LE(relative_difference(ours, cpu), bf16() ? 0.0 : 1e-7);
-        }
-      }
-    }
   }
 }
 
@@ -218,8 +163,8 @@ TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
   const EmulatedGpu gpu;
   for (const KernelFile* file :
-       {&kernel_files::rms_norm, &kernel_files::gated_activation, &kernel_files::rotate,
-        &kernel_files::dropout, &kernel_files::attention_weights}) {
+       {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
+        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights}) {
     test::expect_compiles(*file, gpu);
   }
 }
@@ -265,6 +210,18 @@ TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
   // four partial sums of 16 rows each, their sum, its rounded value
   EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, false, true); }),
             (Bytes{4 * 512 * 4, 512 * 4, 512 * 2}));
+  const PartDropout part{keys, 1, 0.1};
+  EXPECT_EQ(planned([&] { add_norm(x, x, weight, part, 1e-5, false); }), (Bytes{bytes, bytes, 64 * 4}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, part, false); }), (Bytes{bytes, bytes}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, {}, false); }), Bytes{bytes});
+  const at::Tensor q = x.view({1, 64, 4, 128}), k = at::empty({1, 64, 2, 128}, options);
+  const at::Tensor table = at::empty({64, 64}, options), one = at::empty({128}, options);
+  const QkNorms norms{one, one, 1e-5, false};
+  EXPECT_EQ(planned([&] { rotate_qk({q, k}, {}, table, table); }), (Bytes{bytes, bytes / 2}));
+  EXPECT_EQ(planned([&] {
+              rotate_qk({q, k}, norms, table, table);
+            }),
+            (Bytes{bytes, bytes / 2, 64 * 4 * 4, 64 * 2 * 4}));
   EXPECT_EQ(planned([&] { gated_backward(x, x, x, 0); }), (Bytes{bytes, bytes}));
   EXPECT_EQ(planned([&] { dropout_apply(x, keys, 1, 0.1); }), Bytes{bytes});
   const WeightsOptions dropped{1.0, 512, 1, 0.1};

@@ -35,8 +35,12 @@ TEST_P(RotaryEmbedding, ValueAndGradientAreTransformers) {
   Random random(3);
   const Tensors in{random.normal({3, 4, 7, 16}, type)};
   const at::Tensor weight = random.normal({3, 4, 7, 16}, type);
-  const Tensors ours =
-      value_and_gradients([&](const Tensors& t) { return Rotary::apply(t[0], tables); }, in, weight, type);
+  const auto both = [&](const Tensors& t) {  // x as queries; its first two heads as keys
+    const at::Tensor x = t[0].transpose(1, 2);
+    return Rotary::apply(x, x.narrow(2, 0, 2), nullptr, nullptr, tables);
+  };
+  const Tensors ours = value_and_gradients([&](const Tensors& t) { return both(t).first; }, in, weight, type);
+  EXPECT_TRUE(both(in).second.equal(ours[0].narrow(1, 0, 2)));
   const Tensors theirs =
       value_and_gradients([&](const Tensors& t) { return formula(t[0], tables); }, in, weight, type);
   for (size_t i = 0; i < ours.size(); i++) {
@@ -82,6 +86,33 @@ TEST_P(RotaryEmbedding, OnMetaShapesAndStridesAreThoseOfTheCpu) {
   EXPECT_EQ(meta.sizes(), ours.sizes());
   EXPECT_EQ(meta.strides(), ours.strides());
   EXPECT_EQ(meta.scalar_type(), type);
+}
+
+TEST_P(RotaryEmbedding, WithNormsHasTheBitsOfNormsAndThenTheRotation) {
+  const auto [type, of_each_row] = GetParam();
+  const Rotary::Tables tables = tables_of(type, of_each_row);
+  Random random(11);
+  const Tensors in{random.normal({3, 7, 4, 16}, type), random.normal({3, 7, 2, 16}, type),
+                   random.normal({16}, type), random.normal({16}, type)};
+  const at::Tensor weight = random.normal({3, 6, 7, 16}, type);
+  const auto with_norms = [&](const Tensors& t, const auto& body) {
+    RmsNorm q_norm(16, 1e-5), k_norm(16, 1e-5);
+    q_norm.weight.value = t[2];
+    k_norm.weight.value = t[3];
+    const auto [q, k] = body(t, q_norm, k_norm);
+    return at::cat({q, k}, 1);
+  };
+  const auto at_once = [&](const Tensors& t, const RmsNorm& q_norm, const RmsNorm& k_norm) {
+    return Rotary::apply(t[0], t[1], &q_norm, &k_norm, tables);
+  };
+  const auto one_by_one = [&](const Tensors& t, const RmsNorm& q_norm, const RmsNorm& k_norm) {
+    return Rotary::apply(q_norm.forward(t[0]), k_norm.forward(t[1]), nullptr, nullptr, tables);
+  };
+  const Tensors ours =
+      value_and_gradients([&](const Tensors& t) { return with_norms(t, at_once); }, in, weight, type);
+  const Tensors expected =
+      value_and_gradients([&](const Tensors& t) { return with_norms(t, one_by_one); }, in, weight, type);
+  for (size_t i = 0; i < ours.size(); i++) EXPECT_TRUE(ours[i].equal(expected[i])) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RotaryEmbedding,

@@ -30,7 +30,7 @@ namespace trainer::emulated {
 class Block {
  public:
   explicit Block(unsigned threads) : threads_(threads) {
-    for (Thread& thread : threads_) thread.stack = std::make_unique<char[]>(kStack);
+    for (Thread& thread : threads_) thread.stack = std::make_unique_for_overwrite<char[]>(kStack);
   }
 
   // Runs `body` as every thread of one block.
@@ -225,6 +225,8 @@ inline float __shfl_xor_sync(unsigned /*mask*/, float value, int distance) {
 }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 
 #include "device/kernels/prelude.cuh"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -27,6 +28,12 @@ class RmsNorm : public Module {
   RmsNorm(int64_t size, double epsilon) : RmsNorm(size, NormFacts{epsilon, NormScale::weight}) {}
   // Takes x [..., size]; returns the same shape and type. The variance is computed in fp32.
   at::Tensor forward(const at::Tensor& x) const;
+  // Returns h = x + dropout(y) and forward(h), for x and y [..., size]. row_keys, key and p are dropout()'s
+  // (dropout.h); without dropout p is 0 and row_keys may be undefined. On a GPU this is one kernel.
+  std::pair<at::Tensor, at::Tensor> after_sum(const at::Tensor& x, const at::Tensor& y,
+                                              const at::Tensor& row_keys, uint64_t key, double p) const;
+
+  const NormFacts& facts() const { return facts_; }
 
   Parameter weight;  // [size]
 

@@ -2,10 +2,13 @@
 // methods of transformers (modeling_rope_utils.py).
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
+
+#include "trainer/nn/norm.h"
 
 namespace trainer {
 
@@ -46,9 +49,13 @@ class Rotary {
   Tables tables(const at::Tensor& positions, const std::vector<int64_t>& lengths,
                 const at::TensorOptions& options) const;
 
-  // Returns x [batch, heads, seq, head_dim] rotated; differentiable. The result is laid out in memory as
-  // [batch, seq, heads, head_dim].
-  static at::Tensor apply(const at::Tensor& x, const Tables& tables);
+  // Returns the queries and keys rotated, [batch, heads, seq, head_dim], laid out in memory as [batch, seq,
+  // heads, head_dim]; differentiable. q and k are [batch, seq, heads, head_dim], each with its own number of
+  // heads; heads and positions may have any strides. With norms of size head_dim, each head is normalised
+  // first; nullptr: no norms. On a GPU this is one kernel.
+  static std::pair<at::Tensor, at::Tensor> apply(const at::Tensor& q, const at::Tensor& k,
+                                                 const RmsNorm* q_norm, const RmsNorm* k_norm,
+                                                 const Tables& tables);
 
  private:
   at::Tensor inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const;

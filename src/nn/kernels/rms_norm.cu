@@ -1,11 +1,5 @@
 // RMSNorm (src/nn/rms_norm.h). Open: Element, kWidth.
-#include "device/kernels/prelude.cuh"
-
-// What the normalised value is multiplied by. Gemma's norm adds 1 to the weight and rounds only the product.
-DEVICE float factor(Element weight, int plus_one) { return plus_one ? 1.0f + wide(weight) : wide(weight); }
-DEVICE float normalised(Element x, float rstd, int plus_one) {
-  return plus_one ? wide(x) * rstd : rounded<Element>(wide(x) * rstd);
-}
+#include "nn/kernels/norm.cuh"
 
 // One block per row, here and in norm_backward.
 KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* rstd, int cols, float epsilon,

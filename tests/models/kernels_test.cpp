@@ -1,0 +1,51 @@
+// Whole models with the operators of a GPU, whose kernels run on the CPU (support/emulated_gpu.h): as close
+// to Transformers as with the CPU's operators.
+#include <ATen/core/grad_mode.h>
+
+#include "models/golden.h"
+#include "nn/emulated_kernels.h"
+
+namespace trainer {
+namespace {
+
+ForwardContext training_context() {
+  ForwardContext context;
+  context.anchor = at::zeros({1}).set_requires_grad(true);
+  return context;
+}
+
+class GoldenOnAnEmulatedGpu : public testing::TestWithParam<const char*> {
+ protected:
+  OperatorsOnAnEmulatedGpu operators_;
+};
+
+TEST_P(GoldenOnAnEmulatedGpu, LossAndEveryGradientAgreeInFp32) {
+  const Golden golden(GetParam());
+  double loss = 0;
+  const auto gradients = golden.gradients(golden.one_cut(), training_context(), &loss);
+  EXPECT_NEAR(loss, golden.expected("loss").item<double>(), 1e-5 * loss);
+  for (const auto& [name, gradient] : gradients) {
+    EXPECT_LE(relative_error(gradient, golden.expected("grad." + name)), 1e-5) << name;
+  }
+  EXPECT_FALSE(operators_.gpu.take_used().empty());
+}
+
+TEST_P(GoldenOnAnEmulatedGpu, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn) {
+  const Golden golden(GetParam());
+  golden.model->set_dropout(0.1);
+  ForwardContext context = training_context();
+  context.training = true;
+  context.random_key = 7;
+  const auto kept = golden.gradients(golden.one_cut(), context);
+  context.recompute_blocks = golden.model->num_blocks();
+  for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
+    EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenOnAnEmulatedGpu,
+                         testing::Values("t5_v1_1", "umt5_lora", "qwen3", "llama_lora", "gemma2", "gemma3"),
+                         [](const auto& param) { return std::string(param.param); });
+
+}  // namespace
+}  // namespace trainer
