@@ -1,5 +1,6 @@
 // The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
 // namespace that defines Element and kWidth.
+#include "nn/kernels/adapters.cu"
 #include "nn/kernels/add_norm.cu"
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
@@ -26,4 +27,7 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward_bias",
           Callable<weights_backward_bias>::call);
+  // Its kernels move single elements.
+  gpu.add("adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
+          Callable<pack_adapters>::call);
 }
