@@ -9,6 +9,7 @@
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/target_device.h"
 #include "trainer/memory/oom.h"
 
 namespace trainer {
@@ -53,7 +54,8 @@ Upload::Upload(at::Device device) : device_(device) {
 }
 
 at::Tensor Upload::operator()(const at::Tensor& host) {
-  if (!stream_) return host.to(device_);
+  if (!stream_)
+    return host.to(device_, /*non_blocking=*/target_of(device_) == c10::kCUDA);  // meta: as planned
   const c10::StreamGuard on_stream(*stream_);
   return copies_.emplace_back(host.to(device_, /*non_blocking=*/true));
 }
