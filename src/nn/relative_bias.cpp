@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/device/target_device.h"
 #include "trainer/nn/attention.h"
 
 namespace trainer {
@@ -39,7 +40,7 @@ int64_t RelativeBias::bucket(int64_t distance) const {
 
 at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, at::Device device) const {
   const int64_t first = -(queries - 1) - offset, count = queries + keys - 1;
-  if (!device.is_cuda()) return range(first, count).to(device);
+  if (target_of(device) != c10::kCUDA) return range(first, count).to(device);
   const int64_t furthest = std::max(-first, first + count);
   if (!on_gpu_.defined() || on_gpu_.device() != device || on_gpu_.size(0) < 2 * furthest) {
     const auto reach = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(furthest)));

@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/device/target_device.h"
+
 #include "nn/rope_frequencies.h"
 #include "nn/rotate_qk.h"
 
@@ -70,7 +72,8 @@ at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths, bool
 
 // The host would wait for every copy to a GPU, so the one that all batches use is kept.
 at::Tensor Rotary::on_device(const at::Tensor& frequencies, at::Device device) const {
-  if (!device.is_cuda() || !frequencies.is_same(inverse_frequencies_)) return frequencies.to(device);
+  if (target_of(device) != c10::kCUDA || !frequencies.is_same(inverse_frequencies_))
+    return frequencies.to(device);
   if (!on_gpu_.defined() || on_gpu_.device() != device) on_gpu_ = frequencies.to(device);
   return on_gpu_;
 }
