@@ -13,7 +13,8 @@
 namespace trainer {
 
 namespace kernel_files {
-extern const KernelFile rms_norm, add_norm, gated_activation, rotate_qk, dropout, attention_weights;
+extern const KernelFile rms_norm, add_norm, gated_activation, rotate_qk, dropout, attention_weights,
+    attention_heads;
 }
 
 // Returns a file's kernels for x's type; nullptr: use LibTorch's operators. width: number of elements that a
