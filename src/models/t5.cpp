@@ -76,6 +76,7 @@ BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
   extra.row_keys = pass.rows;
   extra.key = derive(pass.context->random_key ^ name_key(), "weights");
   extra.p = pass.dropout;
+  extra.chunk_bytes = pass.context->attention_chunk_bytes;
   return extra;
 }
 

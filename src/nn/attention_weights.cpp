@@ -178,6 +178,11 @@ at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads) {
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def(
+      "attention_weights_both(Tensor scores, Tensor? bias, Tensor? lengths, Tensor? row_keys, float scale, "
+      "int "
+      "visible, int key, float p) -> (Tensor, Tensor)");
+  library.def("add_by_bucket(Tensor(a!) g_bias, Tensor by_distance, Tensor buckets, bool first) -> ()");
+  library.def(
       "attention_weights(Tensor scores, Tensor? bias, Tensor? lengths, Tensor? row_keys, float scale, int "
       "visible, int key, float p) -> Tensor");
   library.def(
@@ -185,15 +190,22 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
       "p, bool needs_bias) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) {
+  library.impl("attention_weights_both", attention_weights_both_composite);
+  library.impl("add_by_bucket", add_by_bucket_composite);
   library.impl("attention_weights", weights_host);
   library.impl("attention_weights_backward", weights_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("attention_weights_both",
+               ByTarget<attention_weights_both_composite, attention_weights_both_gpu>::call);
+  library.impl("add_by_bucket", ByTarget<add_by_bucket_composite, add_by_bucket_gpu>::call);
   library.impl("attention_weights", ByTarget<weights_host, attention_weights_gpu>::call);
   library.impl("attention_weights_backward",
                ByTarget<weights_backward_host, attention_weights_backward_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
+  library.impl("attention_weights_both", attention_weights_both_gpu);
+  library.impl("add_by_bucket", add_by_bucket_gpu);
   library.impl("attention_weights", attention_weights_gpu);
   library.impl("attention_weights_backward", attention_weights_backward_gpu);
 }
@@ -205,6 +217,22 @@ at::Tensor attention_weights(const at::Tensor& scores, const OptionalTensor& bia
                                    const OptionalTensor&, double, int64_t, int64_t, double)>
       op("trainer::attention_weights");
   return op(scores, bias, lengths, row_keys, options.scale, options.visible, options.key, options.p);
+}
+
+TensorPair attention_weights_both(const at::Tensor& scores, const OptionalTensor& bias,
+                                  const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                  const WeightsOptions& options) {
+  static const Operator<TensorPair(const at::Tensor&, const OptionalTensor&, const OptionalTensor&,
+                                   const OptionalTensor&, double, int64_t, int64_t, double)>
+      op("trainer::attention_weights_both");
+  return op(scores, bias, lengths, row_keys, options.scale, options.visible, options.key, options.p);
+}
+
+void add_by_bucket(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
+                   bool first) {
+  static const Operator<void(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(
+      "trainer::add_by_bucket");
+  op(g_bias, by_distance, buckets, first);
 }
 
 TensorPair attention_weights_backward(const at::Tensor& grad, const at::Tensor& weights,

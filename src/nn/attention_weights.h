@@ -26,6 +26,13 @@ at::Tensor attention_weights(const at::Tensor& scores, const std::optional<at::T
                              const std::optional<at::Tensor>& lengths,
                              const std::optional<at::Tensor>& row_keys, const WeightsOptions& options);
 
+// Returns the weights with and without dropout, which backward needs: (after, before). row_keys as above.
+std::tuple<at::Tensor, at::Tensor> attention_weights_both(const at::Tensor& scores,
+                                                          const OptionalTensor& bias,
+                                                          const OptionalTensor& lengths,
+                                                          const OptionalTensor& row_keys,
+                                                          const WeightsOptions& options);
+
 // Takes the gradient of the dropped-out weights and the weights before dropout. Returns the gradient of the
 // scores [B, H, R, K] and, if wanted, of the bias: fp32 [B or 1, H, R + K - 1], to be summed over the first
 // dimension.
@@ -33,6 +40,12 @@ std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& 
                                                               const at::Tensor& weights,
                                                               const std::optional<at::Tensor>& row_keys,
                                                               const WeightsOptions& options, bool needs_bias);
+
+// Adds the bias's gradient by distance to g_bias, fp32 [buckets, H]; if it is the `first`, what is in g_bias
+// is overwritten. buckets int64 [R + K - 1]: the bucket of each distance. On a GPU each sum has a fixed
+// order.
+void add_by_bucket(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
+                   bool first);
 
 // The dropout keys of all rows, int64 [B, H, R].
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
@@ -42,6 +55,13 @@ at::Tensor attention_weights_gpu(const at::Tensor& scores, const std::optional<a
                                  const std::optional<at::Tensor>& lengths,
                                  const std::optional<at::Tensor>& row_keys, double scale, int64_t visible,
                                  int64_t key, double p);
+std::tuple<at::Tensor, at::Tensor> attention_weights_both_gpu(const at::Tensor& scores,
+                                                              const OptionalTensor& bias,
+                                                              const OptionalTensor& lengths,
+                                                              const OptionalTensor& row_keys, double scale,
+                                                              int64_t visible, int64_t key, double p);
+void add_by_bucket_gpu(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
+                       bool first);
 std::tuple<at::Tensor, at::Tensor> attention_weights_backward_gpu(const at::Tensor& grad,
                                                                   const at::Tensor& weights,
                                                                   const std::optional<at::Tensor>& row_keys,
@@ -51,6 +71,11 @@ at::Tensor attention_weights_composite(const at::Tensor& scores, const std::opti
                                        const std::optional<at::Tensor>& lengths,
                                        const std::optional<at::Tensor>& row_keys, double scale,
                                        int64_t visible, int64_t key, double p);
+std::tuple<at::Tensor, at::Tensor> attention_weights_both_composite(
+    const at::Tensor& scores, const OptionalTensor& bias, const OptionalTensor& lengths,
+    const OptionalTensor& row_keys, double scale, int64_t visible, int64_t key, double p);
+void add_by_bucket_composite(const at::Tensor& g_bias, const at::Tensor& by_distance,
+                             const at::Tensor& buckets, bool first);
 std::tuple<at::Tensor, at::Tensor> attention_weights_backward_composite(
     const at::Tensor& grad, const at::Tensor& weights, const std::optional<at::Tensor>& row_keys,
     double scale, int64_t key, double p, bool needs_bias);

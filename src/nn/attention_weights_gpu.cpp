@@ -47,6 +47,23 @@ at::Tensor distance_index(const at::Tensor& scores) {
   return at::arange(keys, ints).unsqueeze(0) - at::arange(rows, ints).unsqueeze(1) + (rows - 1);
 }
 
+// Returns the weights and, if wanted, those before dropout.
+TensorPair by_kernel(const Kernels& kernels, const at::Tensor& scores_, const OptionalTensor& bias_,
+                     const OptionalTensor& lengths_, const OptionalTensor& row_keys_, double scale,
+                     int64_t visible, const KernelMask& mask, bool dropped, bool both) {
+  const at::Tensor scores = scores_.contiguous(), bias = contiguous_or_none(bias_),
+                   lengths = contiguous_or_none(lengths_),
+                   row_keys = dropped ? row_keys_->contiguous() : at::Tensor();
+  const ScoreShape shape(scores);
+  at::Tensor out = at::empty_like(scores), before;
+  if (both) before = at::empty_like(scores);
+  kernels.start("weights_forward", grid_of_rows(scores.size(0) * shape.heads * shape.rows, shape.keys, 1),
+                elements(scores, scores), elements(bias, scores), elements(lengths, scores, at::kLong),
+                elements(row_keys, scores, at::kLong), out.mutable_data_ptr(),
+                both ? before.mutable_data_ptr() : nullptr, shape, visible, static_cast<float>(scale), mask);
+  return {out, before};
+}
+
 }  // namespace
 
 at::Tensor sum_by_bucket(const at::Tensor& by_distance, const at::Tensor& buckets, int64_t count) {
@@ -87,23 +104,55 @@ TensorPair attention_weights_backward_composite(const at::Tensor& grad, const at
   return {(g_scores * scale).to(weights.scalar_type()), g_bias};
 }
 
-at::Tensor attention_weights_gpu(const at::Tensor& scores_, const OptionalTensor& bias_,
-                                 const OptionalTensor& lengths_, const OptionalTensor& row_keys_,
-                                 double scale, int64_t visible, int64_t key, double p) {
-  const Kernels* kernels = kernels_of(scores_);
+at::Tensor attention_weights_gpu(const at::Tensor& scores, const OptionalTensor& bias,
+                                 const OptionalTensor& lengths, const OptionalTensor& row_keys, double scale,
+                                 int64_t visible, int64_t key, double p) {
+  const Kernels* kernels = kernels_of(scores);
   if (kernels == nullptr) {
-    return attention_weights_composite(scores_, bias_, lengths_, row_keys_, scale, visible, key, p);
+    return attention_weights_composite(scores, bias, lengths, row_keys, scale, visible, key, p);
   }
-  const at::Tensor scores = scores_.contiguous(), bias = contiguous_or_none(bias_),
-                   lengths = contiguous_or_none(lengths_),
-                   row_keys = p > 0 ? row_keys_->contiguous() : at::Tensor();
-  const ScoreShape shape(scores);
-  at::Tensor out = at::empty_like(scores);
-  kernels->start("weights_forward", grid_of_rows(scores.size(0) * shape.heads * shape.rows, shape.keys, 1),
-                 elements(scores, scores), elements(bias, scores), elements(lengths, scores, at::kLong),
-                 elements(row_keys, scores, at::kLong), out.mutable_data_ptr(), shape, visible,
-                 static_cast<float>(scale), KernelMask(key, p));
-  return out;
+  return std::get<0>(
+      by_kernel(*kernels, scores, bias, lengths, row_keys, scale, visible, KernelMask(key, p), p > 0, false));
+}
+
+TensorPair attention_weights_both_gpu(const at::Tensor& scores, const OptionalTensor& bias,
+                                      const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                      double scale, int64_t visible, int64_t key, double p) {
+  const Kernels* kernels = kernels_of(scores);
+  if (kernels == nullptr) {
+    return attention_weights_both_composite(scores, bias, lengths, row_keys, scale, visible, key, p);
+  }
+  return by_kernel(*kernels, scores, bias, lengths, row_keys, scale, visible, KernelMask(key, p), true, true);
+}
+
+TensorPair attention_weights_both_composite(const at::Tensor& scores, const OptionalTensor& bias,
+                                            const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                            double scale, int64_t visible, int64_t key, double p) {
+  const at::Tensor before = attention_weights(scores, bias, lengths, row_keys, {scale, visible, key, 0.0});
+  return {dropout_apply(before, keys_of_heads(*row_keys, scores.size(1)), static_cast<uint64_t>(key), p),
+          before};
+}
+
+void add_by_bucket_composite(const at::Tensor& g_bias, const at::Tensor& by_distance,
+                             const at::Tensor& buckets, bool first) {
+  at::Tensor sum = g_bias;
+  if (first) sum.zero_();
+  sum.index_add_(0, buckets, by_distance.sum(0).t());
+}
+
+void add_by_bucket_gpu(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets_,
+                       bool first) {
+  const at::Tensor by = by_distance.contiguous(), buckets = buckets_.contiguous();
+  const Kernels* kernels = kernels_for(by, kernel_files::attention_weights, 1);
+  if (kernels == nullptr || !g_bias.is_contiguous()) {
+    at::Tensor sum = g_bias;
+    if (first) sum.zero_();
+    sum.add_(sum_by_bucket(by_distance.sum(0).t(), buckets_, sum.size(0)));
+    return;
+  }
+  kernels->start("add_by_bucket", KernelGrid{by.size(1), g_bias.size(0), 128}, elements(by, by),
+                 elements(buckets, by, at::kLong), g_bias.mutable_data_ptr(), by.size(0),
+                 static_cast<int>(by.size(1)), static_cast<int>(by.size(2)), static_cast<int>(first));
 }
 
 TensorPair attention_weights_backward_gpu(const at::Tensor& grad, const at::Tensor& weights_,

@@ -17,6 +17,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/memory_phase.h"
+#include "trainer/nn/attention.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
@@ -134,6 +135,7 @@ ForwardContext Trainer::step_context() const {
   context.training = true;
   context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
   context.label_smoothing = config_.training.label_smoothing;
+  context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
   return context;
 }

@@ -1,5 +1,7 @@
 // Whole models with the operators of a GPU, whose kernels run on the CPU (support/emulated_gpu.h): as close
 // to Transformers as with the CPU's operators.
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 
 #include "models/golden.h"
@@ -41,6 +43,24 @@ TEST_P(GoldenOnAnEmulatedGpu, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn
   for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
     EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
   }
+}
+
+int64_t files_used(const std::vector<std::string>& used, const std::string& file) {
+  return std::count_if(used.begin(), used.end(),
+                       [&](const std::string& name) { return name.starts_with(file + " "); });
+}
+
+// Adapters on a Llama, forward and backward. The first norm has no sum before it; the last one sees only some
+// of the rows.
+TEST(LaunchesOnAnEmulatedGpu, AreOneForEachSumWithItsNormAndOneForQueriesAndKeys) {
+  const Golden golden("llama_lora");
+  OperatorsOnAnEmulatedGpu operators;
+  golden.gradients(golden.one_cut(), training_context());
+  const std::vector<std::string> used = operators.gpu.take_used();
+  const int64_t layers = golden.model->num_blocks();
+  EXPECT_EQ(files_used(used, "add_norm.cu"), 2 * (2 * layers - 1));
+  EXPECT_LE(files_used(used, "rms_norm.cu"), 4);
+  EXPECT_EQ(files_used(used, "rotate_qk.cu"), 2 * layers);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenOnAnEmulatedGpu,

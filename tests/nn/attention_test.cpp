@@ -97,6 +97,38 @@ TEST_P(RecomputedAttention, ValueAndGradientsEqualThoseOfPlainAutograd) {
   }
 }
 
+// More than a chunk of 32 MB: 4 x 1500 x 1500 weights.
+TEST(RecomputedAttentionChunks, GiveValueAndGradientsOfPlainAutograd) {
+  const auto result = [](at::ScalarType type, const auto& attend) {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+    const auto random = [&](at::IntArrayRef shape) {
+      return at::randn(shape, generator, at::kFloat).to(type).set_requires_grad(true);
+    };
+    constexpr int64_t seq = 1500;
+    Case c{random({2, 2, seq, 4}), random({2, 2, seq, 4}), random({2, 2, seq, 4}), random({8, 2}), {}, {}};
+    c.extra.bias_weight = c.table;
+    c.extra.bias_buckets = RelativeBias(8, 16, 2, true).buckets(seq, seq, 0, at::kCPU);
+    c.extra.row_keys = row_keys(at::arange(2), seq);
+    c.extra.key = 77;
+    c.extra.p = 0.1;
+    c.inputs = {c.q, c.k, c.v, 0.5, false, {}};
+    const at::Tensor out = attend(c);
+    (out * fixed_weight(out.sizes())).sum().backward();
+    return Tensors{out, c.q.grad(), c.k.grad(), c.v.grad(), c.table.grad()};
+  };
+  const Tensors ours =
+      result(at::kFloat, [](const Case& c) { return attention_recomputed(c.inputs, c.extra); });
+  const Tensors theirs = result(at::kDouble, reference);
+  for (size_t i = 0; i < ours.size(); i++) EXPECT_LE(relative_difference(ours[i], theirs[i]), 2e-6) << i;
+}
+
+TEST(AttentionChunks, AreSmallerUnderASmallLimit) {
+  EXPECT_EQ(attention_chunk_bytes(std::nullopt), int64_t{256} << 20);
+  EXPECT_EQ(attention_chunk_bytes(24'000'000'000), int64_t{256} << 20);
+  EXPECT_EQ(attention_chunk_bytes(6'000'000'000), int64_t{128} << 20);
+  EXPECT_EQ(attention_chunk_bytes(1'000'000), int64_t{32} << 20);
+}
+
 TEST_P(RecomputedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
   const auto [causal, p] = GetParam();
   Case c = make_case(causal, p, at::kBFloat16), plain = make_case(causal, p, at::kBFloat16);

@@ -70,6 +70,8 @@ class OperatorsOnAnEmulatedGpu {
     library_.impl("rotate_qk_backward", rotate_qk_backward_gpu);
     library_.impl("dropout", dropout_gpu);
     library_.impl("attention_weights", attention_weights_gpu);
+    library_.impl("attention_weights_both", attention_weights_both_gpu);
+    library_.impl("add_by_bucket", add_by_bucket_gpu);
     library_.impl("attention_weights_backward", attention_weights_backward_gpu);
   }
   EmulatedGpu gpu;

@@ -2,6 +2,7 @@
 // namespace that defines Element and kWidth.
 #include "nn/kernels/adapters.cu"
 #include "nn/kernels/add_norm.cu"
+#include "nn/kernels/attention_heads.cu"
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"
@@ -22,7 +23,9 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
           Callable<rotate_qk_backward_weight>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
+  gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
   if (kWidth > 1) return;
+  gpu.add("attention_weights.cu", definitions, "add_by_bucket", Callable<add_by_bucket>::call);
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward_bias",

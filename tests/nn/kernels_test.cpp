@@ -164,7 +164,8 @@ TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   const EmulatedGpu gpu;
   for (const KernelFile* file :
        {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
-        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights}) {
+        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights,
+        &kernel_files::attention_heads}) {
     test::expect_compiles(*file, gpu);
   }
 }

@@ -13,10 +13,11 @@ DEVICE RowMask row_mask(const long long* row_keys, const ScoreShape& shape, unsi
   return RowMask(key + (static_cast<long long>(head) << 24), options);
 }
 
-// One block per row, here and in weights_backward. `visible`: number of keys that row 0 sees.
+// One block per row, here and in weights_backward. `visible`: number of keys that row 0 sees. before, unless
+// nullptr, gets the weights before dropout.
 KERNEL weights_forward(const Element* scores, const Element* bias, const long long* lengths,
-                       const long long* row_keys, Element* out, ScoreShape shape, long long visible,
-                       float scale, MaskOptions options) {
+                       const long long* row_keys, Element* out, Element* before, ScoreShape shape,
+                       long long visible, float scale, MaskOptions options) {
   const int rows = shape.rows, keys = shape.keys;
   const unsigned pair = blockIdx.x / rows, row = blockIdx.x % rows;
   const Element* from = scores + static_cast<long long>(blockIdx.x) * keys;
@@ -42,6 +43,7 @@ KERNEL weights_forward(const Element* scores, const Element* bias, const long lo
   for (int c = first; c < keys; c += step) {
     float weight = 0.0f;
     if (c < seen) weight = rounded<Element>(expf(score(c) - most) * inverse);
+    if (before != nullptr) before[static_cast<long long>(blockIdx.x) * keys + c] = narrow<Element>(weight);
     if (row_keys != nullptr) weight = mask.keeps(c) ? weight * mask.scale : 0.0f;
     to[c] = narrow<Element>(weight);
   }
@@ -90,4 +92,20 @@ KERNEL weights_backward_bias(const Element* grad, const Element* weights, const 
     sum += wide(weights[at]) * (through - along[i]);
   }
   g_bias[static_cast<long long>(pair) * distances + distance] = sum;
+}
+
+// by_distance [batch, heads, distances] summed over the batch and over the distances of a bucket: becomes
+// g_bias [buckets, heads], or is added to it unless `first`. One block for head blockIdx.x and bucket
+// blockIdx.y.
+KERNEL add_by_bucket(const float* by_distance, const long long* buckets, float* g_bias, long long batch,
+                     int heads, int distances, int first) {
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < distances; i += blockDim.x) {
+    if (buckets[i] != blockIdx.y) continue;
+    for (long long b = 0; b < batch; b++) sum += by_distance[(b * heads + blockIdx.x) * distances + i];
+  }
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x != 0) return;
+  float* to = g_bias + static_cast<long long>(blockIdx.y) * heads + blockIdx.x;
+  *to = first ? sum : *to + sum;
 }

@@ -1,0 +1,30 @@
+// Moves tensors between [batch, rows, heads, cols] and [batch * heads, rows, cols]
+// (src/nn/attention_heads.h). Open: Element, kWidth.
+#include "device/kernels/prelude.cuh"
+
+// Strides in elements; the columns are together in memory.
+struct HeadsMove {
+  const void* from;
+  void* to;
+  long long from_batch, from_head, from_row, to_batch, to_head, to_row;
+  long long rows;
+};
+struct HeadsMoves {
+  HeadsMove of[4];
+};
+
+// A thread takes kWidth columns of a row of tensor blockIdx.y.
+KERNEL move_heads(HeadsMoves moves, long long batch, int heads, int cols) {
+  const HeadsMove& move = moves.of[blockIdx.y];
+  const int packs = cols / kWidth;
+  long long i = thread_index();
+  if (i >= batch * move.rows * heads * packs) return;
+  const int c = static_cast<int>(i % packs) * kWidth;
+  i /= packs;
+  const long long head = i % heads, row = i / heads % move.rows, b = i / heads / move.rows;
+  const Element* from = static_cast<const Element*>(move.from) + b * move.from_batch + head * move.from_head +
+                        row * move.from_row + c;
+  Element* to =
+      static_cast<Element*>(move.to) + b * move.to_batch + head * move.to_head + row * move.to_row + c;
+  store<kWidth>(to, load<kWidth>(from));
+}
