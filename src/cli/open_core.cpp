@@ -93,7 +93,8 @@ Function find(void* library, const char* name) {
 void* open(const fs::path& library) { return dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL); }
 
 bool is_torch_missing(const std::string& reason) {
-  return reason.starts_with("libtorch_cpu.so:") || reason.starts_with("libc10.so:");
+  const bool of_torch = reason.starts_with("libtorch_cpu.so:") || reason.starts_with("libc10.so:");
+  return of_torch && reason.find("cannot open shared object file") != std::string::npos;
 }
 
 // Once LibTorch is open, the loader gives it to every library that names it, ours among them.
