@@ -20,6 +20,12 @@ at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Ten
   return at::empty(shape, condition.options().dtype(at::result_type(x, y)));
 }
 
+at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y,
+                      at::Tensor& out) {
+  out.resize_(at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())));
+  return out;
+}
+
 at::Tensor like(const at::Tensor& x) { return at::empty_like(x); }
 
 at::Tensor& of_both(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
@@ -47,6 +53,7 @@ at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", index_select);
   library.impl("where.self", where);
+  library.impl("where.self_out", where_out);
   library.impl("abs", like);
   library.impl("relu", like);
   library.impl("logical_or.out", of_both);

@@ -23,13 +23,22 @@ bool is_norm_or_bias(const std::string& name) {
   return name.find("bias") != std::string::npos || name.find("norm") != std::string::npos;
 }
 
-// Elements added up at once. LibTorch's norm on the CPU keeps one vector of fp32 sums and loses small
-// addends: over 66 million elements the result is 0.5 % too small. A GPU adds in a tree.
-std::vector<at::Tensor> pieces_for_norm(const at::Tensor& gradient) {
-  constexpr int64_t kElements = 32768;
-  if (target_of(gradient.device()) != c10::kCPU || gradient.numel() <= kElements) return {gradient};
-  const int64_t row = gradient.numel() / gradient.size(0);
-  return gradient.split(std::max<int64_t>(1, kElements / row));
+// The norms of a gradient's pieces, [pieces]. LibTorch's norm on the CPU keeps one vector of fp32 sums and
+// loses small addends: over 66 million elements the result is 0.5 % too small. A GPU adds in a tree.
+at::Tensor norms_of_pieces(const at::Tensor& gradient) {
+  constexpr int64_t kElements = 32768;  // added up at once
+  const bool whole = target_of(gradient.device()) != c10::kCPU || gradient.numel() <= kElements;
+  if (whole) return at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kFloat).view({1});
+  const int64_t rows = gradient.size(0), row = gradient.numel() / rows;
+  const int64_t step = std::max<int64_t>(1, kElements / row);
+  at::Tensor norms = at::empty({(rows + step - 1) / step}, gradient.options().dtype(at::kFloat));
+  if (gradient.is_meta()) return norms;  // the loop allocates nothing, and may be very long
+  for (int64_t i = 0; i < norms.size(0); i++) {
+    at::Tensor norm = norms.select(0, i);
+    const at::Tensor piece = gradient.narrow(0, i * step, std::min(step, rows - i * step));
+    at::linalg_vector_norm_out(norm, piece, 2, std::nullopt, false, at::kFloat);
+  }
+  return norms;
 }
 
 }  // namespace
@@ -89,14 +98,10 @@ at::Tensor Gradients::get(size_t i) const { return sums_ ? sums_->values[i] : le
 at::Tensor Gradients::norm() const {
   std::vector<at::Tensor> norms;
   for (size_t i = 0; i < leaves_.size(); i++) {
-    if (const at::Tensor gradient = get(i); gradient.defined()) {
-      for (const at::Tensor& piece : pieces_for_norm(gradient)) {
-        norms.push_back(at::linalg_vector_norm(piece, 2, std::nullopt, false, at::kFloat));
-      }
-    }
+    if (const at::Tensor gradient = get(i); gradient.defined()) norms.push_back(norms_of_pieces(gradient));
   }
   if (norms.empty()) return at::zeros({});
-  return at::linalg_vector_norm(at::stack(norms));
+  return at::linalg_vector_norm(at::cat(norms));
 }
 
 }  // namespace trainer
