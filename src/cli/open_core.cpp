@@ -72,11 +72,12 @@ Place find_library() {
 [[noreturn]] void refuse_library(const fs::path& path, const std::string& reason,
                                  const std::string& advice = "") {
   const bool no_memory = reason.find("failed to map segment") != std::string::npos ||
+                         reason.find("cannot map zero-fill pages") != std::string::npos ||
                          reason.find("annot allocate memory") != std::string::npos;
   const std::string message = concat("cannot open ", path.string(), ": ", reason);
   if (!no_memory) throw InstallationError(advice.empty() ? message : concat(message, "; ", advice));
   throw OutOfMemoryError(
-      concat(message, "\nOut of memory: it does not fit into the address space that is allowed (ulimit -v)"));
+      concat(message, "\nOut of memory: it does not fit into the memory that is allowed (ulimit -v or -d)"));
 }
 
 template <class Function>

@@ -32,7 +32,7 @@ class Progress {
     if (now - shown_ < std::chrono::seconds(10)) return;
     shown_ = now;
     log::info(concat("data: ", file_.shown().string(), ": ", grouped(rows), " rows read, ",
-                     100 * offset / std::max<size_t>(file_.content().size(), 1), " %"));
+                     100 * offset / std::max<size_t>(file_.bytes(), 1), " %"));
   }
 
  private:
@@ -83,6 +83,7 @@ class Builder {
     DataReport counts = surveys.front().counts();
     number_lines(counts);
     index_.summary().counts = stored_counts(counts);
+    index_.shrink();
     return std::move(index_);
   }
 
@@ -227,8 +228,9 @@ class Builder {
     std::ranges::sort(rows);
     uint64_t counted = 0;
     int64_t line = 1;
+    const std::shared_ptr<const MappedFile> content = file_.map();
     for (const auto& [offset, number] : rows) {
-      line += std::ranges::count(file_.content().substr(counted, offset - counted), '\n');
+      line += std::ranges::count(content->text().substr(counted, offset - counted), '\n');
       counted = offset;
       *number = line;
     }

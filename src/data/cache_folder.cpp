@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
+#include <mutex>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +45,17 @@ void tidy(const fs::path& folder) {
   }
 }
 
+// To look through the folder for each of many files would take the square of their number.
+void tidy_once(const fs::path& folder) {
+  static std::mutex mutex;
+  static std::set<fs::path> tidied;
+  {
+    const std::lock_guard lock(mutex);
+    if (!tidied.insert(folder).second) return;
+  }
+  tidy(folder);
+}
+
 }  // namespace
 
 fs::path cache_folder(const std::string& configured) {
@@ -55,7 +68,7 @@ fs::path cache_folder(const std::string& configured) {
 
 void write_to_cache(const fs::path& path, const std::function<void(std::ostream&)>& write) {
   make_directories(path.parent_path());
-  tidy(path.parent_path());
+  tidy_once(path.parent_path());
   fs::path unfinished = path;
   unfinished += concat(kUnfinished, "-", ::getpid());
   write_atomically(unfinished, write);

@@ -29,6 +29,10 @@ namespace {
 // worth a first look.
 constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
+// How many indexes are mapped, well below what the system allows (vm.max_map_count). Those of further files
+// are read into memory.
+constexpr size_t kMappedIndexes = 8192;
+
 struct Part {
   RowFile file;
   RowIndex index;
@@ -89,6 +93,7 @@ struct Dataset::State {
   auto read(int64_t index, const Make& make) const {
     thread_local RowParser parser;  // it keeps its buffers
     const Part& part = part_of(index);
+    const std::shared_ptr<const MappedFile> held = part.file.map();
     part.file.check_unchanged();
     const IndexedSample& entry = part.index.at(index - part.first_sample);
     try {
@@ -181,7 +186,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   std::error_code ignored;
   for (const RowFile& file : files) {
     const auto kept = kept_index(file, choice);
-    if (!kept || !fs::exists(kept->path, ignored)) bytes += file.content().size();
+    if (!kept || !fs::exists(kept->path, ignored)) bytes += file.bytes();
   }
   if (bytes < kWorthALook) return;
   std::vector<Part> some;
@@ -205,7 +210,8 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
   const auto place = kept_index(file, choice);
   if (!place) return build({});
   const auto& [path, made_of] = *place;
-  if (auto kept = RowIndex::open(path, made_of)) return std::move(*kept);
+  const bool mapped = parts.size() < kMappedIndexes;
+  if (auto kept = RowIndex::open(path, made_of, mapped)) return std::move(*kept);
   RowIndex index = build(path);
   if (index.summary().bad_rows > 0 && config.bad_rows == BadRows::error) return index;
   try {
@@ -215,12 +221,12 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
                         "; set data.cache to another folder"));
     return index;
   }
-  auto kept = RowIndex::open(path, made_of);
+  auto kept = RowIndex::open(path, made_of, mapped);
   return kept ? std::move(*kept) : std::move(index);
 }
 
 std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const RowChoice& choice) const {
-  const bool keep = !config.cache.empty() || file.content().size() >= kWorthKeeping;
+  const bool keep = !config.cache.empty() || file.bytes() >= kWorthKeeping;
   if (!keep || tokenizer->fingerprint().empty()) return std::nullopt;
   const std::string made_of = fingerprint(file, choice);
   return KeptIndex{cache_folder(config.cache) / "index" / (checksum(made_of) + ".index"), made_of};
@@ -228,7 +234,7 @@ std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const R
 
 std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& choice) const {
   return concat("program ", kVersion, " ", program_identity(), "\nfile ",
-                content_fingerprint(file.content(), file.identity()), "\ntokenizer ",
+                content_fingerprint(file.map()->text(), file.identity()), "\ntokenizer ",
                 tokenizer->fingerprint(), "\nencoder-decoder ", encoder_decoder, "\n", encoder->settings(),
                 "\npart ", static_cast<int>(choice.part), " ", std::bit_cast<uint64_t>(choice.held_out),
                 "\nfirst ", choice.max_samples.value_or(-1));
@@ -380,8 +386,10 @@ std::string Dataset::origin(int64_t index) const { return state_->origin(index);
 void Dataset::for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const {
   constexpr size_t kShown = 200;
   for (const Part& part : state_->parts) {
+    if (part.index.summary().problems.empty()) continue;
+    const std::shared_ptr<const MappedFile> content = part.file.map();
     for (const BadRow& bad : part.index.summary().problems) {
-      const std::string_view row = part.file.text({bad.offset, bad.length});
+      const std::string_view row = content->text().substr(bad.offset, bad.length);
       visit({part.file.shown().string(), bad.line, bad.problem, row.substr(0, kShown)});
     }
   }

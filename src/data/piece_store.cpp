@@ -74,7 +74,7 @@ void PieceStore::finish() {
     writing_->sync();
     move_entry(unfinished(), path_);
     writing_.reset();
-    file_ = MappedFile::open(path_);
+    file_ = PooledFile(path_, ExitCode::files);
   } catch (const FormatError& e) {
     give_up(e);
   }
@@ -100,14 +100,16 @@ PieceStore PieceStore::open(const fs::path& path) {
   PieceStore store;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return store;
+  std::shared_ptr<const MappedFile> content;
   try {
-    store.file_ = MappedFile::open(path);
+    store.file_ = PooledFile(path, ExitCode::files);
+    content = store.file_.map();
   } catch (const FormatError& e) {
     log::warning(e.what());
-    return store;
+    return {};
   }
   mark_used(path);
-  const std::string_view all = store.file_->text();
+  const std::string_view all = content->text();
   Tail tail{};
   if (all.size() >= sizeof tail) std::memcpy(&tail, all.data() + all.size() - sizeof tail, sizeof tail);
   const size_t most = all.size() / sizeof(int32_t);
@@ -118,8 +120,7 @@ PieceStore PieceStore::open(const fs::path& path) {
       fits ? all.substr(tail.ids * sizeof(int32_t), tail.pieces * sizeof(Piece)) : std::string_view();
   if (!fits || hash(pieces) != tail.hash) {
     log::warning(concat(path.string(), ": is damaged; split rows are tokenized again for each piece"));
-    store.file_.reset();
-    return store;
+    return {};
   }
   store.ids_ = tail.ids;
   store.pieces_.resize(tail.pieces);
@@ -132,10 +133,25 @@ std::optional<std::vector<int32_t>> PieceStore::find(int64_t sample, size_t size
   if (piece == pieces_.end() || piece->sample != sample || writing_) return std::nullopt;
   if (piece->first + size > ids_) return std::nullopt;
   std::vector<int32_t> ids(size);
-  const auto* all = file_ ? reinterpret_cast<const int32_t*>(file_->data()) : memory_.data();
-  std::copy_n(all + piece->first, size, ids.begin());
+  if (file_) {
+    if (!read(piece->first, ids)) return std::nullopt;
+  } else {
+    std::copy_n(memory_.data() + piece->first, size, ids.begin());
+  }
   if (hash(bytes_of(std::span<const int32_t>(ids))) != piece->hash) return std::nullopt;
   return ids;
+}
+
+bool PieceStore::read(uint64_t first, std::span<int32_t> ids) const {
+  try {
+    const std::shared_ptr<const MappedFile> content = file_.map();
+    if (content->size() < ids_ * sizeof(int32_t)) return false;
+    std::copy_n(reinterpret_cast<const int32_t*>(content->data()) + first, ids.size(), ids.begin());
+    return true;
+  } catch (const FormatError& e) {
+    log::debug(e.what());
+    return false;
+  }
 }
 
 }  // namespace trainer

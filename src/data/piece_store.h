@@ -11,6 +11,8 @@
 
 #include "trainer/base/files.h"
 
+#include "data/pooled_file.h"
+
 namespace trainer {
 
 // Keeps the ids in memory, or after write_to() in a file, from which only the requested ids are read. When
@@ -44,6 +46,8 @@ class PieceStore {
     uint64_t hash;   // of them
   };
   void write(std::span<const int32_t> ids);
+  // Reads ids from the file; false when it is gone or shorter.
+  bool read(uint64_t first, std::span<int32_t> ids) const;
   void give_up(const std::exception& reason);
   std::filesystem::path unfinished() const;
 
@@ -52,7 +56,7 @@ class PieceStore {
   std::vector<int32_t> memory_;
   std::filesystem::path path_;             // empty: in memory
   std::unique_ptr<AppendedFile> writing_;  // to unfinished()
-  std::shared_ptr<const MappedFile> file_;
+  PooledFile file_;
   bool given_up_ = false;
 };
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "trainer/base/error.h"
-#include "trainer/base/mapping_faults.h"
 #include "trainer/base/strings.h"
 
 #include "data/csv.h"
@@ -17,16 +16,6 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::array<std::string_view, 2> kUtf16Marks{"\xff\xfe", "\xfe\xff"};
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr size_t kNone = std::string_view::npos;
-
-std::shared_ptr<const MappedFile> map_data(const std::filesystem::path& path) {
-  try {
-    auto file = MappedFile::open(path);
-    set_fault_code(*file, ExitCode::data);
-    return file;
-  } catch (const FormatError& e) {  // a format error elsewhere; here the file is user data
-    throw DataError(e.what());
-  }
-}
 
 // One past the closing quote of the string whose opening quote is at `at`, or npos.
 size_t string_end(std::string_view text, size_t at) {
@@ -65,22 +54,32 @@ std::string_view without_line_end(std::string_view line) {
 
 RowFile RowFile::open(const std::filesystem::path& path, const std::filesystem::path& shown) {
   const FileIdentity identity = FileIdentity::of(path);
-  RowFile rows(map_data(path), identity, shown);
-  const std::string_view text = rows.file_->text();
+  RowFile rows(PooledFile(path, ExitCode::data), identity, shown);
+  const std::shared_ptr<const MappedFile> content = rows.map();
+  const std::string_view text = content->text();
   if (std::ranges::any_of(kUtf16Marks, [&](std::string_view mark) { return text.starts_with(mark); }))
     throw DataError(concat(shown.string(), ": is UTF-16; save the file as UTF-8"));
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   const std::string ending = path.extension().string();
   if (ending == ".csv" || ending == ".tsv") {
-    rows.open_table(start, ending == ".csv" ? ',' : '\t');
+    rows.open_table(text, start, ending == ".csv" ? ',' : '\t');
   } else {
-    rows.open_json(start);
+    rows.open_json(text, start);
   }
   return rows;
 }
 
-void RowFile::open_json(size_t start) {
-  const std::string_view text = file_->text();
+std::shared_ptr<const MappedFile> RowFile::map() const {
+  try {
+    std::shared_ptr<const MappedFile> content = file_.map();
+    if (content->size() != bytes()) throw_changed();
+    return content;
+  } catch (const FormatError& e) {  // a format error elsewhere; here the file is user data
+    throw DataError(e.what());
+  }
+}
+
+void RowFile::open_json(std::string_view text, size_t start) {
   const size_t first = text.find_first_not_of(kBlank, start);
   if (first == kNone)
     throw DataError(concat(shown_.string(), ": the file is empty; it must hold one JSON object a line"));
@@ -92,10 +91,9 @@ void RowFile::open_json(size_t start) {
     throw DataError(concat(shown_.string(), ": the array in this file holds no rows"));
 }
 
-void RowFile::open_table(size_t start, char separator) {
+void RowFile::open_table(std::string_view text, size_t start, char separator) {
   format_ = Format::table;
   separator_ = separator;
-  const std::string_view text = file_->text();
   const size_t first = text.find_first_not_of("\r\n", start);
   if (first == kNone)
     throw DataError(concat(shown_.string(), ": the file is empty; its first line must name the columns"));
@@ -122,23 +120,29 @@ void RowFile::parse(RowParser& parser, RowSpan row) const {
                            bytes_string(kLongest), " are not read",
                            format_ == Format::lines ? " (are its line ends missing?)" : ""));
   }
+  const std::shared_ptr<const MappedFile> content = map();
+  const std::string_view text = content->text().substr(row.offset, row.length);
   if (format_ == Format::table) {
-    parser.parse_record(text(row), separator_, columns_);
+    parser.parse_record(text, separator_, columns_);
   } else {
-    parser.parse(text(row), file_->size() - row.offset - row.length);
+    parser.parse(text, content->size() - row.offset - row.length);
   }
 }
 
 int64_t RowFile::line(uint64_t offset) const {
-  const std::string_view before = file_->text().substr(0, offset);
+  const std::shared_ptr<const MappedFile> content = map();
+  const std::string_view before = content->text().substr(0, offset);
   return 1 + std::count(before.begin(), before.end(), '\n');
 }
 
 std::string RowFile::place(uint64_t offset) const { return concat(shown_.string(), ":", line(offset)); }
 
 void RowFile::check_unchanged() const {
-  if (FileIdentity::of(file_->path()) != identity_)
-    throw DataError(concat(shown_.string(), ": the file has changed since it was opened"));
+  if (FileIdentity::of(file_.path()) != identity_) throw_changed();
+}
+
+void RowFile::throw_changed() const {
+  throw DataError(concat(shown_.string(), ": the file has changed since it was opened"));
 }
 
 bool RowScanner::next(RowSpan& row) {
@@ -147,7 +151,7 @@ bool RowScanner::next(RowSpan& row) {
 
 // Also handles tables, whose rows may have line ends in quotes.
 bool RowScanner::next_line(RowSpan& row) {
-  const std::string_view text = file_->file_->text();
+  const std::string_view text = content_->text();
   const bool table = file_->format_ == RowFile::Format::table;
   const size_t start = text.find_first_not_of(table ? "\r\n" : kBlank, at_);
   if (start == kNone) return false;
@@ -161,7 +165,7 @@ bool RowScanner::next_line(RowSpan& row) {
 }
 
 bool RowScanner::next_element(RowSpan& row) {
-  const std::string_view text = file_->file_->text();
+  const std::string_view text = content_->text();
   const auto fail = [&](size_t offset, const char* what) {
     throw DataError(concat(file_->place(offset), ": malformed JSON: ", what));
   };

@@ -1,5 +1,6 @@
 #include "data/row_index.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -49,7 +50,8 @@ IndexSummary summary_of(const nlohmann::json& json) {
 
 }  // namespace
 
-std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const std::string& fingerprint) {
+std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const std::string& fingerprint,
+                                       bool mapped) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const auto refuse = [&](const char* reason) {
@@ -76,6 +78,7 @@ std::optional<RowIndex> RowIndex::open(const std::filesystem::path& path, const 
     index.summary_ = summary_of(json);
     index.size_ = static_cast<int64_t>(head.samples);
     index.pieces_ = PieceStore::open(pieces_of(path));
+    if (!mapped) index.read_into_memory();
     mark_used(path);
     return index;
   } catch (const FormatError&) {
@@ -89,9 +92,23 @@ RowIndex::RowIndex(const std::filesystem::path& path) { pieces_.write_to(pieces_
 
 void RowIndex::add(const IndexedSample& sample, std::span<const int32_t> piece) {
   if (!piece.empty()) pieces_.add(size_, piece);
-  if (size_ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
+  if (size_ % kBlock == 0) {
+    blocks_.emplace_back();
+    if (size_ > 0) blocks_.back().reserve(kBlock);  // most files of many are small
+  }
   blocks_.back().push_back(sample);
   size_++;
+}
+
+void RowIndex::shrink() {
+  if (!blocks_.empty()) blocks_.back().shrink_to_fit();
+}
+
+void RowIndex::read_into_memory() {
+  const auto* samples = &at(0);
+  for (int64_t begin = 0; begin < size_; begin += kBlock)
+    blocks_.emplace_back(samples + begin, samples + std::min(begin + kBlock, size_));
+  file_.reset();
 }
 
 std::optional<std::vector<int32_t>> RowIndex::piece(int64_t index) const {

@@ -44,8 +44,10 @@ struct IndexSummary {
 
 class RowIndex {
  public:
-  // Returns the stored index if it is intact and was made with this fingerprint.
-  static std::optional<RowIndex> open(const std::filesystem::path& path, const std::string& fingerprint);
+  // Returns the stored index if it is intact and was made with this fingerprint. `mapped`: false reads it
+  // into memory, for indexes of more files than the system can map (vm.max_map_count).
+  static std::optional<RowIndex> open(const std::filesystem::path& path, const std::string& fingerprint,
+                                      bool mapped);
 
   // An empty index in memory. With a path (the one that save() will get), the ids of pieces go to a file next
   // to it.
@@ -54,6 +56,8 @@ class RowIndex {
   // `piece`: the ids of the sample when its row has several samples.
   void add(const IndexedSample& sample, std::span<const int32_t> piece);
   IndexSummary& summary() { return summary_; }
+  // Call after the last add(): frees what was reserved for more.
+  void shrink();
 
   int64_t size() const { return size_; }
   const IndexedSample& at(int64_t index) const;
@@ -66,6 +70,7 @@ class RowIndex {
 
  private:
   static constexpr int64_t kBlock = 1 << 15;  // samples, 1 MB
+  void read_into_memory();
 
   int64_t size_ = 0;
   IndexSummary summary_;

@@ -18,7 +18,7 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 14> kMost{
     {{"vocab_size", 1 << 24},
      {"hidden_size", 1 << 20},
      {"intermediate_size", 1 << 22},
-     {"num_hidden_layers", 1 << 10},
+     {"num_hidden_layers", 1 << 8},
      {"num_attention_heads", 1 << 14},
      {"num_key_value_heads", 1 << 14},
      {"head_dim", 1 << 14},
@@ -26,8 +26,8 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 14> kMost{
      {"d_kv", 1 << 14},
      {"d_ff", 1 << 22},
      {"num_heads", 1 << 14},
-     {"num_layers", 1 << 10},
-     {"num_decoder_layers", 1 << 10},
+     {"num_layers", 1 << 7},
+     {"num_decoder_layers", 1 << 7},
      {"relative_attention_num_buckets", 1 << 16}}};
 constexpr double kMostParameters = 1e13;
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 // One JSON file with errors that name it.
 class Reader {
  public:
-  explicit Reader(const fs::path& path) : path_(path) {
+  Reader(const fs::path& path, int64_t vocab_size) : path_(path), vocab_size_(vocab_size) {
     if (!fs::exists(path)) return;
     values_ = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
     if (!values_.is_object()) throw FormatError(concat(path.string(), ": is no JSON object"));
@@ -31,10 +31,9 @@ class Reader {
       value = *found;
     }
   }
-  void read(const char* key, int64_t& value, int64_t least) const {
+  void read(const char* key, int64_t& value, int64_t least, int64_t most) const {
     if (const json* found = find(key)) {
-      if (!found->is_number_integer() || found->get<int64_t>() < least)
-        wrong(key, concat("a whole number of at least ", least));
+      if (!is_whole(*found, least, most)) wrong(key, concat("a whole number from ", least, " to ", most));
       value = *found;
     }
   }
@@ -59,13 +58,16 @@ class Reader {
       }
     }
   }
-  // One id or a list of them.
+  // One id or a list of them; -1 stands for none.
   void read(const char* key, std::vector<int32_t>& ids) const {
     if (const json* found = find(key)) {
       ids.clear();
       for (const json& id : found->is_array() ? *found : json::array({*found})) {
-        if (!id.is_number_integer()) wrong(key, "a token id or a list of them");
-        ids.push_back(id.get<int32_t>());
+        if (!is_whole(id, -1, vocab_size_ - 1)) {
+          wrong(key, concat("a token id or a list of them, each in the vocabulary (vocab_size ", vocab_size_,
+                            ")"));
+        }
+        if (id != -1) ids.push_back(id.get<int32_t>());
       }
     }
   }
@@ -92,11 +94,20 @@ class Reader {
     const auto found = values_.is_null() ? values_.end() : values_.find(key);
     return values_.is_null() || found == values_.end() || found->is_null() ? nullptr : &*found;
   }
+  // A double holds every number of the file, also those beyond 64 bits.
+  static bool is_whole(const json& value, int64_t least, int64_t most) {
+    if (!value.is_number_integer()) return false;
+    const auto number = value.get<double>();
+    return number >= static_cast<double>(least) && number <= static_cast<double>(most);
+  }
   [[noreturn]] void wrong(const char* key, const std::string& expected) const {
-    throw FormatError(concat(path_.string(), ": ", key, ": must be ", expected, ", is ", find(key)->dump()));
+    constexpr size_t kShown = 80;
+    throw FormatError(concat(path_.string(), ": ", key, ": must be ", expected, ", is ",
+                             find(key)->dump(-1, ' ', true).substr(0, kShown)));
   }
 
   fs::path path_;
+  int64_t vocab_size_;
   json values_;
 };
 
@@ -125,19 +136,20 @@ void refuse_unsupported(const Reader& file) {
 
 void read_values(const Reader& file, GenerationConfig& out) {
   constexpr double kNoLimit = Reader::kNoLimit;
-  file.read("max_new_tokens", out.max_new_tokens, 1);
-  file.read("min_new_tokens", out.min_new_tokens, 0);
-  file.read("min_length", out.min_length, 0);
+  constexpr int64_t kMostTokens = 10'000'000, kMostSequences = 1000, kMostIds = INT32_MAX;
+  file.read("max_new_tokens", out.max_new_tokens, 1, kMostTokens);
+  file.read("min_new_tokens", out.min_new_tokens, 0, kMostTokens);
+  file.read("min_length", out.min_length, 0, kMostTokens);
   file.read("temperature", out.temperature, 0, kNoLimit, /*open=*/true);
-  file.read("top_k", out.top_k, 0);
+  file.read("top_k", out.top_k, 0, kMostIds);
   file.read("top_p", out.top_p, 0, 1, /*open=*/false);
   file.read("min_p", out.min_p, 0, 1, /*open=*/false);
   file.read("repetition_penalty", out.repetition_penalty, 0, kNoLimit, /*open=*/true);
-  file.read("no_repeat_ngram_size", out.no_repeat_ngram_size, 0);
-  file.read("num_beams", out.num_beams, 1);
+  file.read("no_repeat_ngram_size", out.no_repeat_ngram_size, 0, kMostTokens);
+  file.read("num_beams", out.num_beams, 1, kMostSequences);
   file.read("length_penalty", out.length_penalty, -kNoLimit, kNoLimit, /*open=*/false);
   file.read("early_stopping", out.early_stopping);
-  file.read("num_return_sequences", out.num_return_sequences, 1);
+  file.read("num_return_sequences", out.num_return_sequences, 1, kMostSequences);
   file.read("eos_token_id", out.eos_token_ids);
   file.read("decoder_start_token_id", out.decoder_start_token_id);
   file.read("forced_bos_token_id", out.forced_bos_token_id);
@@ -145,12 +157,15 @@ void read_values(const Reader& file, GenerationConfig& out) {
   file.read("suppress_tokens", out.suppress_tokens);
   file.read("begin_suppress_tokens", out.begin_suppress_tokens);
   file.read("renormalize_logits", out.renormalize_logits);
+  std::optional<int32_t> unused;
+  file.read("pad_token_id", unused);  // answers are not padded, but a wrong id means that the file is damaged
 }
 
 }  // namespace
 
-GenerationConfig read_generation_config(const fs::path& model_directory) {
-  const Reader own(model_directory / "generation_config.json"), model(model_directory / "config.json");
+GenerationConfig read_generation_config(const fs::path& model_directory, int64_t vocab_size) {
+  const Reader own(model_directory / "generation_config.json", vocab_size),
+      model(model_directory / "config.json", vocab_size);
   const Reader& file = own.empty() ? model : own;
   GenerationConfig config;
   refuse_unsupported(file);

@@ -1,5 +1,6 @@
 #include "trainer/memory/device_memory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <malloc.h>
@@ -22,6 +23,14 @@ static int64_t status_bytes(const std::string& name) {
     if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
   }
   return 0;
+}
+
+// OpenMP ends the process if it cannot start a thread. So all of them are started now, before other parts of
+// the program take what the system allows.
+static void start_openmp(const char* key) {
+  const int64_t threads = at::get_num_threads();
+  require_threads(threads - 1, key);
+  at::parallel_for(0, threads, /*grain_size=*/1, [](int64_t, int64_t) {});
 }
 
 MemoryUse memory_use(c10::Device device) {
@@ -56,10 +65,14 @@ void set_up_cpu(int64_t threads) {
   // OpenMP has already read OMP_NUM_THREADS; without it LibTorch counts cores, not hardware threads.
   const char* const asked = std::getenv("OMP_NUM_THREADS");
   const bool from_environment = threads == 0 && asked != nullptr && *asked != '\0';
-  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
-  if (!from_environment) at::set_num_threads(static_cast<int>(threads > 0 ? threads : processors));
-  // OpenMP ends the process if it cannot start a thread.
-  require_threads(at::get_num_threads() - 1, from_environment ? "OMP_NUM_THREADS" : "training.num_threads");
+  const char* const key = from_environment ? "OMP_NUM_THREADS" : "training.num_threads";
+  if (!from_environment) {
+    const int64_t count = threads > 0 ? threads : std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+    // LibTorch starts threads of its own here, and waits for ever for one that could not be started.
+    require_threads(count - 1, key);
+    at::set_num_threads(static_cast<int>(count));
+  }
+  start_openmp(key);
 }
 
 }  // namespace trainer

@@ -88,6 +88,7 @@ at::Tensor dora_norm(const Weight& weight, const at::Tensor& a, const at::Tensor
     const at::Tensor piece =
         at::addmm(weight.rows(row, rows, at::kFloat), b.narrow(0, row, rows), a, 1, scale);
     norm.narrow(0, row, rows).copy_(at::linalg_vector_norm(piece, 2, {1}));
+    if (norm.is_meta()) break;  // a plan: no later piece takes more
   }
   return norm;
 }

@@ -24,6 +24,12 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& y, at::ScalarType type
   return at::empty({x.size(0), y.size(1)}, x.options().dtype(type));
 }
 
+at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y,
+                      at::Tensor& out) {
+  out.resize_(at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes())));
+  return out;
+}
+
 at::Tensor like(const at::Tensor& x) { return at::empty_like(x); }
 
 at::Tensor& of_both(const at::Tensor& x, const at::Tensor& y, at::Tensor& out) {
@@ -52,6 +58,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", index_select);
   library.impl("where.self", where);
   library.impl("mm.dtype", product);
+  library.impl("where.self_out", where_out);
   library.impl("abs", like);
   library.impl("relu", like);
   library.impl("logical_or.out", of_both);

@@ -14,8 +14,9 @@
 
 namespace trainer {
 
-GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer) {
-  GenerationConfig config = read_generation_config(model_directory);
+GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
+                                   const Model& model) {
+  GenerationConfig config = read_generation_config(model_directory, model.vocab_size());
   const auto eos = tokenizer.eos_id();
   std::vector<int32_t>& ends = config.eos_token_ids;
   if (eos && std::ranges::find(ends, *eos) == ends.end()) ends.push_back(*eos);

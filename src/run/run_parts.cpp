@@ -41,10 +41,11 @@ std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tok
 }
 
 std::optional<Predictor> make_predictor(const Config& config, const std::optional<Dataset>& eval,
-                                        const Tokenizer& tokenizer) {
+                                        const Tokenizer& tokenizer, const Model& model) {
   if (!config.evaluation.generate) return std::nullopt;
   return std::optional<Predictor>(std::in_place, *eval, tokenizer, config,
-                                  generation_config(config.model.path, tokenizer), kAnswersWhileTraining);
+                                  generation_config(config.model.path, tokenizer, model),
+                                  kAnswersWhileTraining);
 }
 
 RunLength length_of(const Config& config, const SampleOrder& order, const RunPosition& begin) {
@@ -72,7 +73,7 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
           PlanTarget{device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)},
           device)),
       config(plan.config),
-      predictor(make_predictor(config, eval, *tokenizer)),
+      predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
       order(train.sets(), config.data.shuffle, config.seed),
       length(length_of(config, order, start.position)),
       trainer(config, *prepared.model, device, length.total_steps) {}

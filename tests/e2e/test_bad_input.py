@@ -196,13 +196,26 @@ class BadInput(EndToEnd):
                 self.assertLess(time.monotonic() - begin, 30)
 
     def test_sizes_that_are_too_much_together(self):
-        model = self.change_config(d_model=1 << 20, d_ff=1 << 22, num_layers=1000)
+        model = self.change_config(d_model=1 << 20, d_ff=1 << 22, num_layers=100)
         result = trainer("plan", "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={model}", timeout=60)
         self.assert_refused(result, 4, "config.json", "more than any model has")
 
     def test_tokens_outside_the_vocabulary(self):
         self.refused(4, ["config.json", "decoder_start_token_id", "vocabulary"],
                      model=self.change_config(decoder_start_token_id=1 << 20))
+
+    def test_generation_settings_outside_the_vocabulary(self):
+        for key, value in (("eos_token_id", 1 << 20), ("decoder_start_token_id", [0, 1]), ("pad_token_id", "a"),
+                           ("forced_bos_token_id", 1 << 40), ("num_beams", 1 << 62)):
+            with self.subTest(key):
+                model = self.scratch / f"generation-{key}"
+                shutil.copytree(self.model, model)
+                path = model / "generation_config.json"
+                path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+                result = trainer("generate", model, "a", "--device", "cpu")
+                self.assert_refused(result, 4, "generation_config.json", key)
+                self.refused(4, ["generation_config.json", key], "evaluation.generate=true", "data.max_samples=8",
+                             f"data.eval={self.data / 'heldout.jsonl'}", "training.eval_strategy=epoch", model=model)
 
     def test_pipes_in_place_of_files(self):
         for name in ("config.json", "spiece.model", "model.safetensors"):
@@ -257,7 +270,9 @@ class BadInput(EndToEnd):
 
     def test_numbers_that_nobody_means(self):
         for override in ("data.max_source_length=9223372036854775807", "data.max_target_length=9223372036854775807",
-                         "batch_size=4611686018427387904", "num_train_epochs=1e18", "num_workers=4096"):
+                         "batch_size=4611686018427387904", "num_train_epochs=1e18", "num_workers=4096", "batch_size=1000000000000000000",
+                         "lora.r=1000000", "lora.lora_alpha=1e308", "num_threads=1000000", "effective_batch_size=9000000000000000000",
+                         "logging_steps=9223372036854775807", "save.steps=1000000000000000000"):
             with self.subTest(override):
                 self.refused(2, [override.split("=")[0], "at most"], override)
 
@@ -267,6 +282,13 @@ class BadInput(EndToEnd):
                 result = self.limited(resource.RLIMIT_AS, megabytes << 20, "--config", ROOT / "configs/tiny_t5.yaml",
                                       f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}",
                                       f"output_dir={self.scratch / 'address'}")
+                self.assert_refused(result, 5, "ut of memory")
+
+    def test_too_little_memory_for_the_library(self):
+        for megabytes in (2, 4, 8):
+            with self.subTest(megabytes):
+                result = self.limited(resource.RLIMIT_DATA, megabytes << 20, "plan", "--config", ROOT / "configs/tiny_t5.yaml",
+                                      f"model.path={self.model}")
                 self.assert_refused(result, 5, "ut of memory")
 
     def test_a_limit_on_the_size_of_files(self):

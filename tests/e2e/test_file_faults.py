@@ -1,10 +1,9 @@
 """The built program when a file operation fails or is the last one: a clear end, and no half-written file."""
-import json
 import os
 import shutil
-import struct
 import unittest
 
+from limited import half_written
 from support import EndToEnd
 
 # Spread over a run of two steps with a checkpoint; a number beyond the last operation does nothing.
@@ -22,34 +21,20 @@ class FileFaults(EndToEnd):
         result = self.train("tiny_t5.yaml", output, "max_steps=2", "save.strategy=steps", "save.steps=1", "lora.r=4")
         return result, output
 
-    def assert_whole(self, output, said):
-        for path in output.rglob("*"):
-            if not path.is_file() or any(part.endswith(".tmp") for part in path.relative_to(output).parts):
-                continue
-            content = path.read_bytes()
-            if path.suffix == ".json":
-                json.loads(content)
-            elif path.suffix == ".safetensors":
-                size = struct.unpack("<Q", content[:8])[0]
-                header = json.loads(content[8:8 + size])
-                header.pop("__metadata__", None)
-                ends = [entry["data_offsets"][1] for entry in header.values()]
-                self.assertEqual(len(content), 8 + size + max(ends), f"{path}\n{said}")
-
     def test_a_full_disk_is_named_and_leaves_no_half_of_a_file(self):
         for n in OPERATIONS:
             result, output = self.run_with(f"{n}+:ENOSPC")
             self.assertIn(result.returncode, (0, 4), result.stderr)
             if result.returncode == 4:
                 self.assert_refused(result, 4, "No space left on device")
-            self.assert_whole(output, result.stderr)
+            self.assertEqual(half_written(output), [], result.stderr)
 
     def test_the_end_of_the_process_leaves_no_half_of_a_file(self):
         for n in OPERATIONS:
             result, output = self.run_with(f"{n}:crash")
             self.assertIn(result.returncode, (0, 86), result.stderr)
             self.assertTrue(n == 400 or n > 50 or result.returncode == 86, result.stderr)
-            self.assert_whole(output, result.stderr)
+            self.assertEqual(half_written(output), [], result.stderr)
 
     def test_a_fault_that_is_none_is_refused(self):
         result, _ = self.run_with("17")

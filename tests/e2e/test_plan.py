@@ -1,9 +1,15 @@
 """The memory plan on the command line: presets and cards, JSON, choices, exit codes."""
 import json
+import os
+import pathlib
 import resource
+import subprocess
+import tempfile
 import unittest
 
-from support import ROOT, EndToEnd, trainer
+from support import ROOT, TRAINER, EndToEnd, trainer
+
+MOST_FOR_A_PLAN = 200_000  # kB, of which LibTorch itself takes 130,000
 
 
 class Plan(EndToEnd):
@@ -40,6 +46,35 @@ class Plan(EndToEnd):
     def test_a_plan_of_7_billion_takes_little_memory(self):
         self.plan("qwen2_5_7b_lora_24gb.yaml")
         self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 1_000_000)  # kB
+
+    def test_the_largest_sizes_take_little_memory(self):
+        """The limits of config.json (model_limits.cpp), each for itself and together as far as 10^13 parameters go."""
+        layers = dict(num_hidden_layers=256, hidden_size=32768, intermediate_size=131072, num_attention_heads=256,
+                      num_key_value_heads=8, vocab_size=1 << 20)
+        vocabulary = dict(num_hidden_layers=2, hidden_size=1 << 17, intermediate_size=1 << 18, num_attention_heads=1024,
+                          num_key_value_heads=1024, vocab_size=1 << 24)
+        blocks = dict(num_layers=128, num_decoder_layers=128, d_model=16384, d_ff=65536, num_heads=128, d_kv=64,
+                      vocab_size=1 << 20)
+        for card, preset, sizes in (("qwen2.5-7b", "tiny_qwen.yaml", layers), ("qwen2.5-7b", "tiny_qwen.yaml", vocabulary),
+                                    ("flan-t5-xl", "tiny_t5.yaml", blocks)):
+            config = json.loads((ROOT / "configs" / "models" / f"{card}.json").read_text())
+            config.pop("layer_types", None)
+            with tempfile.TemporaryDirectory() as model:
+                (pathlib.Path(model) / "config.json").write_text(json.dumps({**config, **sizes}))
+                for method in ("lora=null", "lora.r=8", "lora.use_dora=true"):
+                    for device in ("cpu", "cuda"):
+                        with self.subTest(sizes=sizes, method=method, device=device):
+                            process = subprocess.Popen(
+                                [TRAINER, "plan", "--config", ROOT / "configs" / preset, f"model.path={model}", method,
+                                 f"device={device}", "training.num_threads=1"], stdout=subprocess.DEVNULL)
+                            _, status, usage = os.wait4(process.pid, 0)
+                            process.returncode = os.waitstatus_to_exitcode(status)
+                            self.assertEqual(process.returncode, 0)
+                            self.assertLess(usage.ru_maxrss, MOST_FOR_A_PLAN)
+
+    def test_grouped_heads_in_fp32(self):
+        """LibTorch has no fused kernel for them on a GPU; the operators that it uses instead are planned."""
+        self.assertGreater(self.plan("tiny_qwen.yaml", "model.path=qwen2.5-7b", "device=cuda")["total"], 30e9)
 
     def test_search_and_gpus(self):
         plan = self.plan("qwen3_0_6b_lora_8gb.yaml", "--search", "--gpus", "1GB,24GB")

@@ -19,12 +19,14 @@ nlohmann::json golden_cases(const std::string& name) {
   return nlohmann::json::parse(in);
 }
 
+constexpr int64_t kVocabulary = 1000;  // larger than those of the models
+
 // The options of a case, as a model's generation_config.json would hold them.
 GenerationConfig config_of(const nlohmann::json& options, nlohmann::json base = {{"eos_token_id", 2}}) {
   const test::TemporaryDirectory directory;
   base.update(options);
   std::ofstream(directory.path() / "generation_config.json") << base;
-  GenerationConfig config = read_generation_config(directory.path());
+  GenerationConfig config = read_generation_config(directory.path(), kVocabulary);
   config.do_sample = options.value("do_sample", false);
   return config;
 }
@@ -192,6 +194,21 @@ TEST(GenerationConfigFile, IsReadWithItsTypesAndRanges) {
   for (const nlohmann::json& wrong : {nlohmann::json{{"top_p", 1.5}},
                                       {{"temperature", 0}},
                                       {{"num_beams", "four"}},
+                                      {{"num_beams", 1'000'000'000}},
+                                      {{"num_return_sequences", 18446744073709551615ULL}},
+                                      {{"max_new_tokens", int64_t{1} << 62}},
+                                      {{"min_length", -1}},
+                                      {{"eos_token_id", kVocabulary}},
+                                      {{"eos_token_id", {5, int64_t{1} << 40}}},
+                                      {{"eos_token_id", "</s>"}},
+                                      {{"eos_token_id", 1.5}},
+                                      {{"pad_token_id", 18446744073709551615ULL}},
+                                      {{"decoder_start_token_id", kVocabulary}},
+                                      {{"decoder_start_token_id", {1, 2}}},
+                                      {{"forced_bos_token_id", -2}},
+                                      {{"forced_eos_token_id", kVocabulary}},
+                                      {{"suppress_tokens", {kVocabulary}}},
+                                      {{"begin_suppress_tokens", {{{"id", 1}}}}},
                                       {{"penalty_alpha", 0.6}}}) {
     const std::string message = test::error_message<FormatError>([&] { config_of(wrong); });
     EXPECT_NE(message.find(wrong.begin().key()), std::string::npos) << message;
@@ -199,16 +216,22 @@ TEST(GenerationConfigFile, IsReadWithItsTypesAndRanges) {
   }
 }
 
+TEST(GenerationConfigFile, MayHaveNoTokenOfAKind) {
+  EXPECT_TRUE(config_of({{"eos_token_id", -1}}).eos_token_ids.empty());
+  EXPECT_FALSE(config_of({{"decoder_start_token_id", -1}}).decoder_start_token_id.has_value());
+  EXPECT_EQ(config_of({{"eos_token_id", {kVocabulary - 1, -1}}}).eos_token_ids, Tokens{kVocabulary - 1});
+}
+
 TEST(GenerationConfigFile, SamplesOnlyWhereItIsAskedFor) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "generation_config.json") << R"({"do_sample": true})";
-  EXPECT_FALSE(read_generation_config(directory.path()).do_sample);
+  EXPECT_FALSE(read_generation_config(directory.path(), kVocabulary).do_sample);
 }
 
 TEST(GenerationConfigFile, MayBeMissing) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << R"({"eos_token_id": 7, "num_beams": 3})";
-  const GenerationConfig config = read_generation_config(directory.path());
+  const GenerationConfig config = read_generation_config(directory.path(), kVocabulary);
   EXPECT_EQ(config.eos_token_ids, Tokens{7});
   EXPECT_EQ(config.num_beams, 3);
 }

@@ -40,6 +40,8 @@ TEST(IsOom, TakesNothingElseForOne) {
   EXPECT_FALSE(is_oom(torch_error("mat1 and mat2 shapes cannot be multiplied")));
   EXPECT_FALSE(is_oom(std::runtime_error("a file of notes on running out of memory is missing")));
   EXPECT_FALSE(is_oom(OutOfMemoryError("given up already")));
+  // oneDNN cannot be called again after it; translate_torch_errors() ends the run.
+  EXPECT_FALSE(is_oom(std::runtime_error("could not create a primitive")));
 }
 
 TEST(IsOom, AnAmbiguousErrorIsOneOnlyOnAFullGpu) {

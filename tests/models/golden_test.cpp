@@ -103,7 +103,7 @@ TEST_P(GoldenTest, GreedyGenerationAgrees) {
   const Golden golden(GetParam());
   const nlohmann::json generation = golden.json("generation.json");
   const auto prompts = generation["prompts"].get<std::vector<std::vector<int32_t>>>();
-  GenerationConfig config = read_generation_config(golden.directory / "model");
+  GenerationConfig config = read_generation_config(golden.directory / "model", golden.model->vocab_size());
   config.max_new_tokens = generation["max_new_tokens"].get<int64_t>();
   std::vector<Tokens> answers;
   for (const auto& sequences : generate(*golden.model, prompts, config, at::kCPU))

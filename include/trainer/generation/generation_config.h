@@ -43,8 +43,8 @@ struct GenerationConfig {
 // Reads generation_config.json or, if the directory has none, the generation keys of config.json (as
 // GenerationConfig.from_model_config does). eos_token_id falls back to config.json. do_sample stays false
 // whatever the file says: the user has to ask for sampling. Throws FormatError for values of a wrong type or
-// out of range, and for keys that would change the result but are not supported (penalty_alpha,
-// bad_words_ids, ...); the message names them.
-GenerationConfig read_generation_config(const std::filesystem::path& model_directory);
+// out of range, for token ids of `vocab_size` and more, and for keys that would change the result but are not
+// supported (penalty_alpha, bad_words_ids, ...); the message names them.
+GenerationConfig read_generation_config(const std::filesystem::path& model_directory, int64_t vocab_size);
 
 }  // namespace trainer

@@ -18,8 +18,8 @@ void reset_peak_memory(c10::Device device);
 void empty_cache(c10::Device device);
 
 // Sets up the CPU: the allocator of CPU tensors (host_allocator.h), rounding of numbers below 1e-38 to zero,
-// and the number of threads of LibTorch's operators (0: OMP_NUM_THREADS, or one per core without it). Call
-// once, before the first tensor.
+// and the number of threads of LibTorch's operators (0: OMP_NUM_THREADS, or one per core without it), which
+// it starts. Call once, before the first tensor. Throws ConfigError when the system allows fewer threads.
 void set_up_cpu(int64_t threads);
 
 }  // namespace trainer

@@ -1,0 +1,34 @@
+// Files that are mapped while they are used. The system limits how many mappings a process has
+// (vm.max_map_count: 65,530), and data may have more files.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+
+namespace trainer {
+
+class PooledFile {
+ public:
+  // How many files stay mapped, those that were used last.
+  static constexpr size_t kMapped = 512;
+
+  PooledFile() = default;  // none
+  // `code`: the exit code for a fault in the mapped file (trainer/base/mapping_faults.h).
+  PooledFile(std::filesystem::path path, ExitCode code);
+
+  explicit operator bool() const { return state_ != nullptr; }
+  const std::filesystem::path& path() const;
+  // Maps the file unless it is mapped. The mapping stays for as long as the result is held; views into it are
+  // valid until then. Safe to use from several threads at once. Throws FormatError as MappedFile::open()
+  // does. The file may have been replaced since it was mapped the last time; callers who care compare.
+  std::shared_ptr<const MappedFile> map() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trainer
