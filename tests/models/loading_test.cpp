@@ -227,7 +227,7 @@ TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
       {"llama", {{"num_hidden_layers", 1LL << 31}}, "num_hidden_layers"},
       {"llama", {{"vocab_size", 1LL << 31}}, "vocab_size"},
       {"llama",
-       {{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1000}},
+       {{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 200}},
        "more than any model has"},
       {"llama", {{"pad_token_id", 1 << 20}}, "pad_token_id: 1048576 is outside the vocabulary"},
       {"llama", {{"eos_token_id", 1 << 20}}, "eos_token_id: 1048576 is outside the vocabulary"},
@@ -236,7 +236,7 @@ TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
       {"t5_v1_1", {{"decoder_start_token_id", 1 << 20}}, "decoder_start_token_id: 1048576 is outside"},
       {"t5_v1_1", {{"pad_token_id", -1}}, "pad_token_id: must be a token"},
       {"t5_v1_1",
-       {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 1000}},
+       {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 100}},
        "more than any model has"}};
   for (const auto& [golden, changes, expected] : cases) {
     const std::string message = refusal(golden, changes);
