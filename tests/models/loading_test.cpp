@@ -235,9 +235,7 @@ TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
       {"t5_v1_1", {{"num_layers", 1LL << 31}}, "num_layers"},
       {"t5_v1_1", {{"decoder_start_token_id", 1 << 20}}, "decoder_start_token_id: 1048576 is outside"},
       {"t5_v1_1", {{"pad_token_id", -1}}, "pad_token_id: must be a token"},
-      {"t5_v1_1",
-       {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 100}},
-       "more than any model has"}};
+      {"t5_v1_1", {{"d_model", 1 << 20}, {"d_ff", 1 << 22}, {"num_layers", 100}}, "more than any model has"}};
   for (const auto& [golden, changes, expected] : cases) {
     const std::string message = refusal(golden, changes);
     EXPECT_TRUE(contains(message, expected)) << changes << ": " << message;
