@@ -159,7 +159,7 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
   }
   if (!problems.empty()) {
     throw FormatError(concat(directory.string(), ": the adapter does not fit this model:\n  ",
-                             join_some(problems, 1000, "\n  ")));
+                             join_some(problems, 100, "\n  ")));
   }
 }
 

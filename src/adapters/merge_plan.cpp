@@ -231,7 +231,7 @@ MergePlan plan_merge(const ModelWeights& base, const AdapterConfig& config, cons
   MergePlan plan = planner.make();
   if (!planner.problems().empty()) {
     throw FormatError(concat(directory.string(), ": the adapter does not fit its base model:\n  ",
-                             join_some(planner.problems(), 1000, "\n  ")));
+                             join_some(planner.problems(), 100, "\n  ")));
   }
   return plan;
 }

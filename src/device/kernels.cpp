@@ -132,14 +132,27 @@ bool switched_off() {
   return off;
 }
 
+std::string definitions_of(const KernelForm& form) {
+  const char* element = form.bf16 ? "bf16" : "float";
+  return form.width == 0 ? concat("Element=", element) : concat("Element=", element, " kWidth=", form.width);
+}
+
 // Compiled kernels by device, file and definitions; nullptr if they do not work.
 class Registry {
  public:
+  const Kernels* find(c10::Device device, const KernelFile& file, const KernelForm& form) {
+    const std::scoped_lock lock(mutex_);
+    for (const Found& found : found_) {
+      if (found.device == device.index() && found.file == &file && found.form == form) return found.kernels;
+    }
+    const Kernels* kernels = find_by_text(device, file, definitions_of(form));
+    found_.push_back({device.index(), &file, form, kernels});
+    return kernels;
+  }
+
   const Kernels* find(c10::Device device, const KernelFile& file, const std::string& definitions) {
     const std::scoped_lock lock(mutex_);
-    auto& kernels = kernels_[{device.index(), file.text}];
-    if (const auto found = kernels.find(definitions); found != kernels.end()) return found->second.get();
-    return kernels.emplace(definitions, build(device, file, definitions)).first->second.get();
+    return find_by_text(device, file, definitions);
   }
 
   // Whether a plan may rely on a file.
@@ -149,6 +162,19 @@ class Registry {
   }
 
  private:
+  struct Found {
+    c10::DeviceIndex device;
+    const KernelFile* file;
+    KernelForm form;
+    const Kernels* kernels;
+  };
+
+  const Kernels* find_by_text(c10::Device device, const KernelFile& file, const std::string& definitions) {
+    auto& kernels = kernels_[{device.index(), file.text}];
+    if (const auto found = kernels.find(definitions); found != kernels.end()) return found->second.get();
+    return kernels.emplace(definitions, build(device, file, definitions)).first->second.get();
+  }
+
   std::unique_ptr<Kernels> build(c10::Device device, const KernelFile& file, const std::string& definitions) {
     const auto& gpus = cuda_driver().devices;
     const auto index = static_cast<size_t>(device.index());
@@ -178,6 +204,7 @@ class Registry {
   using ByDefinitions = std::unordered_map<std::string, std::unique_ptr<Kernels>>;
   std::map<std::pair<c10::DeviceIndex, const char*>, ByDefinitions>
       kernels_;  // of a device and a file's text
+  std::vector<Found> found_;
   std::set<std::string> failed_;
   bool warned_ = false;
 };
@@ -211,6 +238,11 @@ const Kernels* find_kernels(c10::Device device, const KernelFile& file, const st
   if (device.is_meta()) return kernels_for_meta() ? kernels_for_meta()(file, definitions) : planned(file);
   if (device.is_cuda()) return registry().find(device, file, definitions);
   return kernels_for_cpu() ? kernels_for_cpu()(file, definitions) : nullptr;
+}
+
+const Kernels* find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form) {
+  const bool on_gpu = device.is_cuda() && !switched_off();
+  return on_gpu ? registry().find(device, file, form) : find_kernels(device, file, definitions_of(form));
 }
 
 std::string why_no_kernels() { return switched_off() ? "TRAINER_KERNELS=off" : why_no_nvrtc(); }

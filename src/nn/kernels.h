@@ -22,7 +22,7 @@ extern const KernelFile adapters, rms_norm, add_norm, gated_activation, rotate_q
 inline const Kernels* kernels_for(const at::Tensor& x, const KernelFile& file, int64_t width) {
   const bool fp32 = x.scalar_type() == at::kFloat;
   if (!fp32 && x.scalar_type() != at::kBFloat16) return nullptr;
-  return find_kernels(x.device(), file, concat("Element=", fp32 ? "float" : "bf16", " kWidth=", width));
+  return find_kernels(x.device(), file, KernelForm{.bf16 = !fp32, .width = width});
 }
 
 // Returns the elements of an input, which must have `type` and be on x's device; nullptr if it is undefined.

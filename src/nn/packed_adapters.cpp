@@ -34,7 +34,7 @@ at::Tensor PackedAdapters::b_of(size_t i) const {
 const Kernels* adapter_kernels(at::Device device, at::ScalarType type) {
   const bool fp32 = type == at::kFloat, plans_cpu = device.is_meta() && target_of(device) == c10::kCPU;
   if (plans_cpu || (!fp32 && type != at::kBFloat16)) return nullptr;
-  return find_kernels(device, kernel_files::adapters, concat("Element=", fp32 ? "float" : "bf16"));
+  return find_kernels(device, kernel_files::adapters, KernelForm{.bf16 = !fp32});
 }
 
 PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,

@@ -46,7 +46,7 @@ void fill_tensors(const std::map<std::string, at::Tensor>& places,
   const std::vector<std::string> problems = misfits(places, stored);
   if (!problems.empty()) {
     throw FormatError(concat(where.string(), ": does not match what is trained here:\n  ",
-                             join_some(problems, 1000, "\n  ")));
+                             join_some(problems, 100, "\n  ")));
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, place] : places) {

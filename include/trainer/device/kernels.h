@@ -61,6 +61,18 @@ class Kernels {
 // nothing, so that a plan counts what the callers allocate.
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
 
+// What most files leave open: the type of the elements, and how many a thread moves at once (0: the file does
+// not ask).
+struct KernelForm {
+  bool bf16 = false;  // else fp32
+  int64_t width = 0;
+  bool operator==(const KernelForm&) const = default;
+};
+
+// The same for "Element=bf16 kWidth=8" and the like. On a GPU kernels that were found before are found
+// without a string, because a step asks for each a thousand times.
+const Kernels* find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form);
+
 // Returns why find_kernels() gives a GPU LibTorch's operators: TRAINER_KERNELS=off, or an NVRTC that is
 // missing or does not compile a trial kernel. "": it gives kernels, unless one of their files does not
 // compile.
