@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
         argv[1], {.device = device, .dtype = trainer::automatic_dtype(device)});
 
     // What the model's generation_config.json says; training ends answers with the tokenizer's end token.
-    trainer::GenerationConfig config = trainer::read_generation_config(trainer::base_directory(argv[1]));
+    trainer::GenerationConfig config =
+        trainer::read_generation_config(trainer::base_directory(argv[1]), model->vocab_size());
     config.max_new_tokens = 100;
     if (const auto end = tokenizer->eos_id()) config.eos_token_ids.push_back(*end);
 

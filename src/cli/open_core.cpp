@@ -73,6 +73,7 @@ Place find_library() {
                                  const std::string& advice = "") {
   const bool no_memory = reason.find("failed to map segment") != std::string::npos ||
                          reason.find("cannot map zero-fill pages") != std::string::npos ||
+                         reason.find("cannot create ") != std::string::npos ||
                          reason.find("annot allocate memory") != std::string::npos;
   const std::string message = concat("cannot open ", path.string(), ": ", reason);
   if (!no_memory) throw InstallationError(advice.empty() ? message : concat(message, "; ", advice));

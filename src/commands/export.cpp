@@ -3,6 +3,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/export/export_model.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/run/translate_torch_errors.h"
 
 namespace trainer {
@@ -24,6 +25,7 @@ std::optional<GgufType> gguf_type_of(const std::string& name) {
 }
 
 void run_export(const ExportOptions& options) {
+  return_large_blocks();
   ExportRequest request{options.source, options.out};
   request.dtype = dtype_of(options.dtype);
   request.max_shard_bytes = options.max_shard_bytes;

@@ -54,11 +54,12 @@ void empty_cache(c10::Device device) {
   if (device.is_cuda()) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
 }
 
+// By default glibc raises this threshold to 32 MB, and then buffers of changing sizes fragment its heap.
+void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 1 << 20); }
+
 void set_up_cpu(int64_t threads) {
   install_host_allocator();
-  // By default glibc raises this threshold to 32 MB, and then the libraries' buffers of changing sizes
-  // fragment its heap.
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  return_large_blocks();
   // Softmax and its gradients are full of numbers below 1e-38, and matrix products of these are up to five
   // times slower. Threads inherit the setting, so this comes before the first thread starts.
   at::globalContext().setFlushDenormal(true);
