@@ -16,6 +16,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/cuda_driver.h"
+#include "trainer/device/target_device.h"
 
 #include "device/dynamic_library.h"
 #include "device/nvrtc.h"
@@ -235,6 +236,7 @@ const Kernels* planned(const KernelFile& file) {
 
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions) {
   if (switched_off()) return nullptr;
+  if (device.is_meta() && target_of(device) != c10::kCUDA) return nullptr;  // the plan of a CPU
   if (device.is_meta()) return kernels_for_meta() ? kernels_for_meta()(file, definitions) : planned(file);
   if (device.is_cuda()) return registry().find(device, file, definitions);
   return kernels_for_cpu() ? kernels_for_cpu()(file, definitions) : nullptr;

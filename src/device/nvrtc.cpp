@@ -103,7 +103,7 @@ CompiledKernels compile_file(const KernelFile& file, const std::string& definiti
 
 // Whether it is complete shows only when it compiles.
 std::string try_nvrtc() {
-  if (!nvrtc_library().is_open()) return "there is no libnvrtc.so.13 or .12";
+  if (!has_nvrtc()) return "there is no libnvrtc.so.13 or .12";
   const KernelFile trial{"trial.cu", "extern \"C\" __global__ void trial(float* x) { *x = __expf(*x); }"};
   return compile_file(trial, "", {8, 0}).problem;
 }
@@ -126,6 +126,8 @@ DynamicLibrary open_nvrtc(const std::vector<std::string>& places) {
   }
   return opened;
 }
+
+bool has_nvrtc() { return nvrtc_library().is_open(); }
 
 const std::string& why_no_nvrtc() {
   static const std::string why = try_nvrtc();

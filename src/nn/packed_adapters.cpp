@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/device/target_device.h"
-
 #include "nn/kernels.h"
 
 namespace trainer {
@@ -32,8 +30,8 @@ at::Tensor PackedAdapters::b_of(size_t i) const {
 }
 
 const Kernels* adapter_kernels(at::Device device, at::ScalarType type) {
-  const bool fp32 = type == at::kFloat, plans_cpu = device.is_meta() && target_of(device) == c10::kCPU;
-  if (plans_cpu || (!fp32 && type != at::kBFloat16)) return nullptr;
+  const bool fp32 = type == at::kFloat;
+  if (!fp32 && type != at::kBFloat16) return nullptr;
   return find_kernels(device, kernel_files::adapters, KernelForm{.bf16 = !fp32});
 }
 

@@ -14,6 +14,7 @@
 #include "nn/reference.h"
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
+#include "support/planned_bytes.h"
 
 namespace float_8 {
 using Element = float;
@@ -176,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LossInChunks, ::testing::Values(at::kBFloat16));
 INSTANTIATE_TEST_SUITE_P(Types, LossOnAnEmulatedGpu, ::testing::Values(at::kFloat, at::kBFloat16));
 
 TEST(LossKernel, IsCompiledByNvrtc) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   test::expect_compiles(kernel_files::cross_entropy, EmulatedGpu());
 }
 
@@ -255,18 +256,6 @@ TEST(LossKernel, IsOneLaunchBetweenAChunksProducts) {
   const LossOptions small{0.0, true, 0.0, true};
   EXPECT_EQ(launched(small, {true, false}).size(), 3u * 3 + 2);
   EXPECT_EQ(launched({0.0, true}, kNone).size(), 3u * 2 + 2);
-}
-
-// Bytes of the tensors that come while `work` runs on meta for a GPU.
-std::vector<int64_t> planned(const std::function<void()>& work) {
-  const PlanningFor planning(c10::kCUDA);
-  const MetaRecorder recorder(1);
-  work();
-  std::vector<int64_t> out;
-  for (const MetaEvent& event : recorder.events()) {
-    if (event.bytes > 0) out.push_back(event.bytes);
-  }
-  return out;
 }
 
 TEST(LossKernel, APlanCountsTheLogitsOfAChunkOnce) {

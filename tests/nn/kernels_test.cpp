@@ -16,6 +16,7 @@
 #include "nn/rms_norm.h"
 #include "nn/rotate_qk.h"
 #include "support/compile_kernels.h"
+#include "support/planned_bytes.h"
 
 namespace trainer {
 namespace {
@@ -160,7 +161,7 @@ TEST(EmulatedGpu, SeesAMissingBarrier) {
 }
 
 TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedGpu gpu;
   for (const KernelFile* file :
        {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
@@ -171,7 +172,7 @@ TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
 }
 
 TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const KernelFile wrong{"wrong.cu", "#include \"device/kernels/prelude.cuh\"\nKERNEL f() { nothing(); }\n"};
   const CompiledKernels compiled = compile_kernels(wrong, "", {8, 0});
   EXPECT_EQ(compiled.image, "");
@@ -180,22 +181,10 @@ TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
 }
 
 TEST(Kernels, AGpuNewerThanTheCompilerGetsCodeThatTheDriverTranslates) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const CompiledKernels compiled = compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {99, 0});
   EXPECT_NE(compiled.image.find(".entry drop("), std::string::npos) << compiled.problem;
   EXPECT_NE(compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {3, 5}).problem, "");
-}
-
-// Bytes of the tensors that come while `work` runs on meta for a GPU.
-std::vector<int64_t> planned(const std::function<void()>& work) {
-  const PlanningFor planning(c10::kCUDA);
-  const MetaRecorder recorder(1);
-  work();
-  std::vector<int64_t> out;
-  for (const MetaEvent& event : recorder.events()) {
-    if (event.bytes > 0) out.push_back(event.bytes);
-  }
-  return out;
 }
 
 TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {

@@ -145,7 +145,7 @@ TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
 }
 
 TEST(PackedLinear, KernelsAreCompiledByNvrtc) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const GpuOfAdapters gpu;
   test::expect_compiles(kernel_files::adapters, gpu);
 }

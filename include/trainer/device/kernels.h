@@ -57,8 +57,8 @@ class Kernels {
 
 // Returns a file's kernels. `definitions` are the macros that the file leaves open: "Element=bf16 kWidth=8".
 // Returns nullptr if LibTorch's operators must be used instead: no NVRTC, a file that does not compile (logs
-// one warning), TRAINER_KERNELS=off in the environment, or a CPU. On meta it returns kernels that launch
-// nothing, so that a plan counts what the callers allocate.
+// one warning), TRAINER_KERNELS=off in the environment, or a CPU. On meta, in the plan of a GPU, it
+// returns kernels that launch nothing, so that the plan counts what the callers allocate.
 const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
 
 // What most files leave open: the type of the elements, and how many a thread moves at once (0: the file does
