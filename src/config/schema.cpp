@@ -200,7 +200,9 @@ Section optimizer_section() {
   using O = OptimizerConfig;
   return section(
       "optimizer", "How weights are updated.",
-      {key(&O::name, "name", OnResume::fixes_run, "The optimizer.").one_of({"adamw"}),
+      {key(&O::name, "name", OnResume::fixes_run,
+           "The optimizer. adamw_8bit keeps its state in 8 bits (docs/optimizers.md).")
+           .one_of({"adamw", "adamw_8bit"}),
        key(&O::learning_rate, "learning_rate", OnResume::is_logged, "Peak learning rate of the schedule.")
            .at_least(0),
        key(&O::weight_decay, "weight_decay", OnResume::is_logged,
@@ -233,7 +235,8 @@ Section optimizer_section() {
            "anyway."),
        key(&O::state_dtype, "state_dtype", OnResume::fixes_run,
            "Data type of the optimizer's two moments. auto: bf16 for bf16 weights; fp32 for fp32 weights or "
-           "if there is an fp32 copy of the weights."),
+           "if there is an fp32 copy of the weights. With adamw_8bit: of those that are not in 8 bits; auto: "
+           "fp32."),
        key(&O::grad_dtype, "grad_dtype", OnResume::is_logged,
            "Data type in which gradients are accumulated. auto: that of the weights.")});
 }

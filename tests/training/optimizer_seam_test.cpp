@@ -1,5 +1,5 @@
-// An optimizer that is not part of the program works in the step, the memory plan and a move, as AdamW does.
-// tests/run/run_state_test.cpp tests it with a checkpoint.
+// An optimizer that is not part of the program works in the step, the memory plan and a move, as AdamW does;
+// so does each of the others. tests/run/run_state_test.cpp tests it with a checkpoint.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 
 namespace trainer {
@@ -18,14 +19,15 @@ namespace {
 using test::make_momentum_sgd;
 
 struct SeamBench {
-  explicit SeamBench(const std::string& name = "qwen2_lora", at::ScalarType dtype = at::kFloat)
+  explicit SeamBench(const OptimizerFactory& optimizer = make_momentum_sgd,
+                     const std::string& name = "qwen2_lora", at::ScalarType dtype = at::kFloat)
       : golden(name, dtype) {
     config.optimizer.learning_rate = 1e-2;
     config.optimizer.lr_scheduler_type = SchedulerType::constant;
     config.training.max_grad_norm = 0.5;
     config.training.batch_size = 2;
     config.recovery.grow_after = 0;
-    trainer.emplace(config, *golden.model, at::kCPU, 10, make_momentum_sgd);
+    trainer.emplace(config, *golden.model, at::kCPU, 10, optimizer);
   }
   StepResult step(const StepCuts* replay = nullptr) { return trainer->step(golden.batch, replay); }
   std::map<std::string, at::Tensor> weights() const {
@@ -62,10 +64,13 @@ TEST(SecondOptimizer, UpdatesTheWeightsWithTheClippedGradient) {
   EXPECT_EQ(bench.trainer->optimizer_state().steps_taken, 1);
 }
 
-TEST(SecondOptimizer, EveryAllocationThatFailsLeavesTheSameBits) {
+class SeveralOptimizers : public ::testing::TestWithParam<OptimizerFactory> {};
+INSTANTIATE_TEST_SUITE_P(All, SeveralOptimizers, ::testing::Values(make_momentum_sgd, test::make_adamw_8bit));
+
+TEST_P(SeveralOptimizers, LeaveTheSameBitsAfterEveryAllocationThatFails) {
   install_host_allocator();
   log::set_level(log::Level::error);
-  SeamBench wanting, ample;
+  SeamBench wanting(GetParam()), ample(GetParam());
   std::set<std::string> stages;
   wanting.trainer->on_recovery([&](const Recovery& recovery) { stages.insert(recovery.stage); });
   int64_t n = 1;
@@ -84,8 +89,8 @@ TEST(SecondOptimizer, EveryAllocationThatFailsLeavesTheSameBits) {
   EXPECT_TRUE(stages.contains("optimizer"));
 }
 
-TEST(SecondOptimizer, ARehearsalChangesNothing) {
-  SeamBench rehearses, does_not;
+TEST_P(SeveralOptimizers, ChangeNothingInARehearsal) {
+  SeamBench rehearses(GetParam()), does_not(GetParam());
   for (int step = 0; step < 2; step++) {
     rehearses.trainer->rehearse(rehearses.golden.batch);
     rehearses.step();
@@ -94,8 +99,8 @@ TEST(SecondOptimizer, ARehearsalChangesNothing) {
   }
 }
 
-TEST(SecondOptimizer, ContinuesOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
-  SeamBench stays, moves;
+TEST_P(SeveralOptimizers, ContinueOnAnotherDeviceAsIfTheyHadBeenThereFromTheStart) {
+  SeamBench stays(GetParam()), moves(GetParam());
   for (SeamBench* bench : {&stays, &moves}) bench->step();
   const OptimizerTensors before = moves.trainer->optimizer_state().tensors;
   moves.trainer->move_to(at::kCPU);
@@ -110,18 +115,24 @@ TEST(SecondOptimizer, ContinuesOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
 
 TEST(SecondOptimizer, ThePlanCountsItsStateInPlaceOfAdamWs) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const SeamBench bench("qwen2", dtype);
-    int64_t sgd = 0, adamw = 0;
+    const SeamBench bench(make_momentum_sgd, "qwen2", dtype);
+    int64_t sgd = 0, adamw = 0, codes = 0;
     for (const TrainedParameter& parameter : bench.trainer->parameters()) {
       sgd += charged_bytes(parameter.value.numel() * 4) + charged_bytes(8);
       adamw += 2 * charged_bytes(static_cast<int64_t>(parameter.value.nbytes()));
+      const int64_t count = parameter.value.numel();
+      codes += parameter.embedding
+                   ? 2 * charged_bytes(count * 4)
+                   : 2 * charged_bytes(count) + 2 * charged_bytes(adamw_8bit_blocks(count) * 4);
     }
     PlanTarget target;
     target.dtype = dtype;
     const std::filesystem::path model = bench.golden.directory / "model";
     const MemoryPlan with_adamw = plan_memory(bench.config, model, target),
-                     with_sgd = plan_memory(bench.config, model, target, make_momentum_sgd);
+                     with_sgd = plan_memory(bench.config, model, target, make_momentum_sgd),
+                     in_codes = plan_memory(bench.config, model, target, test::make_adamw_8bit);
     EXPECT_EQ(with_sgd.optimizer_state - with_adamw.optimizer_state, sgd - adamw) << toString(dtype);
+    EXPECT_EQ(in_codes.optimizer_state - with_adamw.optimizer_state, codes - adamw) << toString(dtype);
   }
 }
 
