@@ -1,5 +1,6 @@
 #include "config/value.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -108,6 +109,43 @@ std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& no
     target = Recompute::blocks(blocks);
   }
   return std::nullopt;
+}
+
+// The names of the parts, in the order of the dumped list.
+constexpr std::array kOffloadParts{std::pair{"optimizer", &Offload::optimizer},
+                                   std::pair{"weights", &Offload::weights},
+                                   std::pair{"activations", &Offload::activations}};
+
+std::optional<std::string> assign_offload(const Key& key, const YAML::Node& node, Offload& target) {
+  Offload parts;
+  parts.automatic = is_word(node, "auto");
+  const auto add = [&](const YAML::Node& item) -> std::optional<std::string> {
+    const std::string name = item.IsScalar() ? item.Scalar() : "";
+    for (const auto& [part, member] : kOffloadParts) {
+      if (name != part) continue;
+      parts.*member = true;
+      return std::nullopt;
+    }
+    return concat("expected ", expected_value(key), ", found ", describe(item));
+  };
+  if (node.IsSequence()) {
+    for (const YAML::Node& item : node) {
+      if (auto problem = add(item)) return problem;
+    }
+  } else if (!parts.automatic) {
+    if (auto problem = add(node)) return problem;
+  }
+  target = parts;
+  return std::nullopt;
+}
+
+std::string offload_as_yaml(const Offload& value) {
+  if (value.automatic) return "auto";
+  std::vector<std::string> names;
+  for (const auto& [part, member] : kOffloadParts) {
+    if (value.*member) names.emplace_back(part);
+  }
+  return "[" + join(names) + "]";
 }
 
 std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
@@ -253,6 +291,7 @@ std::string expected_value(const Key& key) {
           [](CountOrAuto*) { return "an integer or auto"; },
           [](Recompute*) { return "true, false, auto or an integer"; },
           [](std::pair<double, double>*) { return "a list of two numbers"; },
+          [](Offload*) { return "auto, or a list of optimizer, weights and activations"; },
           [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
           [](NumberMap<double>*) { return "a mapping of names to numbers"; },
           [](std::vector<DataSource>*) { return "a path or a list of paths"; },
@@ -272,7 +311,8 @@ bool may_be_empty(const Key& key) {
                  [](std::vector<std::string>*) { return true; }, [](TextOrList*) { return true; },
                  [](std::vector<int64_t>*) { return true; }, [](NumberMap<int64_t>*) { return true; },
                  [](NumberMap<double>*) { return true; }, [](std::vector<DataSource>*) { return true; },
-                 [](EvalData*) { return true; }, [](const auto&) { return false; }},
+                 [](EvalData*) { return true; }, [](Offload*) { return true; },
+                 [](const auto&) { return false; }},
       key.field(config));
 }
 
@@ -311,6 +351,7 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
                  [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
+                 [&](Offload* value) { return assign_offload(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
                  [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
                  [&](std::vector<DataSource>* value) { return assign_sources(node, *value); },
@@ -356,6 +397,7 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](std::pair<double, double>* value) {
                    return concat("[", number_as_yaml(value->first), ", ", number_as_yaml(value->second), "]");
                  },
+                 [](Offload* value) { return offload_as_yaml(*value); },
                  [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
                  [](NumberMap<double>* value) { return map_as_yaml(*value); },
                  [](std::vector<DataSource>* value) { return sources_as_yaml(*value); },

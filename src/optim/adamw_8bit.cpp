@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/random.h"
+#include "trainer/optim/state_memory.h"
 
 namespace trainer {
 AdamW8bit::AdamW8bit(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed,
@@ -22,7 +23,7 @@ bool AdamW8bit::has_codes(const TrainedParameter& parameter) const {
 // All allocation of state is here.
 AdamW8bit::State AdamW8bit::new_state(const TrainedParameter& parameter) const {
   const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
-    return at::zeros(shape, parameter.value.options().dtype(type).requires_grad(false));
+    return trainer::new_state(shape, parameter.value.options().dtype(type).requires_grad(false));
   };
   const at::IntArrayRef shape = parameter.value.sizes();
   State state;
@@ -35,7 +36,7 @@ AdamW8bit::State AdamW8bit::new_state(const TrainedParameter& parameter) const {
     state = {zeros(shape, type), zeros(shape, type), at::Tensor(), at::Tensor(), at::Tensor()};
   }
   if (config_.master_weights && parameter.value.scalar_type() != at::kFloat)
-    state.master = parameter.value.detach().to(at::kFloat);
+    state.master = zeros(shape, at::kFloat).copy_(parameter.value.detach());
   return state;
 }
 
@@ -102,8 +103,7 @@ void AdamW8bit::move_to(at::Device device) {
   for (State& state : states_) {
     for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.exp_avg_absmax,
                                &state.exp_avg_sq_absmax, &state.master}) {
-      if (tensor->defined())
-        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      if (tensor->defined()) *tensor = moved_state(*tensor, device);
     }
   }
 }
