@@ -42,7 +42,7 @@ Adafactor::State Adafactor::new_state(const at::Tensor& weight) const {
     state.column = zeros(columns, at::kFloat);
   }
   if (config_.beta1) state.exp_avg = zeros(weight.sizes(), moment_type(config_.state_dtype, weight, master));
-  if (master) state.master = weight.detach().to(at::kFloat);
+  if (master) state.master = zeros(weight.sizes(), at::kFloat).copy_(weight.detach());
   return state;
 }
 

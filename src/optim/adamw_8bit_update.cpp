@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 
 #include "trainer/device/target_device.h"
+#include "trainer/memory/offload.h"
 #include "trainer/optim/adamw_8bit.h"
 
 #include "optim/adamw_8bit_arithmetic.h"
@@ -155,6 +156,9 @@ void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor
   for (; progress.next < items.size(); progress.next++) {
     const auto& [tensors, update] = items[progress.next];
     update_coded_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
+    for (const at::Tensor* kept : {&tensors.exp_avg, &tensors.exp_avg_sq, &tensors.exp_avg_absmax,
+                                   &tensors.exp_avg_sq_absmax, &tensors.master})
+      release_offloaded(*kept);
   }
 }
 
