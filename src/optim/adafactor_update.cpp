@@ -10,7 +10,7 @@
 #include "trainer/device/target_device.h"
 #include "trainer/optim/adafactor.h"
 
-#include "optim/adafactor_shape.h"
+#include "optim/adafactor_panels.h"
 #include "optim/stochastic_rounding.h"
 
 #define VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -18,30 +18,59 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kStripRows = 16, kChunk = 512;  // few numbers are added up in fp32 at once
+constexpr int64_t kChunk = 512;  // few numbers are added up in fp32 at once
+
+// Adds the squares of four rows, or of one, to the sums of the rows and of the columns.
+template <class G>
+[[gnu::always_inline]] inline void add_squares_of_four(const G* gradient, int64_t columns, float scale,
+                                                       int64_t count, float* row_sums, float* of_columns) {
+  const G *g0 = gradient, *g1 = g0 + columns, *g2 = g1 + columns, *g3 = g2 + columns;
+  float sum0 = 0.0f, sum1 = 0.0f, sum2 = 0.0f, sum3 = 0.0f;
+#pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
+  for (int64_t c = 0; c < count; c++) {
+    const float x0 = static_cast<float>(g0[c]) * scale, x1 = static_cast<float>(g1[c]) * scale;
+    const float x2 = static_cast<float>(g2[c]) * scale, x3 = static_cast<float>(g3[c]) * scale;
+    of_columns[c] += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3);
+    sum0 += x0 * x0;
+    sum1 += x1 * x1;
+    sum2 += x2 * x2;
+    sum3 += x3 * x3;
+  }
+  row_sums[0] += sum0;
+  row_sums[1] += sum1;
+  row_sums[2] += sum2;
+  row_sums[3] += sum3;
+}
+template <class G>
+[[gnu::always_inline]] inline void add_squares_of_one(const G* gradient, float scale, int64_t count,
+                                                      float* row_sum, float* of_columns) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t c = 0; c < count; c++) {
+    const float x = static_cast<float>(gradient[c]) * scale;
+    of_columns[c] += x * x;
+    sum += x * x;
+  }
+  *row_sum += sum;
+}
 
 // Sets the sums of squares of a panel's rows and columns.
 template <class G>
 VECTORISED void sum_squares(const G* gradient, float scale, int64_t rows, int64_t columns, float* row_sums,
                             float* column_sums) {
+  constexpr int64_t kStrip = 32;
   for (int64_t r = 0; r < rows; r++) row_sums[r] = 0.0f;
   for (int64_t c = 0; c < columns; c++) column_sums[c] = 0.0f;
-  for (int64_t strip = 0; strip < rows; strip += kStripRows) {
-    const int64_t strip_end = std::min(strip + kStripRows, rows);
+  for (int64_t strip = 0; strip < rows; strip += kStrip) {
+    const int64_t end = std::min(strip + kStrip, rows);
     for (int64_t first = 0; first < columns; first += kChunk) {
       const int64_t count = std::min(kChunk, columns - first);
       float of_columns[kChunk] = {};
-      for (int64_t r = strip; r < strip_end; r++) {
-        const G* g = gradient + r * columns + first;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t c = 0; c < count; c++) {
-          const float x = static_cast<float>(g[c]) * scale;
-          of_columns[c] += x * x;
-          sum += x * x;
-        }
-        row_sums[r] += sum;
-      }
+      int64_t r = strip;
+      for (; r + 4 <= end; r += 4)
+        add_squares_of_four(gradient + r * columns + first, columns, scale, count, row_sums + r, of_columns);
+      for (; r < end; r++)
+        add_squares_of_one(gradient + r * columns + first, scale, count, row_sums + r, of_columns);
       for (int64_t c = 0; c < count; c++) column_sums[first + c] += of_columns[c];
     }
   }
@@ -139,37 +168,11 @@ VECTORISED void write_row(const Row<W, S>& row, const G* gradient, float factor,
   }
 }
 
-// How a tensor is cut: rows of one matrix or, without factors, elements.
-struct Panels {
-  explicit Panels(const AdafactorShape& shape)
-      : length(shape.factored ? shape.rows : shape.columns),
-        size(shape.factored ? std::max({int64_t{64}, (shape.rows + 63) / 64, (1 << 14) / shape.columns})
-                            : int64_t{1} << 15),
-        of_matrix((length + size - 1) / size),
-        count(of_matrix * shape.matrices) {}
-  int64_t matrix(int64_t panel) const { return panel / of_matrix; }
-  int64_t first(int64_t panel) const { return panel % of_matrix * size; }
-  int64_t end(int64_t panel) const { return std::min(first(panel) + size, length); }
-  int64_t length, size, of_matrix, count;
-};
-
-// Temporary memory, all of it.
-struct Scratch {
-  Scratch(const AdafactorShape& shape, const Panels& panels, const at::Tensor& like)
-      : rows(shape.factored ? shape.matrices * shape.rows : 0),
-        columns(shape.factored ? shape.matrices * shape.columns : 0),
-        floats(at::empty({2 * rows + 2 * columns + (shape.factored ? panels.count * shape.columns : 0)},
-                         like.options().dtype(at::kFloat))),
-        sums(at::empty({2 * panels.count}, like.options().dtype(at::kDouble))) {}
-  int64_t rows, columns;
-  at::Tensor floats, sums;
-};
-
 template <class W, class G, class S>
 class TensorUpdate {
  public:
   TensorUpdate(const AdafactorTensors& t, const AdafactorUpdate& update, float scale,
-               const AdafactorShape& shape, const Panels& panels, const Scratch& scratch)
+               const AdafactorShape& shape, const AdafactorPanels& panels, const AdafactorScratch& scratch)
       : t_(t),
         c_(update),
         shape_(shape),
@@ -325,7 +328,7 @@ class TensorUpdate {
   const AdafactorTensors& t_;
   AdafactorCoefficients c_;
   AdafactorShape shape_;
-  Panels panels_;
+  AdafactorPanels panels_;
   float scale_;
   uint64_t key_;
   const G* gradient_;
@@ -353,9 +356,9 @@ void update_cpu(const AdafactorItem& item, const at::Tensor& gradient_scale, boo
   AdafactorTensors t = item.tensors;
   if (t.weight.numel() == 0) return;
   const AdafactorShape shape(t);
-  const Panels panels(shape);
+  const AdafactorPanels panels(shape);
   t.gradient = t.gradient.contiguous();
-  const Scratch scratch(shape, panels, t.weight);
+  const AdafactorScratch scratch(shape, panels, t.weight);
   // From here on nothing is allocated.
   if (rehearsal) return;
   const float scale = gradient_scale.item<float>();

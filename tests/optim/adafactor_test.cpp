@@ -1,4 +1,4 @@
-// Adafactor's update compared with Transformers' (scripts/goldens/optimizers), and its own ways with each
+// Adafactor's update compared with Transformers' (scripts/goldens/adafactor), and its own ways with each
 // other.
 #include "trainer/optim/adafactor.h"
 
@@ -26,7 +26,7 @@ using test::adafactor_update_of;
 using test::AdafactorTypes;
 using test::cloned;
 
-const std::string kGoldens = SOURCE_DIR "/tests/goldens/optimizers/";
+const std::string kGoldens = SOURCE_DIR "/tests/goldens/optim/";
 
 const std::map<std::string, std::vector<int64_t>>& golden_shapes() {
   static const std::map<std::string, std::vector<int64_t>> shapes{{"matrix", {6, 5}}, {"panels", {130, 140}},
