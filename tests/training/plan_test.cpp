@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/solve_plan.h"
@@ -36,6 +37,8 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
       parameter.value.set_requires_grad(!config.lora);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
+    const test::TemporaryDirectory below;
+    set_offload_directory(below.path());
     Trainer trainer(config, *model, at::kCPU, 1);
     const UpdateCheck check(*model);
     trainer.step(worst_batch(config, model->encoder_decoder()));
@@ -114,6 +117,12 @@ const std::vector<Variant>& variants() {
        [](Config& c) {
          c.training.effective_batch_size = 2;
          c.data.max_source_length = c.data.max_target_length = c.data.max_length = 24;
+       }},
+      {"full_bf16_offloaded_optimizer", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.master_weights = true;
+         c.memory.offload.optimizer = true;
+         c.memory.gradient_checkpointing = true;
        }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {
