@@ -41,7 +41,8 @@ struct Division;
 class Trainer {
  public:
   // Trains the model's parameters that require grad. Allocates the optimizer state and what is needed to sum
-  // gradients. `optimizer` replaces the optimizer that the configuration names.
+  // gradients. Refers to the configuration and the model, which must outlive it. `optimizer` replaces the
+  // optimizer that the configuration names.
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
           const OptimizerFactory& optimizer = make_optimizer);
 
