@@ -1,5 +1,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/optim/adafactor.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/optimizer.h"
 
@@ -14,7 +15,8 @@ std::unique_ptr<Optimizer> make(std::vector<TrainedParameter> parameters, const 
 
 // The names that `optimizer.name` may have (src/config/schema.cpp).
 const std::map<std::string, OptimizerFactory>& factories() {
-  static const std::map<std::string, OptimizerFactory> table{{"adamw", make<AdamW>}};
+  static const std::map<std::string, OptimizerFactory> table{{"adamw", make<AdamW>},
+                                                             {"adafactor", make<Adafactor>}};
   return table;
 }
 

@@ -144,6 +144,17 @@ const std::vector<Variant>& variants() {
          c.training.dropout = std::nullopt;
          c.training.effective_batch_size = c.training.batch_size;
        }},
+      {"full_bf16_recompute_adafactor", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.memory.gradient_checkpointing = true;
+         c.training.batch_size = 2;
+       }},
+      {"full_fp32_adafactor_first_moment", at::kFloat,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.optimizer.beta1 = 0.9;
+       }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,
        [](Config& c) {
