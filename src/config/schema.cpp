@@ -202,7 +202,7 @@ Section optimizer_section() {
   return section(
       "optimizer", "How weights are updated.",
       {key(&O::name, "name", OnResume::fixes_run, "The optimizer (docs/optimizers.md).")
-           .one_of({"adamw", "adafactor"}),
+           .one_of({"adamw", "adamw_8bit", "adafactor"}),
        key(&O::learning_rate, "learning_rate", OnResume::is_logged, "Peak learning rate of the schedule.")
            .at_least(0)
            .default_with("optimizer.name", "adafactor", "0.001")
@@ -275,8 +275,9 @@ Section optimizer_section() {
            "anyway."),
        key(&O::state_dtype, "state_dtype", OnResume::fixes_run,
            "Data type of the optimizer's two moments. auto: bf16 for bf16 weights; fp32 for fp32 weights or "
-           "if there is an fp32 copy of the weights. With adafactor it is that of the first moment; the "
-           "second is fp32."),
+           "if there is an fp32 copy of the weights. With adamw_8bit it is that of the moments that are not "
+           "in "
+           "8 bits; auto: fp32. With adafactor it is that of the first moment; the second is fp32."),
        key(&O::grad_dtype, "grad_dtype", OnResume::is_logged,
            "Data type in which gradients are accumulated. auto: that of the weights.")});
 }

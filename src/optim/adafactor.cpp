@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/random.h"
+#include "trainer/optim/state_memory.h"
 
 namespace trainer {
 namespace {
@@ -27,7 +28,7 @@ Adafactor::Adafactor(std::vector<TrainedParameter> parameters, const OptimizerCo
 
 Adafactor::State Adafactor::new_state(const at::Tensor& weight) const {
   const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
-    return at::zeros(shape, weight.options().dtype(type).requires_grad(false));
+    return new_state(shape, weight.options().dtype(type).requires_grad(false));
   };
   State state;
   const bool master = config_.master_weights && weight.scalar_type() != at::kFloat;
@@ -88,8 +89,7 @@ void Adafactor::move_to(at::Device device) {
   const at::NoGradGuard no_grad;
   for (State& state : states_) {
     for (at::Tensor* tensor : {&state.row, &state.column, &state.exp_avg, &state.master}) {
-      if (tensor->defined())
-        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      if (tensor->defined()) *tensor = moved_state(*tensor, device);
     }
   }
 }

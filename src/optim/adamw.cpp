@@ -1,7 +1,5 @@
 #include "trainer/optim/adamw.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -10,8 +8,6 @@
 
 namespace trainer {
 namespace {
-
-constexpr int64_t kSmallestPiece = 1 << 16;
 
 // auto: fp32 if the weight is fp32 or has an fp32 master, else bf16.
 at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
@@ -67,7 +63,7 @@ void AdamW::update(const Gradients& gradients, const at::Tensor& norm, double ma
   try {
     adamw_update(items(gradients, learning_rate), clip_scale(norm, max_grad_norm), progress);
   } catch (...) {
-    progress.piece = std::max(progress.piece / 2, kSmallestPiece);
+    progress.halve_piece();
     throw;
   }
 }
