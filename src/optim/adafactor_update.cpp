@@ -382,7 +382,7 @@ void adafactor_update(const std::vector<AdafactorItem>& items, const at::Tensor&
   for (; progress.next < items.size(); progress.next++) {
     update_cpu(items[progress.next], gradient_scale, progress.rehearsal || device.is_meta());
     const AdafactorTensors& t = items[progress.next].tensors;
-    for (const at::Tensor* kept : {&t.row, &t.column, &t.exp_avg, &t.master}) release_offloaded(*kept);
+    for (const at::Tensor& tensor : {t.weight, t.gradient, t.exp_avg, t.master}) release_offloaded(tensor);
   }
 }
 

@@ -11,7 +11,7 @@ AdamW8bit::AdamW8bit(std::vector<TrainedParameter> parameters, const OptimizerCo
                      int64_t fewest_coded)
     : parameters_(std::move(parameters)), config_(config), seed_(seed), fewest_coded_(fewest_coded) {
   at::NoGradGuard no_grad;
-  for (const TrainedParameter& parameter : parameters_) states_.push_back(new_state(parameter));
+  for (const TrainedParameter& parameter : parameters_) states_.push_back(state_for(parameter));
 }
 
 // bitsandbytes leaves embeddings to its users, and the Trainer of transformers asks for 32 bits for all of
@@ -21,9 +21,9 @@ bool AdamW8bit::has_codes(const TrainedParameter& parameter) const {
 }
 
 // All allocation of state is here.
-AdamW8bit::State AdamW8bit::new_state(const TrainedParameter& parameter) const {
+AdamW8bit::State AdamW8bit::state_for(const TrainedParameter& parameter) const {
   const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
-    return trainer::new_state(shape, parameter.value.options().dtype(type).requires_grad(false));
+    return new_state(shape, parameter.value.options().dtype(type).requires_grad(false));
   };
   const at::IntArrayRef shape = parameter.value.sizes();
   State state;
@@ -36,7 +36,7 @@ AdamW8bit::State AdamW8bit::new_state(const TrainedParameter& parameter) const {
     state = {zeros(shape, type), zeros(shape, type), at::Tensor(), at::Tensor(), at::Tensor()};
   }
   if (config_.master_weights && parameter.value.scalar_type() != at::kFloat)
-    state.master = zeros(shape, at::kFloat).copy_(parameter.value.detach());
+    state.master = zeros(shape, at::kFloat).copy_(parameter.value);
   return state;
 }
 

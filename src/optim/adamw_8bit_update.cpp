@@ -1,5 +1,6 @@
 // The update of 8-bit AdamW on the CPU: our own loops.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -146,6 +147,11 @@ void update_coded_cpu(const Adamw8bitTensors& tensors, const at::Tensor& gradien
 
 #undef FOR_EACH_PROCESSOR
 
+std::array<at::Tensor, 7> tensors_of(const Adamw8bitItem& item) {
+  const Adamw8bitTensors& t = item.tensors;
+  return {t.weight, t.gradient, t.exp_avg, t.exp_avg_sq, t.exp_avg_absmax, t.exp_avg_sq_absmax, t.master};
+}
+
 }  // namespace
 
 void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
@@ -155,10 +161,11 @@ void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor
   if (target_of(device) != c10::kCPU) return adamw_8bit_update_gpu(items, gradient_scale, progress);
   for (; progress.next < items.size(); progress.next++) {
     const auto& [tensors, update] = items[progress.next];
+    if (progress.next + 1 < items.size()) {
+      for (const at::Tensor& tensor : tensors_of(items[progress.next + 1])) fetch_offloaded(tensor);
+    }
     update_coded_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
-    for (const at::Tensor* kept : {&tensors.exp_avg, &tensors.exp_avg_sq, &tensors.exp_avg_absmax,
-                                   &tensors.exp_avg_sq_absmax, &tensors.master})
-      release_offloaded(*kept);
+    for (const at::Tensor& tensor : tensors_of(items[progress.next])) release_offloaded(tensor);
   }
 }
 

@@ -59,11 +59,15 @@ TEST(OffloadedState, ARestoreLeavesItInTheFile) {
   const std::vector<TrainedParameter> parameters{{"w", at::ones({elements}), true}};
   const StateBelow below(true);
   AdamW saved(parameters, {}, 0), restored(parameters, {}, 0);
-  saved.tensors().at("w").at("exp_avg").fill_(3);
-  for (const auto& [what, tensor] : saved.tensors().at("w")) release_offloaded(tensor);
+  const OptimizerTensors state_of_saved = saved.tensors();
+  const auto release_saved = [&] {
+    for (const auto& [what, tensor] : state_of_saved.at("w")) release_offloaded(tensor);
+  };
+  state_of_saved.at("w").at("exp_avg").fill_(3);
+  release_saved();
   const int64_t before = memory_of_process("VmRSS");
   restored.restore(saved.snapshot(), "the test");
-  for (const auto& [what, tensor] : saved.tensors().at("w")) release_offloaded(tensor);
+  release_saved();
   EXPECT_LT(memory_of_process("VmRSS") - before, state / 10);
   EXPECT_TRUE(restored.tensors().at("w").at("exp_avg").eq(3).all().item<bool>());
 }

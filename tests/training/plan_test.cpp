@@ -144,13 +144,6 @@ const std::vector<Variant>& variants() {
          c.training.dropout = std::nullopt;
          c.training.effective_batch_size = c.training.batch_size;
        }},
-      {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
-      {"lora_fp32_8bit_state", at::kFloat,
-       [](Config& c) {
-         c.lora.emplace();
-         c.lora->r = 64;
-         c.optimizer.name = "adamw_8bit";
-       }},
       {"full_bf16_recompute_adafactor", at::kBFloat16,
        [](Config& c) {
          c.optimizer.name = "adafactor";
@@ -161,6 +154,13 @@ const std::vector<Variant>& variants() {
        [](Config& c) {
          c.optimizer.name = "adafactor";
          c.optimizer.beta1 = 0.9;
+       }},
+      {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
+      {"lora_fp32_8bit_state", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->r = 64;
+         c.optimizer.name = "adamw_8bit";
        }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,

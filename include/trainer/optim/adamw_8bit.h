@@ -76,7 +76,7 @@ class AdamW8bit final : public Optimizer {
     AdamwProgress wide, coded;
   };
   bool has_codes(const TrainedParameter& parameter) const;
-  State new_state(const TrainedParameter& parameter) const;
+  State state_for(const TrainedParameter& parameter) const;
   void update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm, double learning_rate,
               Progress& progress);
 
