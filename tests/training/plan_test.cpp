@@ -156,6 +156,7 @@ const std::vector<Variant>& variants() {
          c.optimizer.name = "adafactor";
          c.memory.gradient_checkpointing = true;
          c.training.batch_size = 2;
+         c.data.max_source_length = c.data.max_length = 256;
        }},
       {"full_fp32_adafactor_first_moment", at::kFloat,
        [](Config& c) {
