@@ -7,36 +7,15 @@
 // nearest code).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/formats/bitsandbytes.h"
+
 namespace trainer {
-
-inline constexpr int64_t kNf4Block = 64;        // values with one scale
-inline constexpr int64_t kNf4ScaleBlock = 256;  // scales with one scale, with double quantisation
-
-inline constexpr std::array<float, 16> kNf4Values{
-    -1.0f,
-    -0.6961928009986877f,
-    -0.5250730514526367f,
-    -0.39491748809814453f,
-    -0.28444138169288635f,
-    -0.18477343022823334f,
-    -0.09105003625154495f,
-    0.0f,
-    0.07958029955625534f,
-    0.16093020141124725f,
-    0.24611230194568634f,
-    0.33791524171829224f,
-    0.44070982933044434f,
-    0.5626170039176941f,
-    0.7229568362236023f,
-    1.0f,
-};
 
 // A tensor in NF4. Of the two values in a byte, the even one is in the high half. With double quantisation
 // the scale of block b is dynamic_map(true)[scales[b]] * nested_scales[b / 256] + offset, else scales[b].

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from peft import PeftModel
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, Trainer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, BitsAndBytesConfig, Trainer
 
 IGNORE = -100
 
@@ -56,6 +56,28 @@ def load_model(directory, dtype=torch.float32, adapter=None):
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
     if dtype == torch.float64:
         model.double()
+    return model.eval()
+
+
+def load_quantised(directory, dtype, adapter=None, double_quant=True):
+    """The model in NF4 by bitsandbytes, quantised while it is loaded, computing in `dtype`."""
+    from bitsandbytes.nn import Linear4bit
+
+    config = AutoConfig.from_pretrained(directory)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=double_quant,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    options = {"dtype": dtype, "attn_implementation": "eager", "device_map": "cpu"}
+    model = kind.from_pretrained(directory, quantization_config=settings, **options)
+    for module in model.modules():
+        if isinstance(module, Linear4bit):  # no other layout, with scales in bfloat16, for inference
+            module.support_avx512bf16_for_cpu = False
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
     return model.eval()
 
 
