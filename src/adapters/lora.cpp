@@ -8,6 +8,7 @@
 
 #include "trainer/adapters/target_modules.h"
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/nn/embedding.h"
@@ -218,12 +219,33 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
   return tensors;
 }
 
+std::optional<Quantisation> quantisation_in_training(const std::filesystem::path& adapter) {
+  const std::map<std::string, std::string> metadata = read_adapter_weights(adapter).metadata;
+  const auto found = metadata.find(kTrainedOn);
+  if (found == metadata.end() || !found->second.starts_with(kOnNf4)) return std::nullopt;
+  return Quantisation{.double_quant = found->second.ends_with(kDoublyQuantised),
+                      .keep_dense = read_adapter_config(adapter).modules_to_save};
+}
+
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
                                              const LoadOptions& options, LoadReport* report) {
-  std::unique_ptr<Model> model = load_model(base_directory(directory), options, report);
-  if (!is_adapter_directory(directory)) return model;
+  if (!is_adapter_directory(directory)) return load_model(directory, options, report);
+  LoadOptions as_in_training = options;
+  if (!options.quantise) {
+    as_in_training.quantise = quantisation_in_training(directory);
+    if (as_in_training.quantise)
+      log::info(
+          concat(directory.string(), ": was trained on NF4 weights; its base is quantised in the same way"));
+  }
+  return load_with_adapter(base_directory(directory), directory, as_in_training, report);
+}
+
+std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,
+                                         const std::filesystem::path& adapter, const LoadOptions& options,
+                                         LoadReport* report) {
+  std::unique_ptr<Model> model = load_model(base, options, report);
   LoraConfig lora;
-  lora.adapter = directory;
+  lora.adapter = adapter;
   apply_lora(*model, lora, 0, options.device);
   model->for_each_parameter(
       [](const std::string&, Parameter& parameter) { parameter.value.set_requires_grad(false); });

@@ -11,6 +11,7 @@
 #include "trainer/models/build_model.h"
 #include "trainer/models/registry.h"
 
+#include "adapters/nf4_base.h"
 #include "adapters/stored_head.h"
 
 namespace trainer {
@@ -27,6 +28,7 @@ nlohmann::ordered_json changed_keys(const MergedModel& model) {
   }
   // For a T5 the key only says how the output is scaled; a T5 has a head of its own if one is stored.
   if (model.plan.untied && !is_t5(model)) changes["tie_word_embeddings"] = false;
+  if (model.stored_in_nf4) changes["quantization_config"] = nullptr;
   return changes;
 }
 
@@ -66,7 +68,8 @@ void require_floating(const MergedModel& model) {
 
 Dtype MergedModel::most_common_dtype() const {
   std::map<Dtype, size_t> bytes;
-  for (const auto& [name, tensor] : plan.tensors) bytes[tensor.dtype] += tensor.base.nbytes;
+  for (const auto& [name, tensor] : plan.tensors)
+    bytes[tensor.dtype] += tensor_bytes(tensor.dtype, tensor.base.shape, name);
   const auto most = std::ranges::max_element(bytes, {}, [](const auto& item) { return item.second; });
   return most == bytes.end() ? Dtype::f32 : most->first;
 }
@@ -80,19 +83,22 @@ void MergedModel::set_dtype(Dtype dtype) {
 bool MergedModel::is_exact() const {
   return plan.merged == 0 && std::ranges::all_of(plan.tensors, [](const auto& item) {
            const MergedTensor& tensor = item.second;
+           if (tensor.nf4) return tensor.dtype == Dtype::f32;
            return tensor.dtype == tensor.base.dtype ||
                   (tensor.dtype == Dtype::f32 && tensor.base.dtype != Dtype::f64);
          });
 }
 
-MergedModel open_merged(const std::filesystem::path& source) {
+MergedModel open_merged(const std::filesystem::path& source, const MergeOptions& options) {
   MergedModel model;
   model.source = source;
-  model.base = base_directory(source);
+  model.base = options.base.empty() ? base_directory(source) : options.base;
   model.config = read_model_config(model.base);
   const Architecture& architecture = architecture_of(model.config, model.base);
   model.embedding = architecture.embedding;
   model.weights = read_model_weights(model.base);
+  const Nf4Base quantised(model.base, model.config, model.weights);
+  model.stored_in_nf4 = quantised.is_stored();
   if (model.is_adapter()) {
     model.adapter = read_adapter_weights(source);
     model.plan = plan_merge(model.weights, read_adapter_config(source), model.adapter, model.embedding,
@@ -100,6 +106,7 @@ MergedModel open_merged(const std::filesystem::path& source) {
   } else {
     model.plan = plan_copy(model.weights, model.embedding);
   }
+  quantised.attach(model.plan, options.through);
   drop_superfluous(model, architecture);
   require_floating(model);
   model.changes = changed_keys(model);

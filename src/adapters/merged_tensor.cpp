@@ -1,6 +1,8 @@
 #include "trainer/adapters/merged_tensor.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -39,14 +41,24 @@ std::byte* row_bytes(const TensorView& view, int64_t row) {
   return view.data + row * columns_of(view) * static_cast<int64_t>(dtype_size(view.dtype));
 }
 
+at::Tensor stored_rows(const TensorView& view, int64_t row, int64_t rows) {
+  const at::Tensor stored =
+      at::from_blob(row_bytes(view, row), {rows, columns_of(view)}, at::dtype(scalar_type(view.dtype)));
+  at::Tensor wide = stored.to(at::kFloat, false, /*copy=*/true);
+  release_pages(row_bytes(view, row), static_cast<int64_t>(stored.nbytes()));
+  return wide;
+}
+
+at::Tensor nf4_rows(const Nf4Tensor& tensor, int64_t row, int64_t rows) {
+  const int64_t columns = tensor.shape.at(1);
+  return dequantise_nf4(tensor, row * columns, rows * columns, at::kFloat).view({rows, columns});
+}
+
 }  // namespace
 
 // Rows of W plus the adapter's part, fp32 [rows, columns], before the magnitude is applied.
-at::Tensor MergedTensor::piece(int64_t row, int64_t rows) const {
-  const at::Tensor stored =
-      at::from_blob(row_bytes(base, row), {rows, columns_of(base)}, at::dtype(scalar_type(base.dtype)));
-  at::Tensor wide = stored.to(at::kFloat, false, /*copy=*/true);
-  release_pages(row_bytes(base, row), static_cast<int64_t>(stored.nbytes()));
+at::Tensor MergedTensor::piece(const Nf4Tensor* quantised, int64_t row, int64_t rows) const {
+  at::Tensor wide = quantised != nullptr ? nf4_rows(*quantised, row, rows) : stored_rows(base, row, rows);
   if (!a.defined()) return wide;
   if (embedding) return wide.addmm_(a.narrow(1, row, rows).t(), b.t(), 1, scale);
   return wide.addmm_(b.narrow(0, row, rows), a, 1, scale);
@@ -56,7 +68,7 @@ at::Tensor MergedTensor::piece(int64_t row, int64_t rows) const {
 at::Tensor MergedTensor::column_factors() const {
   at::Tensor squares = at::zeros({columns_of(base)}, at::kDouble);
   in_pieces(base, 1, [&](int64_t row, int64_t rows) {
-    squares += piece(row, rows).square_().sum(0, false, at::kDouble);
+    squares += piece(nullptr, row, rows).square_().sum(0, false, at::kDouble);
   });
   return magnitude / squares.sqrt().to(at::kFloat);
 }
@@ -64,8 +76,9 @@ at::Tensor MergedTensor::column_factors() const {
 void MergedTensor::in_rows(int64_t multiple, const std::function<void(const at::Tensor&)>& use) const {
   const at::NoGradGuard no_grad;
   const at::Tensor columns = embedding && magnitude.defined() ? column_factors() : at::Tensor();
+  const std::optional<Nf4Tensor> quantised = nf4 ? std::optional(nf4()) : std::nullopt;
   in_pieces(base, multiple, [&](int64_t row, int64_t rows) {
-    at::Tensor sum = piece(row, rows);
+    at::Tensor sum = piece(quantised ? &*quantised : nullptr, row, rows);
     if (added.defined()) sum.add_(added.narrow(0, row, rows).unsqueeze(1));
     if (columns.defined()) {
       sum.mul_(columns);
@@ -75,10 +88,11 @@ void MergedTensor::in_rows(int64_t multiple, const std::function<void(const at::
     }
     use(sum);
   });
+  if (nf4) release_pages(base.data, static_cast<int64_t>(base.nbytes));
 }
 
 void MergedTensor::write(std::ostream& out, const std::string& name) const {
-  if (dtype == base.dtype && !a.defined() && !added.defined()) {
+  if (dtype == base.dtype && !is_changed() && !nf4) {
     in_pieces(base, 1, [&](int64_t row, int64_t rows) {
       const int64_t bytes = rows * columns_of(base) * static_cast<int64_t>(dtype_size(base.dtype));
       out.write(reinterpret_cast<const char*>(row_bytes(base, row)), bytes);
@@ -92,6 +106,16 @@ void MergedTensor::write(std::ostream& out, const std::string& name) const {
     out.write(static_cast<const char*>(rounded.const_data_ptr()),
               static_cast<std::streamsize>(rounded.nbytes()));
   });
+}
+
+Nf4Tensor MergedTensor::to_nf4(const std::string& name, bool double_quant) const {
+  if (nf4 && !is_changed()) return nf4();
+  Nf4Quantiser quantiser(name, base.shape);
+  in_rows(kNf4Block / std::gcd(kNf4Block, columns_of(base)), [&](const at::Tensor& rows) {
+    if (dtype == Dtype::f16) require_fp16_range(rows, name);
+    quantiser.add(rows.to(scalar_type(dtype)));
+  });
+  return quantiser.finish(double_quant);
 }
 
 void require_fp16_range(const at::Tensor& values, const std::string& name) {

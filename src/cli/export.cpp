@@ -6,6 +6,7 @@
 #include "trainer/base/strings.h"
 
 #include "cli/commands.h"
+#include "cli/nf4_options.h"
 #include "cli/open_core.h"
 
 namespace trainer::cli {
@@ -32,6 +33,12 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
   if (options.gguf && options.adapter)
     throw ConfigError(
         "export: --adapter writes PEFT files, and a GGUF holds the merged model; leave one of the two out");
+  if (options.gguf && !options.quantize.empty())
+    throw ConfigError("export: --quantize nf4 is no type of GGUF; for a small GGUF give --dtype q8_0");
+  if (options.adapter && (!options.quantize.empty() || !options.base.empty() || options.dequantised)) {
+    throw ConfigError(
+        "export: --adapter writes the adapter alone; leave out --quantize, --base and --dequantized");
+  }
   if (options.adapter && !words.max_shard_size.empty())
     throw ConfigError("export: an adapter is a single file; leave out --max-shard-size");
   if (words.max_shard_size.empty()) return;
@@ -72,6 +79,7 @@ void add_export_command(CLI::App& app) {
       ->type_name("SIZE");
   command->add_flag("--adapter", options->adapter,
                     "Write only the adapter, as PEFT files, instead of merging it");
+  add_nf4_options(*command, options);
   command->callback([options, words] {
     resolve_export(*options, *words);
     open_core(0).export_model(*options);

@@ -1,8 +1,9 @@
-// trainer merge MODEL_OR_ADAPTER OUT: `trainer export` with nothing but the type to choose
+// trainer merge MODEL_OR_ADAPTER OUT: `trainer export` with nothing but the type and the base to choose
 #include <memory>
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/nf4_options.h"
 #include "cli/open_core.h"
 
 namespace trainer::cli {
@@ -24,6 +25,7 @@ void add_merge_command(CLI::App& app) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
+  add_nf4_options(*command, options);
   command->callback([options] {
     require_option(options->source, "merge", "DIR (the adapter directory)");
     require_option(options->out, "merge", "OUT (the directory to write)");

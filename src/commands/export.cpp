@@ -30,6 +30,9 @@ void run_export(const ExportOptions& options) {
   request.dtype = dtype_of(options.dtype);
   request.max_shard_bytes = options.max_shard_bytes;
   request.adapter_only = options.adapter;
+  request.base = options.base;
+  request.dequantised = options.dequantised;
+  if (options.quantize == "nf4") request.quantise = Quantisation{options.double_quant};
   const ExportReport report =
       options.gguf ? export_gguf(request, gguf_type_of(options.dtype)) : export_model(request);
   std::string text = concat(bytes_string(report.bytes), " written to ", options.out);
@@ -37,6 +40,7 @@ void run_export(const ExportOptions& options) {
     text = concat("merged: ", report.merged, " tensors changed, ", report.replaced, " replaced; ", text);
   if (report.untied) text += "; the head is now a tensor of its own, lm_head.weight";
   log::info(concat("checked: ", report.check));
+  if (!report.difference.empty()) log::info(concat("difference: ", report.difference));
   log::info(concat("done: ", text));
 }
 

@@ -1,11 +1,9 @@
 #include "trainer/export/export_model.h"
 
 #include <algorithm>
-#include <cmath>
-#include <system_error>
+#include <utility>
 
-#include <ATen/ATen.h>
-
+#include "trainer/adapters/lora.h"
 #include "trainer/adapters/merged_model.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -14,8 +12,11 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
+#include "export/compare_logits.h"
 #include "export/gguf_export.h"
+#include "export/merge_sources.h"
 #include "export/new_output.h"
+#include "export/nf4_export.h"
 #include "export/streamed_logits.h"
 
 namespace trainer {
@@ -39,54 +40,12 @@ fs::path find_directory(const fs::path& from) {
              "checkpoint"));
 }
 
-fs::path find_source(const fs::path& from) {
-  const fs::path source = find_directory(from);
+fs::path find_source(const ExportRequest& request) {
+  const fs::path source = find_directory(request.source);
   verify_model_files(source);
-  if (const fs::path base = base_directory(source); base != source) verify_model_files(base);
+  const fs::path base = request.base.empty() ? base_directory(source) : request.base;
+  if (base != source) verify_model_files(base);
   return source;
-}
-
-// The relative rounding error of the coarsest type.
-double unit_of(Dtype dtype) {
-  if (dtype == Dtype::bf16) return std::ldexp(1.0, -8);
-  return dtype == Dtype::f16 ? std::ldexp(1.0, -11) : 0;
-}
-
-// The relative error of logits that is explained by rounding the weights once. The error of each product is
-// about as large as that of a weight, and errors in a residual network add up as if they were independent.
-// Sums in another order differ by less than 1e-5.
-double bound_for(Dtype dtype, int64_t blocks) {
-  return std::max(1e-5, 4 * unit_of(dtype) * std::sqrt(static_cast<double>(blocks) + 1));
-}
-
-std::string short_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g", number);
-  return text;
-}
-
-// Compares the written model with its source. `exact`: no value was changed.
-std::string check_logits(const fs::path& source, const fs::path& written, bool exact, Dtype dtype,
-                         int64_t blocks) {
-  const at::Tensor expected = streamed_logits(source);
-  if (!expected.isfinite().all().item<bool>()) {
-    throw FormatError(concat(source.string(),
-                             ": the model's own logits are not finite; its weights are damaged or diverged"));
-  }
-  const at::Tensor found = streamed_logits(written);
-  const std::string what = concat("reloaded from disk, its logits at ", expected.size(0), " positions ");
-  if (found.equal(expected)) return concat(what, "are the model's own, bit for bit");
-  const double error = found.sizes() == expected.sizes()
-                           ? (found.sub(expected).norm() / expected.norm()).item<double>()
-                           : INFINITY;
-  const double bound = exact ? 0 : bound_for(dtype, blocks);
-  if (!(error <= bound)) {
-    throw FormatError(concat("the export was written, but ", what, "differ from those of ", source.string(),
-                             " by ", short_number(error), " (relative 2-norm; bound ", short_number(bound),
-                             "), so it was removed; please report this"));
-  }
-  return concat(what, "differ from the model's by ", short_number(error), " (relative 2-norm; bound ",
-                short_number(bound), ")");
 }
 
 int64_t blocks_of(const nlohmann::json& config) {
@@ -111,24 +70,60 @@ ExportReport report_of(const MergedModel& model) {
   return report;
 }
 
-ExportReport export_merged(const ExportRequest& request, const fs::path& source) {
-  MergedModel model = open_merged(source);
-  if (request.dtype) model.set_dtype(*request.dtype);
-  NewOutput output(request.out, /*file=*/false);
-  ExportReport report = report_of(model);
+TensorSources sources_of(const MergedModel& model) {
   TensorSources sources;
   for (const auto& [name, tensor] : model.plan.tensors) {
     sources[name] = {tensor.dtype, tensor.base.shape,
                      [&name = name, &tensor = tensor](std::ostream& to) { tensor.write(to, name); }};
-    report.bytes += static_cast<int64_t>(tensor_bytes(tensor.dtype, tensor.base.shape, name));
   }
+  return sources;
+}
+
+int64_t bytes_of(const TensorSources& sources) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : sources)
+    bytes += static_cast<int64_t>(tensor_bytes(tensor.dtype, tensor.shape, name));
+  return bytes;
+}
+
+// Loads what was written and compares it with what it was made from.
+void check_merged(const MergedModel& model, const MergeSources& from, const Nf4Export* nf4,
+                  const fs::path& written, ExportReport& report) {
+  const at::Tensor expected = require_finite(streamed_logits(from.merged), model.source);
+  const at::Tensor found = streamed_logits({written});
+  if (nf4 != nullptr) {
+    require_finite(found, written);
+    report.check = nf4->check(written);
+  } else {
+    report.check = check_logits(found, expected, model.source,
+                                {model.is_exact(), coarsest(model), blocks_of(model.config)});
+  }
+  if (from.trained) {
+    report.difference =
+        difference_text(found, from.trained_is_merged ? expected : streamed_logits(*from.trained),
+                        "the trained model (NF4 with the adapter)");
+  } else if (nf4 != nullptr) {
+    report.difference = difference_text(found, expected, "the model before it was quantised");
+  }
+}
+
+ExportReport export_merged(const ExportRequest& request, const fs::path& source) {
+  const MergeSources from = find_merge_sources(request, source);
+  MergedModel model = open_merged(source, from.options);
+  if (request.dtype) model.set_dtype(*request.dtype);
+  NewOutput output(request.out, /*file=*/false);
+  ExportReport report = report_of(model);
+  const std::optional<Nf4Export> nf4 =
+      request.quantise ? std::make_optional<Nf4Export>(model, *request.quantise) : std::nullopt;
+  const TensorSources sources = nf4 ? nf4->sources() : sources_of(model);
+  report.bytes = bytes_of(sources);
   require_space(output.directory(), report.bytes);
   write_model_weights(output.directory(), sources, request.max_shard_bytes);
-  write_model_config(model.base, output.directory(), model.most_common_dtype(), model.changes);
+  write_model_config(model.base, output.directory(), model.most_common_dtype(),
+                     nf4 ? nf4->config_changes() : model.changes);
   copy_companion_files(model.base, output.directory());
   if (model.is_adapter()) copy_companion_files(source, output.directory());
-  report.check =
-      check_logits(source, output.directory(), model.is_exact(), coarsest(model), blocks_of(model.config));
+  check_merged(model, from, nf4 ? &*nf4 : nullptr, output.directory(), report);
   output.complete();
   return report;
 }
@@ -166,10 +161,14 @@ ExportReport export_adapter(const ExportRequest& request, const fs::path& source
     report.bytes += static_cast<int64_t>(tensor_bytes(tensor.dtype, view.shape, name));
   }
   require_space(output.directory(), report.bytes);
-  write_safetensors(output.directory() / kAdapterFile, sources);
+  write_safetensors(output.directory() / kAdapterFile, sources, adapter.metadata);
   write_config(source, output.directory());
   copy_companion_files(source, output.directory());
-  report.check = check_logits(source, output.directory(), exact, coarse, blocks_of(config));
+  const fs::path base = base_directory(source);
+  const std::optional<Quantisation> quantised = quantisation_in_training(source);
+  report.check = check_logits(streamed_logits({base, output.directory(), quantised}),
+                              require_finite(streamed_logits({base, source, quantised}), source), source,
+                              {exact, coarse, blocks_of(config)});
   output.complete();
   return report;
 }
@@ -177,18 +176,23 @@ ExportReport export_adapter(const ExportRequest& request, const fs::path& source
 }  // namespace
 
 ExportReport export_model(const ExportRequest& request) {
-  const fs::path source = find_source(request.source);
+  const fs::path source = find_source(request);
   return request.adapter_only ? export_adapter(request, source) : export_merged(request, source);
 }
 
 ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> type) {
-  const fs::path source = find_source(request.source);
-  const MergedModel model = open_merged(source);
+  const fs::path source = find_source(request);
+  const MergeSources from = find_merge_sources(request, source);
+  const MergedModel model = open_merged(source, from.options);
   NewOutput output(request.out, /*file=*/true);
   ExportReport report = report_of(model);
   const std::string name = request.out.stem().string();
   report.bytes = write_gguf_model(model, type, name, output.file());
   report.check = check_gguf_model(model, output.file());
+  if (from.trained && !from.trained_is_merged) {
+    report.difference = difference_text(streamed_logits(from.merged), streamed_logits(*from.trained),
+                                        "the trained model (NF4 with the adapter), before the file's type");
+  }
   output.complete();
   return report;
 }

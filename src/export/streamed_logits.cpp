@@ -20,7 +20,11 @@ constexpr int32_t kPromptTokens = 16;
 // memory. The file's pages are given back.
 at::Tensor wide_copy(const Weight& value) {
   at::Tensor copy = value.copy(at::kFloat);
-  if (value.is_mapped()) release_pages(static_cast<std::byte*>(value.tensor().data_ptr()), value.nbytes());
+  for (const at::Tensor& stored : value.tensors()) {
+    const bool is_mapped = !stored.storage().resizable();
+    if (is_mapped)
+      release_pages(static_cast<std::byte*>(stored.data_ptr()), static_cast<int64_t>(stored.nbytes()));
+  }
   return copy;
 }
 
@@ -77,11 +81,14 @@ MicroBatch fixed_prompt(const Model& model) {
 
 }  // namespace
 
-at::Tensor streamed_logits(const std::filesystem::path& directory) {
+at::Tensor streamed_logits(const LogitsSource& source) {
   const at::NoGradGuard no_grad;
   LoadOptions options;
   options.dtype = at::ScalarType::Undefined;
-  const std::unique_ptr<Model> model = load_model_or_adapter(directory, options);
+  options.quantise = source.quantise;
+  const std::unique_ptr<Model> model = source.adapter.empty()
+                                           ? load_model(source.model, options)
+                                           : load_with_adapter(source.model, source.adapter, options);
   BlockStream stream(*model);
   const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
   stream.leave();

@@ -42,10 +42,11 @@ SafetensorsFile read_adapter_weights(const fs::path& directory) {
   return file;
 }
 
-void write_adapter_weights(const fs::path& directory, const std::map<std::string, TensorView>& tensors) {
+void write_adapter_weights(const fs::path& directory, const std::map<std::string, TensorView>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
   std::map<std::string, TensorView> prefixed;
   for (const auto& [name, view] : tensors) prefixed[concat(kAdapterPrefix, name)] = view;
-  write_safetensors(directory / kWeightsFile, prefixed);
+  write_safetensors(directory / kWeightsFile, prefixed, metadata);
 }
 
 }  // namespace trainer

@@ -111,7 +111,13 @@ void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype,
   const bool has_dtype = config.contains("dtype");
   if (has_dtype) config["dtype"] = torch_dtype_name(dtype);
   if (!has_dtype || config.contains("torch_dtype")) config["torch_dtype"] = torch_dtype_name(dtype);
-  for (const auto& [key, value] : changes.items()) config[key] = value;
+  for (const auto& [key, value] : changes.items()) {
+    if (value.is_null()) {
+      config.erase(key);
+    } else {
+      config[key] = value;
+    }
+  }
   write_json(to / "config.json", config);
 }
 

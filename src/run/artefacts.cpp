@@ -16,12 +16,15 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-void save_adapter(const SavedWeights& weights, const AdapterConfig& config, const fs::path& directory) {
+void save_adapter(const SavedWeights& weights, const AdapterConfig& config, const std::string& trained_on,
+                  const fs::path& directory) {
   std::map<std::string, at::Tensor> host;
   std::map<std::string, TensorView> views;
   for (const auto& [name, tensor] : weights.tensors)
     views[name] = view_of(host[name] = tensor.detach().to(at::kCPU).contiguous());
-  write_adapter_weights(directory, views);
+  std::map<std::string, std::string> metadata;
+  if (!trained_on.empty()) metadata[kTrainedOn] = trained_on;
+  write_adapter_weights(directory, views, metadata);
   write_adapter_config(directory, config);
 }
 
@@ -60,7 +63,7 @@ void Artefacts::save(const SavedWeights& weights, const fs::path& directory) con
   make_directories(directory);
   // The weights come first: if the disk is too full for them, no incomplete model directory is left.
   if (adapter) {
-    save_adapter(weights, *adapter, directory);
+    save_adapter(weights, *adapter, trained_on, directory);
   } else {
     save_whole(weights, base, directory);
   }

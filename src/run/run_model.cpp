@@ -77,6 +77,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.artefacts.base = config.model.path;
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;
+  if (options.quantise)
+    out.artefacts.trained_on = concat(kOnNf4, options.quantise->double_quant ? kDoublyQuantised : "");
   if (config.lora) warn_of_unused_keys(config);
   const int64_t before = out.model->vocab_size();
   out.artefacts.adapter = prepare_for_training(*out.model, config, tokenizer.vocab_size(), device);

@@ -27,8 +27,18 @@ AdapterConfig apply_lora(Model& model, const LoraConfig& config, uint64_t seed, 
 // The trained tensors, under their names in an adapter file.
 std::map<std::string, at::Tensor> adapter_tensors(Model& model);
 
+// Returns how the base's weights were quantised while the adapter in this directory was trained; nullopt if
+// they were not, or if another program trained it.
+std::optional<Quantisation> quantisation_in_training(const std::filesystem::path& adapter);
+
+// Loads `base` and puts the adapter on it, frozen.
+std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,
+                                         const std::filesystem::path& adapter, const LoadOptions& options,
+                                         LoadReport* report = nullptr);
+
 // Loads a model directory, or an adapter directory (then the result is its base model with the adapter on it,
-// frozen). A relative path to the base is also tried from the adapter's directory.
+// frozen). A relative path to the base is also tried from the adapter's directory. The base of an adapter
+// that was trained on quantised weights is quantised in the same way.
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
                                              const LoadOptions& options, LoadReport* report = nullptr);
 

@@ -56,7 +56,11 @@ struct ExportOptions {
   bool gguf = false;
   std::string dtype = "auto";  // auto, bf16, fp16, fp32; for GGUF also q8_0
   int64_t max_shard_bytes = 5'000'000'000;
-  bool adapter = false;  // export only the adapter
+  bool adapter = false;      // export only the adapter
+  std::string base;          // merge onto this model's weights instead of those of the adapter's base
+  bool dequantised = false;  // merge onto the base's weights as NF4 makes them
+  std::string quantize;      // nf4, or empty
+  bool double_quant = true;
 };
 
 // Options of `trainer doctor`.

@@ -9,6 +9,7 @@
 
 #include "trainer/formats/gguf.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/models/load_model.h"
 
 namespace trainer {
 
@@ -20,14 +21,20 @@ struct ExportRequest {
   std::optional<Dtype> dtype = std::nullopt;  // f32, f16 or bf16; none: as stored
   int64_t max_shard_bytes = 5'000'000'000;
   bool adapter_only = false;  // write the adapter as an adapter, without its base
+  // The model with its original weights, to merge onto instead of the adapter's own base.
+  std::filesystem::path base = {};
+  bool dequantised = false;  // merge onto the base's weights as NF4 makes them
+  // Write the weights of linear layers in NF4; not the head.
+  std::optional<Quantisation> quantise = std::nullopt;
 };
 
 struct ExportReport {
-  int64_t merged = 0;    // tensors that the adapter changes
-  int64_t replaced = 0;  // tensors that the adapter replaces as a whole
-  int64_t bytes = 0;     // of all weights that were written
-  bool untied = false;   // whether the head became a tensor of its own
-  std::string check;     // what was compared, and how well it agrees
+  int64_t merged = 0;           // tensors that the adapter changes
+  int64_t replaced = 0;         // tensors that the adapter replaces as a whole
+  int64_t bytes = 0;            // of all weights that were written
+  bool untied = false;          // whether the head became a tensor of its own
+  std::string check;            // what was compared, and how well it agrees
+  std::string difference = {};  // where NF4 changes the logits: by how much; else empty
 };
 
 // Writes a Hugging Face model directory: the model itself, or the base of an adapter with the adapter's part
@@ -36,9 +43,11 @@ struct ExportReport {
 // loaded from disk, and its logits for a fixed prompt are compared with those of the source: they must be
 // equal if no value was changed, otherwise within what rounding to the type explains. `out` appears when all
 // of this is done; after a failure nothing is left behind. Memory: the adapter and 4 MB of one tensor; later
-// one block in fp32 and the output projection. Throws ConfigError if `out` exists, and FormatError for an
-// adapter that does not fit its base, values beyond fp16 (naming the tensor), too little disk space, and
-// logits that differ.
+// one block in fp32 and the output projection. With `quantise` also the scales of all weights and the codes
+// of one; where an adapter was trained on weights that were quantised while they were loaded, later all
+// codes. Throws ConfigError if `out` exists or options do not go together, and FormatError for an adapter
+// that does not fit its base, values beyond fp16 (naming the tensor), too little disk space, and logits that
+// differ.
 ExportReport export_model(const ExportRequest& request);
 
 // Writes the merged model as one GGUF file `out` with its tokenizer and chat template: matrices in `type`

@@ -24,7 +24,7 @@ void require_model_directory(const std::filesystem::path& directory);
 nlohmann::json read_model_config(const std::filesystem::path& directory);
 
 // Copies FROM's config.json to TO. Only the dtype of the weights changes, under the key that the file uses
-// (`dtype` or `torch_dtype`), and the keys of the object `changes`.
+// (`dtype` or `torch_dtype`), and the keys of the object `changes`; null removes a key.
 void write_model_config(const std::filesystem::path& from, const std::filesystem::path& to, Dtype dtype,
                         const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 

@@ -61,6 +61,11 @@ std::filesystem::path base_directory(const std::filesystem::path& directory);
 SafetensorsFile read_adapter_weights(const std::filesystem::path& directory);
 // Adds the prefix and writes adapter_model.safetensors.
 void write_adapter_weights(const std::filesystem::path& directory,
-                           const std::map<std::string, TensorView>& tensors);
+                           const std::map<std::string, TensorView>& tensors,
+                           const std::map<std::string, std::string>& metadata = {});
+
+// The key of the file's metadata that says in which form the base's weights were while the adapter was
+// trained: kOnNf4, or kOnNf4 + kDoublyQuantised. Absent: as they are stored. PEFT does not read it.
+inline constexpr const char *kTrainedOn = "trained_on", *kOnNf4 = "nf4", *kDoublyQuantised = " double_quant";
 
 }  // namespace trainer

@@ -30,6 +30,7 @@ struct Artefacts {
   std::optional<AdapterConfig> adapter;  // absent: the whole model was trained
   std::filesystem::path tokenizer;       // the directory whose tokenizer is used; empty: base
   std::vector<std::string> added_tokens;
+  std::string trained_on = {};  // how the base's weights are kept (kTrainedOn); empty: as they are stored
 
   // Returns the adapter's tensors, or all tensors of the model. They are not copied.
   SavedWeights weights(Model& model) const;

@@ -1,0 +1,24 @@
+// Which weights an adapter is merged onto, and which it was trained on.
+#pragma once
+
+#include <optional>
+
+#include "trainer/adapters/merged_model.h"
+#include "trainer/export/export_model.h"
+
+#include "export/streamed_logits.h"
+
+namespace trainer {
+
+struct MergeSources {
+  MergeOptions options;
+  LogitsSource merged;                  // what is merged
+  std::optional<LogitsSource> trained;  // the model on NF4 weights that was trained, if it was
+  bool trained_is_merged = false;       // both are the same
+};
+
+// Logs what is merged onto which weights where NF4 is involved. Throws ConfigError for options that do not go
+// together with this source.
+MergeSources find_merge_sources(const ExportRequest& request, const std::filesystem::path& source);
+
+}  // namespace trainer
