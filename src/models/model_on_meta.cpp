@@ -1,7 +1,10 @@
+#include <set>
+
 #include <ATen/ATen.h>
 
 #include "trainer/base/files.h"
 #include "trainer/base/regular_file.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
 
@@ -20,14 +23,19 @@ bool separate_head(const Architecture& architecture, const nlohmann::json& confi
 
 }  // namespace
 
-std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all) {
+std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all,
+                                     bool offload_weights) {
   const nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
   std::unique_ptr<Model> model =
       build_model(architecture, config, separate_head(architecture, config, path), path);
   model->set_dtype(dtype);
+  const std::set<const Parameter*> offloaded = weights_to_offload(*model, offload_weights);
+  const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   model->for_each_parameter([&](const std::string&, Parameter& parameter) {
-    parameter.value = at::empty(parameter.shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
+    const bool below = offloaded.contains(&parameter);
+    parameter.value = below ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
+    if (below) parameter.value.set_offloaded();
     parameter.value.set_requires_grad(train_all);
   });
   return model;

@@ -55,7 +55,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   Prepared out;
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
-  out.model = load_model(config.model.path, {device, dtype, /*train_all=*/!config.lora}, &report);
+  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, config.memory.offload.weights};
+  out.model = load_model(config.model.path, options, &report);
   log::info(report.line());
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");

@@ -80,6 +80,8 @@ int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
       return plan.adapters;
     case MemoryPhase::optimizer_state:
       return plan.optimizer_state;
+    case MemoryPhase::gradients:
+      return plan.gradients;
     case MemoryPhase::input:
       return plan.input;
     case MemoryPhase::loss:
@@ -147,7 +149,8 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
               const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
-  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora);
+  const std::unique_ptr<Model> model =
+      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, config.memory.offload.weights);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);

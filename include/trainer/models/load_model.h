@@ -19,6 +19,7 @@ struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // Undefined: each weight as it is stored; computation in fp32
   // All parameters will be trained: they are never mapped, and requires_grad is set.
   bool train_all = false;
+  bool offload_weights = false;  // those of blocks (nn/block_weights.h) lie outside of the device's memory
 };
 
 struct LoadReport {
@@ -37,7 +38,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // Returns the same model on `meta`: shapes without values, for a memory plan. `path` is a model directory, of
 // which only config.json is needed, or a file like config.json (configs/models). Without weights, config.json
 // decides whether the head is separate (tie_word_embeddings).
-std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all);
+std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
+                                     bool offload_weights = false);
 
 // What dtype "auto" means on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
 at::ScalarType automatic_dtype(at::Device device);
