@@ -62,7 +62,7 @@ std::shared_ptr<const ScratchFile> ScratchFile::create(const fs::path& directory
         directory.string(), ": a file cannot be mapped: ", std::strerror(error),
         error == ENOMEM ? " (vm.max_map_count limits the number of files, ulimit -v their size)" : ""));
   }
-  note_mapping(data, size, directory.c_str());
+  note_mapping(data, size, concat(directory.string(), " (memory.offload)").c_str());
   return std::shared_ptr<const ScratchFile>(new ScratchFile(static_cast<std::byte*>(data), size));
 }
 

@@ -7,7 +7,9 @@
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
 
+#include "config/conditions.h"
 #include "config/schema.h"
+#include "config/unknown_key.h"
 #include "config/value.h"
 
 namespace trainer::config {
@@ -44,6 +46,21 @@ void check_ranges(const Config& config, Checker& check) {
       const YAML::Node value = YAML::Load(value_as_yaml(key, config));
       const auto message = assign(key, value, copy);
       check.require(!message, key.full_name(), message.value_or(""));
+    }
+  }
+}
+
+void check_effects(const Config& config, Checker& check) {
+  for (const Section& section : schema()) {
+    for (const Key& key : section.keys) {
+      if (!config.origins.contains(key.full_name())) continue;
+      const Condition* unmet = first_unmet(key, config);
+      if (unmet == nullptr) continue;
+      const ForeignName* meant = find_foreign_name(key.name);
+      check.require(false, key.full_name(),
+                    concat("has no effect ", in_words(*unmet),
+                           meant != nullptr ? concat("; did you mean ", meant->key, "?")
+                                            : concat("; remove it, or change ", unmet->key)));
     }
   }
 }
@@ -163,7 +180,10 @@ void check_adapter(const std::string& path, Checker& check) {
 Problems contradictions(const Config& config) {
   Checker check(config);
   check_ranges(config, check);
+  check_effects(config, check);
   check_batches(config.training, check);
+  check.require(!config.optimizer.warmup_init || config.optimizer.relative_step, "optimizer.warmup_init",
+                "needs optimizer.relative_step: true");
   check.require(config.optimizer.warmup_steps == 0 || config.optimizer.warmup_ratio == 0,
                 "optimizer.warmup_ratio", "optimizer.warmup_steps is set as well; keep only one of the two");
   check.require(!config.optimizer.master_weights || config.model.dtype != ModelDtype::fp32,

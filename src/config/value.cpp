@@ -1,6 +1,5 @@
 #include "config/value.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include "trainer/base/strings.h"
 
 #include "config/data_sources.h"
+#include "config/offload_parts.h"
 
 namespace trainer::config {
 namespace {
@@ -111,43 +111,6 @@ std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& no
   return std::nullopt;
 }
 
-// The names of the parts, in the order of the dumped list.
-constexpr std::array kOffloadParts{std::pair{"optimizer", &Offload::optimizer},
-                                   std::pair{"weights", &Offload::weights},
-                                   std::pair{"activations", &Offload::activations}};
-
-std::optional<std::string> assign_offload(const Key& key, const YAML::Node& node, Offload& target) {
-  Offload parts;
-  parts.automatic = is_word(node, "auto");
-  const auto add = [&](const YAML::Node& item) -> std::optional<std::string> {
-    const std::string name = item.IsScalar() ? item.Scalar() : "";
-    for (const auto& [part, member] : kOffloadParts) {
-      if (name != part) continue;
-      parts.*member = true;
-      return std::nullopt;
-    }
-    return concat("expected ", expected_value(key), ", found ", describe(item));
-  };
-  if (node.IsSequence()) {
-    for (const YAML::Node& item : node) {
-      if (auto problem = add(item)) return problem;
-    }
-  } else if (!parts.automatic) {
-    if (auto problem = add(node)) return problem;
-  }
-  target = parts;
-  return std::nullopt;
-}
-
-std::string offload_as_yaml(const Offload& value) {
-  if (value.automatic) return "auto";
-  std::vector<std::string> names;
-  for (const auto& [part, member] : kOffloadParts) {
-    if (value.*member) names.emplace_back(part);
-  }
-  return "[" + join(names) + "]";
-}
-
 std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
                                          const std::function<void(size_t)>& set) {
   const std::string text = node.IsScalar() ? node.Scalar() : "";
@@ -210,6 +173,17 @@ std::optional<std::string> assign_integers(const Key& key, const YAML::Node& nod
     return problem;
   }
   target = std::move(items);
+  return std::nullopt;
+}
+
+std::optional<std::string> assign_pair(const Key& key, const YAML::Node& node,
+                                       std::pair<double, double>& target) {
+  if (!node.IsSequence() || node.size() != 2)
+    return concat("expected ", expected_value(key), ", found ", describe(node));
+  std::pair<double, double> value;
+  if (auto problem = assign_number(key, node[0], value.first)) return problem;
+  if (auto problem = assign_number(key, node[1], value.second)) return problem;
+  target = value;
   return std::nullopt;
 }
 
@@ -279,7 +253,8 @@ std::string expected_value(const Key& key) {
           [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
           [](CountOrAuto*) { return "an integer or auto"; },
           [](Recompute*) { return "true, false, auto or an integer"; },
-          [](Offload*) { return "auto, or a list of optimizer, weights and activations"; },
+          [](Offload*) { return kExpectedOffload; },
+          [](std::pair<double, double>*) { return "a list of two numbers"; },
           [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
           [](NumberMap<double>*) { return "a mapping of names to numbers"; },
           [](std::vector<DataSource>*) { return "a path or a list of paths"; },
@@ -338,7 +313,8 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
-                 [&](Offload* value) { return assign_offload(key, node, *value); },
+                 [&](Offload* value) { return assign_offload(node, *value); },
+                 [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
                  [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
                  [&](std::vector<DataSource>* value) { return assign_sources(node, *value); },
@@ -382,6 +358,9 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
                  [](Offload* value) { return offload_as_yaml(*value); },
+                 [](std::pair<double, double>* value) {
+                   return concat("[", number_as_yaml(value->first), ", ", number_as_yaml(value->second), "]");
+                 },
                  [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
                  [](NumberMap<double>* value) { return map_as_yaml(*value); },
                  [](std::vector<DataSource>* value) { return sources_as_yaml(*value); },

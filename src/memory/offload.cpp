@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sys/mman.h>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -35,6 +34,7 @@ class OffloadPiece {
   virtual ~OffloadPiece() = default;
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  virtual bool is_file() const = 0;
 
   // The next `bytes` that no tensor has; nullptr if there are not as many left.
   std::byte* take(size_t bytes) {
@@ -54,6 +54,7 @@ class DiskPiece final : public OffloadPiece {
  public:
   explicit DiskPiece(std::shared_ptr<const ScratchFile> file)
       : OffloadPiece(file->data(), file->size()), file_(std::move(file)) {}
+  bool is_file() const override { return true; }
 
  private:
   std::shared_ptr<const ScratchFile> file_;
@@ -63,6 +64,7 @@ class PinnedPiece final : public OffloadPiece {
  public:
   PinnedPiece(std::byte* data, size_t size, int gpu) : OffloadPiece(data, size), gpu_(gpu) {}
   ~PinnedPiece() override { free_pinned(data(), gpu_); }
+  bool is_file() const override { return false; }
 
  private:
   int gpu_;
@@ -98,13 +100,14 @@ class Below {
         .make_tensor();
   }
 
-  bool contains(const void* address) {
+  // The piece at an address; nullptr if there is none.
+  std::shared_ptr<const OffloadPiece> find(const void* address) {
     const std::lock_guard lock(mutex_);
     const auto* wanted = static_cast<const std::byte*>(address);
     const auto after = pieces_.upper_bound(wanted);
-    if (after == pieces_.begin()) return false;
-    const std::shared_ptr<OffloadPiece> piece = std::prev(after)->second.lock();
-    return piece && wanted < piece->data() + piece->size();
+    if (after == pieces_.begin()) return nullptr;
+    std::shared_ptr<const OffloadPiece> piece = std::prev(after)->second.lock();
+    return piece && wanted < piece->data() + piece->size() ? piece : nullptr;
   }
 
   OffloadUse use() {
@@ -175,6 +178,12 @@ Below& below() {
   return *made;
 }
 
+bool lies_in_file(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu() || tensor.numel() == 0) return false;
+  const auto piece = below().find(tensor.const_data_ptr());
+  return piece && piece->is_file();
+}
+
 }  // namespace
 
 void set_offload_directory(const fs::path& directory) {
@@ -222,19 +231,16 @@ at::Tensor on_host(const at::Tensor& seen) {
 
 bool is_offloaded(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && tensor.numel() > 0 && !tensor.is_meta() &&
-         below().contains(tensor.const_data_ptr());
+         below().find(tensor.const_data_ptr());
 }
 
 void fetch_offloaded(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || !is_offloaded(tensor)) return;
-  constexpr uintptr_t page = 4096;
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes();
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  if (!lies_in_file(tensor)) return;
+  expect_pages(static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<int64_t>(tensor.nbytes()));
 }
 
 void release_offloaded(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || !is_offloaded(tensor)) return;
+  if (!lies_in_file(tensor)) return;
   release_pages(static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<int64_t>(tensor.nbytes()));
 }
 

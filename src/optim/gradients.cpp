@@ -1,6 +1,7 @@
 #include "trainer/optim/gradients.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -11,6 +12,8 @@
 #include "trainer/memory/copy_stream.h"
 #include "trainer/memory/memory_phase.h"
 #include "trainer/memory/offload.h"
+#include "trainer/nn/attention.h"
+#include "trainer/nn/embedding.h"
 
 #include "optim/gradient_norm.h"
 
@@ -98,10 +101,17 @@ struct MoveToSum : torch::autograd::PostAccumulateGradHook {
 };
 
 std::vector<TrainedParameter> trained_parameters(Module& model) {
+  std::set<const Parameter*> embeddings;
+  model.for_each_module([&](const std::string&, Module& module) {
+    if (const auto* tokens = dynamic_cast<const Embedding*>(&module)) embeddings.insert(&tokens->weight);
+    if (const auto* bias = dynamic_cast<const RelativeBias*>(&module)) embeddings.insert(&bias->weight);
+  });
   std::vector<TrainedParameter> out;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (!parameter.trained()) return;
     const Weight& value = parameter.value;
-    if (parameter.trained()) out.push_back({name, value.tensor(), !is_norm_or_bias(name), value.offloaded()});
+    out.push_back(
+        {name, value.tensor(), !is_norm_or_bias(name), embeddings.contains(&parameter), value.offloaded()});
   });
   return out;
 }

@@ -23,6 +23,8 @@
 #include "trainer/nn/attention.h"
 #include "trainer/nn/block_weights.h"
 #include "trainer/nn/kept_inputs.h"
+#include "trainer/optim/state_memory.h"
+#include "trainer/training/plan.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
@@ -46,6 +48,13 @@ std::vector<TrainedParameter> seen_by_device(std::vector<TrainedParameter> param
   return parameters;
 }
 
+// The state lies where memory.offload says.
+std::unique_ptr<Optimizer> make_with_state(const std::vector<TrainedParameter>& parameters,
+                                           const Config& config, const OptimizerFactory& make) {
+  const StateBelow below(config.memory.offload.optimizer);
+  return make(parameters, config.optimizer, static_cast<uint64_t>(config.seed));
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
@@ -57,7 +66,8 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       copies_(std::make_shared<CopyStream>(device)),
       gradients_(parameters_, config.optimizer.grad_dtype, copies_),
       seen_(seen_by_device(parameters_, device)),
-      optimizer_(optimizer(seen_, config.optimizer, static_cast<uint64_t>(config.seed))),
+      optimizer_(make_with_state(seen_, config, optimizer)),
+      state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       thrash_watch_([this] { return allocator_retries(device_); }) {
@@ -110,6 +120,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
       const InPhase phase(MemoryPhase::update);
       optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
+    count_moved(2 * state_below_);  // read and written
     weights_changed();
     gradients_.clear();
   }
@@ -249,10 +260,10 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
     division.recomputed_blocks = replay->recomputed_blocks;
   } else {
     cut_by_limits(batch, division);
-    division.recomputed_blocks = config_.memory.gradient_checkpointing.of(model_.num_blocks());
+    division.recomputed_blocks = recomputed_blocks(config_.memory, model_.num_blocks());
   }
-  // Weights are at hand only while their block runs, and kept inputs are those of recomputed blocks.
-  if (block_weights_ || kept_inputs_) division.recomputed_blocks = model_.num_blocks();
+  if (block_weights_)
+    division.recomputed_blocks = model_.num_blocks();  // of an earlier start, without offload
   return division;
 }
 
@@ -263,7 +274,8 @@ AttemptOptions Trainer::attempt_options(const std::string& stage) {
             gradients_.clear();
             copies_->finish();
           },
-          /*explain=*/[this] { return memory_table(config_, model_, optimizer_->state_bytes(), device_); },
+          /*explain=*/
+          [this] { return memory_table(config_, model_, optimizer_->state_bytes() - state_below_, device_); },
           listener_};
 }
 
@@ -279,7 +291,10 @@ void Trainer::move_to(at::Device device) {
   for (size_t i = 0; i < seen_.size(); i++) {
     if (seen_[i].offloaded) seen_[i].value.set_data(seen_from(parameters_[i].value.detach(), device));
   }
-  optimizer_->move_to(device);
+  {
+    const StateBelow below(config_.memory.offload.optimizer);
+    optimizer_->move_to(device);
+  }
   copies_->move_to(device);
   set_up_offload();
   anchor_ = at::zeros({1}, device).set_requires_grad(true);

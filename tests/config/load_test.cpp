@@ -185,5 +185,30 @@ TEST_F(LoadConfig, KnowsWhereAKeyWasSet) {
   EXPECT_FALSE(config.origins.contains("device"));
 }
 
+TEST_F(LoadConfig, DefaultsFollowTheOptimizer) {
+  const Config t5 = with({"optimizer.name=adafactor"});
+  EXPECT_EQ(t5.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(t5.optimizer.lr_scheduler_type, SchedulerType::constant_with_warmup);
+  EXPECT_EQ(t5.training.max_grad_norm, 0);
+  EXPECT_EQ(t5.optimizer.eps, std::pair(1e-30, 1e-3));
+  EXPECT_EQ(t5.optimizer.decay_rate, -0.8);
+  EXPECT_EQ(t5.optimizer.clip_threshold, 1);
+  EXPECT_FALSE(t5.optimizer.beta1 || t5.optimizer.scale_parameter || t5.optimizer.relative_step);
+  EXPECT_EQ(with({}).optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(with({}).training.max_grad_norm, 1);
+}
+
+TEST_F(LoadConfig, WhatIsSetWinsOverADefaultThatFollowsTheOptimizer) {
+  const Config config = load(R"(
+training: {max_grad_norm: 1}
+optimizer: {learning_rate: 5.0e-5, name: adafactor, lr_scheduler_type: linear, beta1: 0.9, eps: [1e-20, 0.01]}
+)");
+  EXPECT_EQ(config.training.max_grad_norm, 1);
+  EXPECT_EQ(config.optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(config.optimizer.lr_scheduler_type, SchedulerType::linear);
+  EXPECT_EQ(config.optimizer.beta1, 0.9);
+  EXPECT_EQ(config.optimizer.eps, std::pair(1e-20, 0.01));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -138,6 +138,7 @@ CHANGES = (
     setting("model.dtype", "bf16"),
     setting("model.add_tokens", "[and]"),
     setting("optimizer.state_dtype", "bf16"),
+    setting("optimizer.name", "adafactor"),
     setting("lora.r", 2),
     setting("lora.lora_alpha", 4),
     setting("lora.target_modules", "[q_proj]"),

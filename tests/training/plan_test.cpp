@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/solve_plan.h"
@@ -30,9 +31,17 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
   allocator.reset_peak();
   const int64_t before = allocator.in_use();
   {
-    const std::unique_ptr<Model> model = model_on_meta(path, dtype, !config.lora);
+    const test::TemporaryDirectory below;
+    set_offload_directory(below.path());
+    const std::unique_ptr<Model> model =
+        model_on_meta(path, dtype, !config.lora, config.memory.offload.weights);
     model->for_each_parameter([&](const std::string&, Parameter& parameter) {
-      parameter.value = at::full(parameter.shape, 0.01, at::TensorOptions().dtype(dtype));
+      const bool offloaded = parameter.value.offloaded() != nullptr;
+      const auto options = at::TensorOptions().dtype(dtype);
+      parameter.value =
+          offloaded ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
+      parameter.value.tensor().fill_(0.01);
+      if (offloaded) parameter.value.set_offloaded();
       parameter.value.set_requires_grad(!config.lora);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
@@ -115,6 +124,23 @@ const std::vector<Variant>& variants() {
          c.training.effective_batch_size = 2;
          c.data.max_source_length = c.data.max_target_length = c.data.max_length = 24;
        }},
+      {"full_bf16_offloaded_optimizer", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.master_weights = true;
+         c.memory.offload.optimizer = true;
+         c.memory.gradient_checkpointing = true;
+       }},
+      {"full_bf16_offloaded", at::kBFloat16,
+       [](Config& c) {
+         c.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+         c.optimizer.grad_dtype = StateDtype::fp32;
+       }},
+      {"full_fp32_offloaded_activations", at::kFloat, [](Config& c) { c.memory.offload.activations = true; }},
+      {"lora_bf16_offloaded_weights", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.memory.offload.weights = true;
+       }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {
          c.lora.emplace();
@@ -134,6 +160,24 @@ const std::vector<Variant>& variants() {
          c.lora->r = 32;
          c.training.dropout = std::nullopt;
          c.training.effective_batch_size = c.training.batch_size;
+       }},
+      {"full_bf16_recompute_adafactor", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.memory.gradient_checkpointing = true;
+         c.training.batch_size = 2;
+       }},
+      {"full_fp32_adafactor_first_moment", at::kFloat,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.optimizer.beta1 = 0.9;
+       }},
+      {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
+      {"lora_fp32_8bit_state", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->r = 64;
+         c.optimizer.name = "adamw_8bit";
        }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,
@@ -266,6 +310,22 @@ TEST(Plan, FollowsTheConfiguration) {
   EXPECT_EQ(lora.weights, plan.weights);
   EXPECT_GT(lora.adapters, 0);
   EXPECT_LT(lora.optimizer_state, plan.optimizer_state / 10);
+}
+
+TEST(Plan, TrainsSevenBillionParametersInFullOn16GBWithAllOffloaded) {
+  Config config;
+  config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+  config.training.batch_size = 1;
+  config.training.effective_batch_size = 8;
+  config.data.max_length = 2048;
+  PlanTarget target;
+  target.device = c10::kCUDA;
+  target.dtype = at::kBFloat16;
+  const MemoryPlan plan =
+      plan_memory(config, std::filesystem::path(SOURCE_DIR) / "configs/models/qwen2.5-7b.json", target);
+  EXPECT_LT(plan.total(), 16'000'000'000);
+  EXPECT_GT(plan.offloaded.weights, 12'000'000'000);
+  EXPECT_EQ(plan.recompute_blocks, plan.num_blocks);
 }
 
 // A plan made here for a GPU is the GPU's: it has no panels of widened weights, but blocks of 512 bytes.

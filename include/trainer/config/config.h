@@ -174,6 +174,14 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  // adafactor; its other defaults differ, too (src/config/schema.cpp)
+  std::optional<double> beta1;  // nullopt: no first moment
+  double decay_rate = -0.8;
+  double clip_threshold = 1.0;
+  std::pair<double, double> eps{1e-30, 1e-3};
+  bool scale_parameter = false;
+  bool relative_step = false;
+  bool warmup_init = false;
   SchedulerType lr_scheduler_type = SchedulerType::linear;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;

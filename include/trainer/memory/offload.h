@@ -32,9 +32,9 @@ at::Tensor on_host(const at::Tensor& seen);
 // Returns whether the tensor's memory is the one described above; false on meta.
 bool is_offloaded(const at::Tensor& tensor);
 
-// Say that a tensor on the CPU will be used next, so that its pages are read ahead, and that it is not used
+// Say that a tensor in a file will be used next, so that its pages are read ahead, and that it is not used
 // for now, so that its pages leave the process (the system writes them to the file and reads them again). Do
-// nothing for other tensors.
+// nothing for other tensors, such as those of pinned memory.
 void fetch_offloaded(const at::Tensor& tensor);
 void release_offloaded(const at::Tensor& tensor);
 

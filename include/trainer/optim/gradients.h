@@ -18,6 +18,7 @@ struct TrainedParameter {
   std::string name;
   at::Tensor value;  // the leaf
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
+  bool embedding = false;  // the table of a torch.nn.Embedding, also if an output head is tied to it
   std::shared_ptr<OffloadedWeight> offloaded{};  // of an offloaded leaf (nn/weight.h)
 };
 

@@ -20,6 +20,7 @@ class Case:
     steps: int = 8
     eval_steps: int = 0  # 0: at the end
     effective_batch_size: int = 6
+    adafactor: dict | None = None  # keys of Transformers' Adafactor, which have the same names here; None: AdamW
     changes: dict = field(default_factory=dict)  # of our configuration, "section.key": value; HF does not see them
 
     @property
@@ -83,6 +84,17 @@ FP32_CASES = [
     Case("gemma2_packed", "gemma2", kind="text", changes=PACKED),
 ]
 
+# As T5 was trained, but with a warm-up: in the first update elements move by the sign of their gradient alone, and rounding
+# decides it where the gradient is nearly 0.
+ADAFACTOR = {"weight_decay": 0.0, "max_grad_norm": 0.0, "schedule": "constant_with_warmup", "learning_rate": 1e-3}
+RELATIVE = {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}
+FP32_CASES += [
+    Case("t5_v1_1_adafactor", "t5_v1_1", adafactor={}, steps=50, **ADAFACTOR),
+    Case("t5_v1_0_adafactor", "t5_v1_0", adafactor={"beta1": 0.9, "clip_threshold": 0.5}, changes=OTHER_CUT, steps=50),
+    Case("t5_v1_1_adafactor_relative", "t5_v1_1", adafactor=RELATIVE, steps=50, weight_decay=0.1),
+    Case("t5_v1_1_adafactor_lora", "t5_v1_1", LORA_ALL, adafactor={"scale_parameter": True}, steps=50),
+]
+
 # A sample a step, and next to no learning (none at all is an error to the program): as many independent losses as there
 # are samples.
 SINGLY = {"steps": 20, "effective_batch_size": 1, "learning_rate": 1e-7}
@@ -102,7 +114,10 @@ FRESH_CASES = [
 ]
 
 # Left out of the short run: their families and paths are in other cases too.
-ONLY_LONG = {"qwen2_packed", "t5_v1_1_other_cut", "qwen3_lora", "llama_patterns", "t5_v1_0_lora_bf16", "qwen3_bf16"}
+ONLY_LONG = {"qwen2_packed", "t5_v1_1_other_cut", "qwen3_lora", "llama_patterns", "t5_v1_0_lora_bf16", "qwen3_bf16"} | {
+    "t5_v1_0_adafactor",
+    "t5_v1_1_adafactor_lora",
+}
 
 
 def selected(short, name_part):

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch.optim import AdamW
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, get_scheduler
+from transformers.optimization import Adafactor
 
 from . import program, reference, small_tokenizers, texts, tiny_models
 
@@ -42,6 +43,20 @@ class Curve:
     supervised_tokens: list
     weights: dict
     evaluations: list
+
+
+class RelativeSteps:
+    """The learning rates of Adafactor's own schedule, without what each tensor makes of them."""
+
+    def __init__(self, settings):
+        self.settings = {"warmup_init": False} | settings | {"lr": None, "scale_parameter": False}
+        self.step_of_update = 1
+
+    def get_last_lr(self):
+        return [Adafactor._get_lr(self.settings, {"step": self.step_of_update})]
+
+    def step(self):
+        self.step_of_update += 1
 
 
 class Workbench:
@@ -111,8 +126,7 @@ class Workbench:
             | {"micro_batching": "samples", "dropout": 0.0}
             | {"label_smoothing": case.label_smoothing, "logging_steps": 1, "num_threads": 1}
             | {"eval_strategy": "steps", "eval_steps": case.eval_steps or case.steps, "eval_batch_size": 2},
-            "optimizer": {"learning_rate": case.learning_rate, "weight_decay": case.weight_decay}
-            | {"adam_epsilon": self.epsilon, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup},
+            "optimizer": self.optimizer_config(),
             "save": {"strategy": "no"},
             "device": "cpu",
             "output_dir": "out",
@@ -123,6 +137,31 @@ class Workbench:
             section, _, name = key.rpartition(".")
             (config.setdefault(section, {}) if section else config)[name] = value
         return absolute(config, self.directory)
+
+    @property
+    def has_schedule(self):
+        return not (self.case.adafactor or {}).get("relative_step")
+
+    def optimizer_config(self):
+        case = self.case
+        config = {"weight_decay": case.weight_decay}
+        if self.has_schedule:
+            config |= {"learning_rate": case.learning_rate, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup}
+        if case.adafactor is None:
+            return config | {"adam_epsilon": self.epsilon}
+        return config | {"name": "adafactor"} | case.adafactor
+
+    def make_optimizer(self, groups):
+        """Transformers' own, and the learning rate of each step."""
+        case = self.case
+        if case.adafactor is None:
+            optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
+        else:
+            settings = {"scale_parameter": False, "relative_step": False} | case.adafactor
+            optimizer = Adafactor(groups, lr=case.learning_rate if self.has_schedule else None, **settings)
+        if self.has_schedule:
+            return optimizer, get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
+        return optimizer, RelativeSteps(settings)
 
     def encode(self, row):
         """One sample, as `trainer` documents it (src/data/encode.h)."""
@@ -164,8 +203,7 @@ class Workbench:
         case, model = self.case, self.load(dtype)
         masters = reference.MasterWeights(model, master_weights)
         groups = reference.parameter_groups(model, case.weight_decay, masters)
-        optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
-        scheduler = get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
+        optimizer, scheduler = self.make_optimizer(groups)
         curve = Curve([], [], [], [], {}, [])
         for step, batch in enumerate(self.step_batches(), 1):
             model.zero_grad()
