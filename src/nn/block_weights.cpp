@@ -109,7 +109,9 @@ BlockWeights::BlockWeights(const std::vector<Module*>& blocks, std::shared_ptr<C
 
 BlockWeights::~BlockWeights() { forget(); }
 
+// The device may still be writing the weights, and the host will read them, too (checkpoints).
 void BlockWeights::forget() {
+  CopyStream::host_waits_for(stream_->mark_work());
   for (Buffer& buffer : buffers_) {
     CopyStream::host_waits_for(std::exchange(buffer.arrived, nullptr));
     buffer.holds = kNone;

@@ -209,6 +209,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
   attempts.divide(batch, division, budgets_.training, [&](Place& place) {
     place.stage = "forward";
     context.recompute_blocks = division.recomputed_blocks;
+    weights_changed();  // a checkpoint may have been read
     gradients_.clear();
     const auto options = at::TensorOptions().device(device_);
     const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
@@ -304,6 +305,7 @@ void Trainer::move_to(at::Device device) {
 }
 
 EvaluationResult Trainer::evaluate(const Dataset& dataset, const std::function<void()>& between) {
+  weights_changed();
   return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between);
 }
 

@@ -8,8 +8,8 @@
 #include "trainer/generation/generate.h"
 #include "trainer/memory/copy_stream.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/host_allocator.h"
 #include "trainer/memory/offload.h"
+#include "trainer/training/plan.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
@@ -181,6 +181,23 @@ TEST(OffloadedModel, TrainsInLessMemoryThanItsWeightsTake) {
   EXPECT_GT(offload_use().in_use, 4 * weights - 20'000'000);
   EXPECT_LT(memory_use(at::kCPU).peak - before, weights / 2);
   EXPECT_LT(memory_use(at::kCPU).current - before, weights / 10);
+}
+
+// As the plan says, for samples of 2,048 tokens.
+TEST(OffloadedModel, OfSevenBillionParametersIsTrainedInFullOn16GB) {
+  Config config;
+  config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+  config.training.batch_size = 1;
+  config.training.effective_batch_size = 8;
+  config.data.max_length = 2048;
+  PlanTarget target;
+  target.device = c10::kCUDA;
+  target.dtype = at::kBFloat16;
+  const MemoryPlan plan =
+      plan_memory(config, std::filesystem::path(SOURCE_DIR) / "configs/models/qwen2.5-7b.json", target);
+  EXPECT_LT(plan.total(), 16'000'000'000);
+  EXPECT_GT(plan.offloaded.weights, 12'000'000'000);
+  EXPECT_EQ(plan.recompute_blocks, plan.num_blocks);
 }
 
 }  // namespace
