@@ -94,11 +94,6 @@ void check_targets(const LoraConfig& lora, Checker& check) {
                 "has no effect without lora.layers_to_transform");
 }
 
-void check_offload(const Offload& offload, Checker& check) {
-  check.require(!offload.weights && !offload.activations, "memory.offload",
-                "weights and activations cannot be offloaded by this version; optimizer can");
-}
-
 // Metrics of the loss are in every evaluation, others where answers are generated.
 void check_best_model(const Config& config, Checker& check) {
   const TrainingConfig& training = config.training;
@@ -202,7 +197,6 @@ Problems contradictions(const Config& config) {
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
   check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
                 "data.long_samples", "split needs a data.max_length above 1");
-  check_offload(config.memory.offload, check);
   if (config.lora) check_targets(*config.lora, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);

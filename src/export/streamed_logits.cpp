@@ -36,9 +36,12 @@ class BlockStream {
     model.for_each_parameter([](const std::string&, Parameter& parameter) {
       if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases
     });
-    hook_.before_block = [this](const Module& block) { enter(block); };
+    hook_.around_block = [this](const Module& block, BlockPass) {
+      enter(block);
+      return nullptr;
+    };
   }
-  ~BlockStream() { hook_.before_block = nullptr; }
+  ~BlockStream() { hook_.around_block = nullptr; }
   BlockStream(const BlockStream&) = delete;
   BlockStream& operator=(const BlockStream&) = delete;
 

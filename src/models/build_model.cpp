@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/bitsandbytes.h"
+#include "trainer/nn/block_weights.h"
 
 namespace trainer {
 namespace {
@@ -54,6 +55,15 @@ bool has_separate_head(const Architecture& architecture, const nlohmann::json& c
   const auto shared = weights.tensors.find(architecture.embedding);
   const bool tied = architecture.ties_always || config_bool(config, "tie_word_embeddings", true);
   return !(tied && shared != weights.tensors.end() && same_bytes(head->second, shared->second));
+}
+
+std::set<const Parameter*> weights_to_offload(Model& model, bool wanted) {
+  std::set<const Parameter*> out;
+  if (!wanted) return out;
+  for (Module* block : model.blocks()) {
+    for (const Parameter* weight : large_weights(*block)) out.insert(weight);
+  }
+  return out;
 }
 
 }  // namespace trainer

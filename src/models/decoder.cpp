@@ -177,14 +177,15 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
   ResidualStream h(embedded);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
-    enter(layer);
     if (static_cast<int64_t>(i) < context.recompute_blocks) {
-      h = ResidualStream(checkpoint(h.sum(), std::nullopt, context.anchor,
-                                    [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
-                                      pass.context = &context;
-                                      return layer.forward(x, pass);
-                                    }));
+      const auto run = [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
+        pass.context = &context;
+        return layer.forward(x, pass);
+      };
+      h = ResidualStream(
+          checkpoint(h.sum(), std::nullopt, context.anchor, {run, entering(layer), context.kept_inputs}));
     } else {
+      const auto entered = enter(layer);
       layer.forward(h, pass);
     }
   }
@@ -197,6 +198,12 @@ void Decoder::untie_head() {
   if (!head_.tied()) return;
   add("lm_head", head_.own_weight());
   assign_names();
+}
+
+std::vector<Module*> Decoder::blocks() {
+  std::vector<Module*> all;
+  for (const auto& layer : body_.layers) all.push_back(layer.get());
+  return all;
 }
 
 std::vector<std::string> Decoder::tied_names() const {

@@ -105,6 +105,7 @@ class Decoder : public Model, public BlockHook {
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }
+  std::vector<Module*> blocks() override;
   std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
   void untie_head() override;

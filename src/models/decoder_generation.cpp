@@ -50,7 +50,10 @@ class DecoderGeneration : public Generation {
   // [B, S, D] -> [B, S, D]
   at::Tensor through_layers(const at::Tensor& embedded, const DecoderPass& pass) {
     ResidualStream h(embedded);
-    for (size_t i = 0; i < caches_.size(); i++) model_.body_.layers[i]->forward(h, pass, &caches_[i]);
+    for (size_t i = 0; i < caches_.size(); i++) {
+      const auto entered = model_.enter(*model_.body_.layers[i]);
+      model_.body_.layers[i]->forward(h, pass, &caches_[i]);
+    }
     return h.sum();
   }
   // [B, D] -> [B, vocab]

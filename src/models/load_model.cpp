@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <regex>
+#include <set>
 
 #include <ATen/ATen.h>
 
@@ -13,6 +14,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/model_limits.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/tensor_views.h"
 
@@ -80,8 +82,7 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
 }
 
 // Releases the file's pages as they are copied, so that the model is in memory only once.
-at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device device) {
-  at::Tensor out = at::empty(view.shape, at::TensorOptions().dtype(dtype).device(device));
+void copy_into(const at::Tensor& out, const TensorView& view) {
   const at::Tensor flat = out.view({-1});
   const int64_t size = static_cast<int64_t>(dtype_size(view.dtype)), count = out.numel(),
                 piece = kPieceBytes / size;
@@ -92,7 +93,7 @@ at::Tensor copy_to(const TensorView& view, at::ScalarType dtype, at::Device devi
         .copy_(at::from_blob(data, {n}, at::TensorOptions().dtype(scalar_type(view.dtype))));
     release_pages(data, n * size);
   }
-  return out;
+  release_offloaded(out);
 }
 
 }  // namespace
@@ -112,6 +113,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   QuantisedWeights quantised(*model, architecture, &weights, options);
   check_tensors(*model, weights, architecture, directory, quantised, seen.ignored);
 
+  const std::set<const Parameter*> offloaded = weights_to_offload(*model, options.offload_weights);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
@@ -122,16 +124,21 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
     const bool same_type = scalar_type(view.dtype) == dtype;
+    const bool below = offloaded.contains(&parameter);
     seen.bytes += bytes;
     // The format does not guarantee alignment; unaligned tensors are copied.
     const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
     if (same_type && aligned && options.device.is_cpu() && !options.train_all) {
-      parameter.value = mapped_tensor(view, weights.mapping_of(stored));
+      parameter.value = mapped_tensor(view, weights.mapping_of(stored), /*counted=*/!below);
       seen.mapped_bytes += bytes;
     } else {
-      parameter.value = copy_to(view, dtype, options.device);
+      const auto place = at::TensorOptions().dtype(dtype).device(options.device);
+      const at::Tensor value = below ? offloaded_zeros(view.shape, place) : at::empty(view.shape, place);
+      copy_into(value, view);
+      parameter.value = value;
       if (!same_type) seen.converted_bytes += bytes;
     }
+    if (below) parameter.value.set_offloaded();
     parameter.value.set_requires_grad(options.train_all);
   });
   seen.seconds = seconds_since(begin);

@@ -1,7 +1,10 @@
+#include <set>
+
 #include <ATen/ATen.h>
 
 #include "trainer/base/files.h"
 #include "trainer/base/regular_file.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
 
@@ -21,7 +24,7 @@ std::optional<ModelWeights> weights_of(const fs::path& path) {
 }  // namespace
 
 std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all,
-                                     const std::optional<Quantisation>& quantise) {
+                                     const std::optional<Quantisation>& quantise, bool offload_weights) {
   const nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
   // If there are weights, they decide; otherwise config.json does.
@@ -32,12 +35,16 @@ std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype,
   const QuantisedWeights quantised(*model, architecture, weights ? &*weights : nullptr,
                                    {at::kMeta, dtype, train_all, quantise});
   model->set_dtype(dtype);
+  const std::set<const Parameter*> offloaded = weights_to_offload(*model, offload_weights);
+  const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     if (quantised.has(name)) {
       parameter.value = quantised.without_values(name, parameter.shape, dtype);
       return;
     }
-    parameter.value = at::empty(parameter.shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
+    const bool below = offloaded.contains(&parameter);
+    parameter.value = below ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
+    if (below) parameter.value.set_offloaded();
     parameter.value.set_requires_grad(train_all);
   });
   return model;

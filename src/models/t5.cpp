@@ -202,15 +202,16 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   ResidualStream h(drop(embedded, pass, "in"));
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
-    pass.hook->enter(block);
     if (static_cast<int64_t>(i) < recompute) {
-      h = ResidualStream(
-          checkpoint(h.sum(), source, pass.context->anchor,
-                     [&block, pass, context = *pass.context](const at::Tensor& x, const auto& other) mutable {
-                       pass.context = &context;
-                       return block.forward(x, other, pass);
-                     }));
+      const auto run = [&block, pass, context = *pass.context](const at::Tensor& x,
+                                                               const auto& other) mutable {
+        pass.context = &context;
+        return block.forward(x, other, pass);
+      };
+      h = ResidualStream(checkpoint(h.sum(), source, pass.context->anchor,
+                                    {run, pass.hook->entering(block), pass.context->kept_inputs}));
     } else {
+      const auto entered = pass.hook->enter(block);
       // Each block gets its own alias, so that its gradients of the source are summed first, as in a
       // recomputed block. The bits are then the same with and without gradient checkpointing.
       block.forward(h, source ? std::optional(source->view_as(*source)) : std::nullopt, pass);
@@ -260,6 +261,14 @@ void T5::untie_head() {
   if (!head_.tied()) return;
   add("lm_head", head_.own_weight());
   assign_names();
+}
+
+std::vector<Module*> T5::blocks() {
+  std::vector<Module*> all;
+  for (const T5Stack* stack : {&encoder_, &decoder_}) {
+    for (const auto& block : stack->blocks) all.push_back(block.get());
+  }
+  return all;
 }
 
 std::vector<std::string> T5::tied_names() const {

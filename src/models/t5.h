@@ -145,6 +145,7 @@ class T5 : public Model, public BlockHook {
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }
+  std::vector<Module*> blocks() override;
   std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return shared_.weight.shape[0]; }
   void untie_head() override;

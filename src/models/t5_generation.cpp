@@ -30,6 +30,7 @@ class T5Generation : public Generation {
     model_.decoder_.prepare(pass, embedded, positions_.longest() + 1);
     ResidualStream h(embedded);
     for (size_t i = 0; i < caches_.size(); i++) {
+      const auto entered = model_.enter(*model_.decoder_.blocks[i]);
       model_.decoder_.blocks[i]->forward(h, encoded_, pass, &caches_[i]);
     }
     positions_.advance();

@@ -55,8 +55,8 @@ Dtype file_dtype(at::ScalarType type) {
   }
 }
 
-at::Tensor mapped_tensor(const TensorView& view, std::shared_ptr<const MappedFile> mapping) {
-  auto charge = std::make_shared<HostCharge>(static_cast<int64_t>(view.nbytes));
+at::Tensor mapped_tensor(const TensorView& view, std::shared_ptr<const MappedFile> mapping, bool counted) {
+  const auto charge = counted ? std::make_shared<HostCharge>(static_cast<int64_t>(view.nbytes)) : nullptr;
   return at::from_blob(
       view.data, view.shape, [mapping, charge](void*) {}, at::TensorOptions().dtype(scalar_type(view.dtype)));
 }

@@ -86,7 +86,7 @@ at::Tensor dora_norm(const Weight& weight, const at::Tensor& a, const at::Tensor
   for (int64_t row = 0; row < weight.size(0); row += step) {
     const int64_t rows = std::min(step, weight.size(0) - row);
     const at::Tensor piece =
-        at::addmm(weight.rows(row, rows, at::kFloat), b.narrow(0, row, rows), a, 1, scale);
+        at::addmm(weight.rows(row, rows, at::kFloat).to(a.device()), b.narrow(0, row, rows), a, 1, scale);
     norm.narrow(0, row, rows).copy_(at::linalg_vector_norm(piece, 2, {1}));
     if (norm.is_meta()) break;  // a plan: no later piece takes more
   }

@@ -17,6 +17,10 @@ int64_t Weight::nbytes() const {
 // A tensor on a mapped file has memory that LibTorch cannot resize.
 bool Weight::is_mapped() const { return !source_ && !tensor_.storage().resizable(); }
 
+Weight Weight::at_hand() const {
+  return offloaded_ && offloaded_->copy.defined() ? Weight(offloaded_->copy) : *this;
+}
+
 const at::Tensor& Weight::tensor() const {
   TORCH_CHECK(!source_, "a weight of shape ", sizes(), " is not kept as a plain tensor, which this needs; ",
               "load the model without quantisation");

@@ -9,6 +9,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trainer/device/target_device.h"
+#include "trainer/memory/copy_stream.h"
+#include "trainer/memory/memory_phase.h"
+#include "trainer/memory/offload.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/embedding.h"
 
@@ -16,8 +19,50 @@
 
 namespace trainer {
 
+// The sums that are apart from the leaves.
 struct Gradients::Sums {
-  std::vector<at::Tensor> values;
+  struct Sum {
+    at::Tensor value;                            // undefined: the leaf has it
+    bool begun = false;                          // it is a sum of this step
+    bool apart = false;                          // gradients are moved here
+    std::shared_ptr<OffloadedWeight> offloaded;  // its parameter is: the value is allocated for good
+  };
+
+  // Adds the gradient of a micro-batch.
+  void take(size_t i, const at::Tensor& gradient) {
+    const at::NoGradGuard no_grad;
+    Sum& sum = of[i];
+    const bool first = !std::exchange(sum.begun, true);
+    if (sum.offloaded) {
+      take_offloaded(sum.value, gradient, first);
+    } else if (first) {
+      sum.value = gradient.to(at::kFloat);
+    } else {
+      sum.value.add_(gradient);
+    }
+  }
+
+  std::vector<Sum> of;
+  std::shared_ptr<CopyStream> stream;
+
+ private:
+  void take_offloaded(const at::Tensor& sum, const at::Tensor& gradient, bool first) const {
+    count_moved(static_cast<int64_t>(sum.nbytes()) * (first ? 1 : 2));
+    if (!stream->copies()) {
+      first ? sum.copy_(gradient) : sum.add_(gradient);
+      return release_offloaded(sum);
+    }
+    stream->after_work([&] {
+      if (first) {
+        sum.copy_(gradient.to(sum.scalar_type()), /*non_blocking=*/true);
+        return;
+      }
+      const at::Tensor both = at::empty(sum.sizes(), stream->options(sum.scalar_type()));
+      both.copy_(sum, /*non_blocking=*/true);
+      sum.copy_(both.add_(gradient), /*non_blocking=*/true);
+    });
+    stream->hold(gradient);
+  }
 };
 
 namespace {
@@ -64,29 +109,41 @@ std::vector<TrainedParameter> trained_parameters(Module& model) {
   std::vector<TrainedParameter> out;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
     if (!parameter.trained()) return;
-    out.push_back({name, parameter.value.tensor(), !is_norm_or_bias(name), embeddings.contains(&parameter)});
+    const Weight& value = parameter.value;
+    out.push_back(
+        {name, value.tensor(), !is_norm_or_bias(name), embeddings.contains(&parameter), value.offloaded()});
   });
   return out;
 }
 
-Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype) {
+Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
+                     std::shared_ptr<CopyStream> stream) {
   for (const TrainedParameter& parameter : parameters) leaves_.push_back(parameter.value);
   const bool wider = dtype == StateDtype::fp32 && std::ranges::any_of(leaves_, [](const at::Tensor& leaf) {
                        return leaf.scalar_type() != at::kFloat;
                      });
-  if (!wider) return;
+  const bool offloaded = std::ranges::any_of(
+      parameters, [](const TrainedParameter& parameter) { return parameter.offloaded != nullptr; });
+  if (!wider && !offloaded) return;
+  const InPhase phase(MemoryPhase::gradients);
   sums_ = std::make_shared<Sums>();
-  sums_->values.resize(leaves_.size());
+  sums_->stream = std::move(stream);
+  sums_->of.resize(leaves_.size());
   for (size_t i = 0; i < leaves_.size(); i++) {
+    Sums::Sum& sum = sums_->of[i];
+    sum.offloaded = parameters[i].offloaded;
+    sum.apart = wider || sum.offloaded != nullptr;
+    if (!sum.apart) continue;
+    if (sum.offloaded) {
+      const at::ScalarType type = wider ? at::kFloat : leaves_[i].scalar_type();
+      sum.value = offloaded_zeros(leaves_[i].sizes(), sums_->stream->options(type));
+      sum.offloaded->take_gradient = [sums = sums_, i](const at::Tensor& gradient) {
+        sums->take(i, gradient);
+      };
+    }
     auto move = [sums = sums_, i](const at::Tensor& leaf) {
-      at::NoGradGuard no_grad;
-      at::Tensor& sum = sums->values[i];
-      const at::Tensor gradient = leaf.grad();
-      if (sum.defined()) {
-        sum.add_(gradient);
-      } else {
-        sum = gradient.to(at::kFloat);
-      }
+      if (!leaf.grad().defined()) return;  // a copy of the leaf got it
+      sums->take(i, leaf.grad());
       leaf.mutable_grad().reset();
     };
     torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], std::make_unique<MoveToSum>(move));
@@ -94,17 +151,29 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
 }
 
 Gradients::~Gradients() {
-  if (sums_) {
-    for (const at::Tensor& leaf : leaves_) torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+  if (!sums_) return;
+  for (size_t i = 0; i < leaves_.size(); i++) {
+    const Sums::Sum& sum = sums_->of[i];
+    if (sum.apart) torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], nullptr);
+    if (sum.offloaded) sum.offloaded->take_gradient = nullptr;
   }
 }
 
 void Gradients::clear() {
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
-  if (sums_) std::ranges::fill(sums_->values, at::Tensor());
+  if (!sums_) return;
+  for (Sums::Sum& sum : sums_->of) {
+    sum.begun = false;
+    if (!sum.offloaded) sum.value.reset();
+  }
 }
 
-at::Tensor Gradients::get(size_t i) const { return sums_ ? sums_->values[i] : leaves_[i].grad(); }
+at::Tensor Gradients::get(size_t i) const {
+  if (!sums_ || !sums_->of[i].apart) return leaves_[i].grad();
+  const Sums::Sum& sum = sums_->of[i];
+  if (!sum.begun) return {};
+  return sum.offloaded ? seen_from(sum.value, sums_->stream->device()) : sum.value;
+}
 
 at::Tensor Gradients::norm() const {
   std::vector<at::Tensor> gradients;
@@ -112,9 +181,13 @@ at::Tensor Gradients::norm() const {
     if (const at::Tensor gradient = get(i); gradient.defined()) gradients.push_back(gradient);
   }
   if (gradients.empty()) return at::zeros({});
+  if (sums_ && sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());
   if (target_of(gradients.front().device()) != c10::kCPU) return gradient_norm_gpu(gradients);
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& gradient : gradients) norms.push_back(norms_of_pieces(gradient));
+  for (const at::Tensor& gradient : gradients) {
+    norms.push_back(norms_of_pieces(gradient));
+    release_offloaded(gradient);
+  }
   return at::linalg_vector_norm(at::cat(norms));
 }
 

@@ -68,7 +68,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   Prepared out;
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
-  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config)};
+  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                            config.memory.offload.weights};
   out.model = load_model(config.model.path, options, &report);
   log::info(report.line());
   if (report.quantised > 0) warn_of_small_model(*out.model);

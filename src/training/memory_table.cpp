@@ -7,6 +7,7 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/memory/summary.h"
+#include "trainer/training/plan.h"
 
 namespace trainer {
 namespace {
@@ -30,7 +31,7 @@ std::string advice(const Config& config, const Model& model) {
   std::vector<std::string> lines;
   if (!config.memory.limit.empty()) lines.push_back("a larger memory.limit, if the device has it");
   if (config.recovery.min_batch_size > 1) lines.push_back("recovery.min_batch_size: 1");
-  if (config.memory.gradient_checkpointing.of(model.num_blocks()) < model.num_blocks())
+  if (recomputed_blocks(config.memory, model.num_blocks()) < model.num_blocks())
     lines.push_back("memory.gradient_checkpointing: true");
   if (model.encoder_decoder()) {
     lines.push_back(concat("shorter samples: data.max_source_length below ", config.data.max_source_length,
@@ -53,6 +54,7 @@ std::string advice(const Config& config, const Model& model) {
 std::string memory_table(const Config& config, Model& model, int64_t optimizer_state, at::Device device) {
   int64_t weights = 0, gradients = 0;
   model.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    if (parameter.value.offloaded()) return;
     weights += parameter.value.nbytes();
     if (!parameter.trained()) return;
     const bool wider = config.optimizer.grad_dtype == StateDtype::fp32;

@@ -83,6 +83,8 @@ int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
       return plan.adapters;
     case MemoryPhase::optimizer_state:
       return plan.optimizer_state;
+    case MemoryPhase::gradients:
+      return plan.gradients;
     case MemoryPhase::input:
       return plan.input;
     case MemoryPhase::loss:
@@ -167,7 +169,8 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
               const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
   const std::unique_ptr<Model> model =
-      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config));
+      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                    config.memory.offload.weights);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);
@@ -185,6 +188,11 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
 
 }  // namespace
 
+int64_t recomputed_blocks(const MemoryConfig& config, int64_t num_blocks) {
+  const bool all = config.offload.weights || config.offload.activations;
+  return all ? num_blocks : config.gradient_checkpointing.of(num_blocks);
+}
+
 MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
                        const OptimizerFactory& optimizer) {
   const PlanningFor planning(target.device);
@@ -200,7 +208,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = facts.num_blocks;
   plan.sample_tokens = facts.sample_tokens;
-  plan.recompute_blocks = config.memory.gradient_checkpointing.of(plan.num_blocks);
+  plan.recompute_blocks = recomputed_blocks(config.memory, plan.num_blocks);
   return plan;
 }
 

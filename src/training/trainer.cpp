@@ -14,12 +14,17 @@
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 #include "trainer/device/target_device.h"
+#include "trainer/memory/copy_stream.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/memory_phase.h"
 #include "trainer/memory/offload.h"
+#include "trainer/models/block_hook.h"
 #include "trainer/nn/attention.h"
+#include "trainer/nn/block_weights.h"
+#include "trainer/nn/kept_inputs.h"
 #include "trainer/optim/state_memory.h"
+#include "trainer/training/plan.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
@@ -33,6 +38,14 @@ void check_replay(const CutLimits& limits, const StepCuts& replay) {
   if (packs == packed) return;
   throw ConfigError(concat("training.replay_cuts: its steps were ", packed ? "packed" : "not packed",
                            "; set data.packing and training.micro_batching as they were in that run"));
+}
+
+// Returns the parameters with values that a kernel of the device can reach.
+std::vector<TrainedParameter> seen_by_device(std::vector<TrainedParameter> parameters, at::Device device) {
+  for (TrainedParameter& parameter : parameters) {
+    if (parameter.offloaded) parameter.value = seen_from(parameter.value.detach(), device);
+  }
+  return parameters;
 }
 
 // The state lies where memory.offload says.
@@ -50,12 +63,36 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       model_(model),
       device_(device),
       parameters_(trained_parameters(model)),
-      gradients_(parameters_, config.optimizer.grad_dtype),
-      optimizer_(make_with_state(parameters_, config, optimizer)),
+      copies_(std::make_shared<CopyStream>(device)),
+      gradients_(parameters_, config.optimizer.grad_dtype, copies_),
+      seen_(seen_by_device(parameters_, device)),
+      optimizer_(make_with_state(seen_, config, optimizer)),
       state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
-      thrash_watch_([this] { return allocator_retries(device_); }) {}
+      thrash_watch_([this] { return allocator_retries(device_); }) {
+  set_up_offload();
+}
+
+Trainer::~Trainer() {
+  if (block_weights_) dynamic_cast<BlockHook&>(model_).around_block = nullptr;
+}
+
+void Trainer::set_up_offload() {
+  if (config_.memory.offload.activations) kept_inputs_ = std::make_shared<KeptInputs>(copies_);
+  if (!config_.memory.offload.weights) return;
+  auto& hook = dynamic_cast<BlockHook&>(model_);
+  hook.around_block = nullptr;  // it shares block_weights_
+  block_weights_.reset();
+  block_weights_ = std::make_shared<BlockWeights>(model_.blocks(), copies_);
+  hook.around_block = [weights = block_weights_](const Module& block, BlockPass pass) {
+    return weights->enter(block, pass);
+  };
+}
+
+void Trainer::weights_changed() {
+  if (block_weights_) block_weights_->forget();
+}
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   StepResult result;
@@ -84,6 +121,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
       optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
     count_moved(2 * state_below_);  // read and written
+    weights_changed();
     gradients_.clear();
   }
   steps_++;
@@ -148,6 +186,7 @@ ForwardContext Trainer::step_context() const {
   context.label_smoothing = config_.training.label_smoothing;
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
+  context.kept_inputs = kept_inputs_;
   return context;
 }
 
@@ -170,6 +209,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
   attempts.divide(batch, division, budgets_.training, [&](Place& place) {
     place.stage = "forward";
     context.recompute_blocks = division.recomputed_blocks;
+    weights_changed();  // a checkpoint may have been read
     gradients_.clear();
     const auto options = at::TensorOptions().device(device_);
     const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
@@ -221,14 +261,20 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
     division.recomputed_blocks = replay->recomputed_blocks;
   } else {
     cut_by_limits(batch, division);
-    division.recomputed_blocks = config_.memory.gradient_checkpointing.of(model_.num_blocks());
+    division.recomputed_blocks = recomputed_blocks(config_.memory, model_.num_blocks());
   }
+  if (block_weights_)
+    division.recomputed_blocks = model_.num_blocks();  // of an earlier start, without offload
   return division;
 }
 
 AttemptOptions Trainer::attempt_options(const std::string& stage) {
   return {config_.recovery, device_, stage,
-          /*clean_up=*/[this] { gradients_.clear(); },
+          /*clean_up=*/
+          [this] {
+            gradients_.clear();
+            copies_->finish();
+          },
           /*explain=*/
           [this] { return memory_table(config_, model_, optimizer_->state_bytes() - state_below_, device_); },
           listener_};
@@ -238,14 +284,20 @@ void Trainer::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   gradients_.clear();
   model_.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    if (parameter.value.offloaded()) return;  // it is in the host's memory
     // In place, because optimizer, gradients and adapters refer to the same tensor.
     for (const at::Tensor& kept : parameter.value.tensors())
       kept.set_data(kept.detach().to(device, kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   });
+  for (size_t i = 0; i < seen_.size(); i++) {
+    if (seen_[i].offloaded) seen_[i].value.set_data(seen_from(parameters_[i].value.detach(), device));
+  }
   {
     const StateBelow below(config_.memory.offload.optimizer);
     optimizer_->move_to(device);
   }
+  copies_->move_to(device);
+  set_up_offload();
   anchor_ = at::zeros({1}, device).set_requires_grad(true);
   empty_cache(device_);
   device_ = device;
@@ -253,6 +305,7 @@ void Trainer::move_to(at::Device device) {
 }
 
 EvaluationResult Trainer::evaluate(const Dataset& dataset, const std::function<void()>& between) {
+  weights_changed();
   return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between);
 }
 

@@ -117,7 +117,6 @@ TEST_F(ConfigProblems, OffloadTakesPartsOfARun) {
                "'weigths'"));
   EXPECT_TRUE(contains(message("memory: {offload: true}\n"), "expected auto, or a list of optimizer"));
   EXPECT_TRUE(contains(message("memory: {offload: [auto]}\n"), "found 'auto'"));
-  EXPECT_TRUE(contains(message("memory: {offload: weights}\n"), "cannot be offloaded by this version"));
 }
 
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {

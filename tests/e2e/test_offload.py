@@ -10,6 +10,7 @@ from support import ROOT, TRAINER, EndToEnd, read_rows, tensors_of, trainer
 
 STEPS = 6
 BELOW = "memory.offload=optimizer"
+ALL = "[optimizer, weights, activations]"
 
 
 class SmallDisk:
@@ -99,6 +100,29 @@ class Offload(EndToEnd):
             second, _ = self.run_with(f"switched-{name}", *saves, f"memory.offload={after}")
             self.assert_done(second)
             self.assert_same_result(expected, output)
+
+    def test_weights_and_activations_give_the_same_result(self):
+        for name, overrides in (("full", ["model.dtype=bf16", "optimizer.master_weights=true"]),
+                                ("lora", ["lora.r=4", "lora.target_modules=all-linear"])):
+            saves = [*overrides, "save.strategy=steps", "save.steps=3", "evaluation.generate=true",
+                     f"data.eval={self.data / 'train.jsonl'}", "training.eval_strategy=steps", "training.eval_steps=3",
+                     "evaluation.max_samples=2"]
+            above, expected = self.run_with(f"{name}-above", *saves, "memory.gradient_checkpointing=true")
+            self.assert_done(above)
+            first, found = self.run_with(f"{name}-offloaded", *saves, f"memory.offload={ALL}", "max_steps=3")
+            self.assert_done(first)
+            second, _ = self.run_with(f"{name}-offloaded", *saves, f"memory.offload={ALL}")
+            self.assert_done(second)
+            rows = [[{key: row[key] for key in ("kind", "step", "loss")} for row in read_rows(output / "metrics.jsonl")
+                     if row["kind"] in ("train", "eval")] for output in (expected, found)]
+            self.assertEqual(rows[0], rows[1])
+            file = "model.safetensors" if name == "full" else "adapter_model.safetensors"
+            self.assertEqual(tensors_of(expected / file), tensors_of(found / file))
+            memory = [[row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
+                      for output in (expected, found)]
+            self.assertLess(memory[1]["peak"], memory[0]["peak"])
+            self.assertLess(abs(memory[1]["planned_peak"] / memory[1]["peak"] - 1), 0.02)
+            self.assert_no_files(found)
 
     def test_auto_offloads_what_a_limit_asks_for(self):
         ample, unlimited = self.run_with("ample", "memory.offload=auto")

@@ -8,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/random.h"
+#include "trainer/memory/copy_stream.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/trainer.h"
 
@@ -20,11 +21,12 @@ namespace {
 struct Case {
   std::string model;
   bool lora, recompute, packing = false;
+  bool offload = false, copies = false;  // copies: as on a GPU
 };
 
 std::string name_of(const Case& c) {
   return c.model + (c.lora ? "_lora" : "_full") + (c.recompute ? "_recomputed" : "_kept") +
-         (c.packing ? "_packed" : "");
+         (c.packing ? "_packed" : "") + (c.offload ? "_offloaded" : "") + (c.copies ? "_copied" : "");
 }
 
 Config config_of(const Case& c) {
@@ -37,6 +39,7 @@ Config config_of(const Case& c) {
   config.memory.gradient_checkpointing = c.recompute;
   config.data.packing = c.packing;
   config.recovery.grow_after = 0;
+  config.memory.offload = {.optimizer = c.offload, .weights = c.offload, .activations = c.offload};
   return config;
 }
 
@@ -44,7 +47,8 @@ Config config_of(const Case& c) {
 struct Bench {
   explicit Bench(const Case& c, const std::function<void(Config&)>& change = {}) : config(config_of(c)) {
     if (change) change(config);
-    model = load_model(golden_directory(c.model) / "model", {at::kCPU, at::kFloat, /*train_all=*/!c.lora});
+    model = load_model(golden_directory(c.model) / "model",
+                       {at::kCPU, at::kFloat, /*train_all=*/!c.lora, /*offload_weights=*/c.offload});
     if (model->has_dropout()) model->set_dropout(0.1);
     if (c.lora) {
       LoraConfig lora;
@@ -87,6 +91,9 @@ class EveryAllocation : public testing::TestWithParam<Case> {
     log::set_level(log::Level::error);
   }
   static void TearDownTestSuite() { log::set_level(log::Level::info); }
+  EveryAllocation() {
+    if (GetParam().copies) copies_.emplace();
+  }
   void TearDown() override { fail_host_allocation(0); }
 
   // Both make the same steps; of `wanting` the allocations fail. Returns whether one did.
@@ -105,6 +112,9 @@ class EveryAllocation : public testing::TestWithParam<Case> {
     expect_same_weights(wanting, ample, n);
     return result.retries > 0;
   }
+
+ private:
+  std::optional<CopyAsOnGpu> copies_;
 };
 
 TEST_P(EveryAllocation, ThatFailsCostsTimeAndNothingElse) {
@@ -159,14 +169,15 @@ TEST_P(EveryAllocation, ThatFailsInARehearsalChangesNothing) {
   step_both(wanting, ample, batch, 0);  // nor in the state of the optimizer
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EveryAllocation,
-                         testing::Values(Case{"t5_v1_1", false, false}, Case{"t5_v1_1", false, true},
-                                         Case{"t5_v1_1", true, false}, Case{"t5_v1_1", true, true},
-                                         Case{"qwen2", false, false}, Case{"qwen2", false, true},
-                                         Case{"qwen2", true, false}, Case{"qwen2", true, true},
-                                         Case{"qwen2", false, true, true}, Case{"mistral", true, false, true},
-                                         Case{"gemma2", true, false, true}),
-                         [](const auto& param) { return name_of(param.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, EveryAllocation,
+    testing::Values(Case{"t5_v1_1", false, false}, Case{"t5_v1_1", false, true}, Case{"t5_v1_1", true, false},
+                    Case{"t5_v1_1", true, true}, Case{"qwen2", false, false}, Case{"qwen2", false, true},
+                    Case{"qwen2", true, false}, Case{"qwen2", true, true}, Case{"qwen2", false, true, true},
+                    Case{"mistral", true, false, true}, Case{"gemma2", true, false, true},
+                    Case{"t5_v1_1", false, true, false, true, true}, Case{"qwen2", true, true, false, true},
+                    Case{"qwen2", false, true, false, true}),
+    [](const auto& param) { return name_of(param.param); });
 
 class Limits : public testing::Test {
  protected:

@@ -32,20 +32,26 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
   allocator.reset_peak();
   const int64_t before = allocator.in_use();
   {
+    const test::TemporaryDirectory below;
+    set_offload_directory(below.path());
     const std::optional<Quantisation> quantise = quantisation_of(config);
-    const std::unique_ptr<Model> model = model_on_meta(path, dtype, !config.lora, quantise);
+    const std::unique_ptr<Model> model =
+        model_on_meta(path, dtype, !config.lora, quantise, config.memory.offload.weights);
     model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
       if (!parameter.value.is_tensor()) {
         Nf4Tensor values = quantise_nf4(name, at::full(parameter.shape, 0.01), quantise->double_quant);
         parameter.value = Weight(std::make_shared<Nf4Weight>(std::move(values), dtype));
         return;
       }
-      parameter.value = at::full(parameter.shape, 0.01, at::TensorOptions().dtype(dtype));
+      const bool offloaded = parameter.value.offloaded() != nullptr;
+      const auto options = at::TensorOptions().dtype(dtype);
+      parameter.value =
+          offloaded ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
+      parameter.value.tensor().fill_(0.01);
+      if (offloaded) parameter.value.set_offloaded();
       parameter.value.set_requires_grad(!config.lora);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
-    const test::TemporaryDirectory below;
-    set_offload_directory(below.path());
     Trainer trainer(config, *model, at::kCPU, 1);
     const UpdateCheck check(*model);
     trainer.step(worst_batch(config, model->encoder_decoder()));
@@ -130,6 +136,17 @@ const std::vector<Variant>& variants() {
          c.optimizer.master_weights = true;
          c.memory.offload.optimizer = true;
          c.memory.gradient_checkpointing = true;
+       }},
+      {"full_bf16_offloaded", at::kBFloat16,
+       [](Config& c) {
+         c.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+         c.optimizer.grad_dtype = StateDtype::fp32;
+       }},
+      {"full_fp32_offloaded_activations", at::kFloat, [](Config& c) { c.memory.offload.activations = true; }},
+      {"lora_bf16_offloaded_weights", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.memory.offload.weights = true;
        }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {

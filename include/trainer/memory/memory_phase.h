@@ -7,6 +7,7 @@ enum class MemoryPhase {
   weights,
   adapters,
   optimizer_state,
+  gradients,  // sums that exist before the first step
   input,
   forward,
   loss,       // logits, and the gradients that the loss computes in its forward pass

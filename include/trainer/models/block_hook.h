@@ -1,20 +1,27 @@
-// A hook that a forward pass calls before each block. It serves a caller that keeps the weights of only one
-// block in memory at a time.
+// A hook around each block of a pass. It serves callers that keep the weights of only a few blocks in memory
+// at a time.
 #pragma once
 
 #include <functional>
+#include <memory>
 
+#include "trainer/nn/block_pass.h"
 #include "trainer/nn/module.h"
 
 namespace trainer {
 
 // Every architecture derives from this as well as from Model.
 struct BlockHook {
-  // Called with each block before it runs; may be empty.
-  std::function<void(const Module& block)> before_block;
+  // Called with each block before it runs, also when it runs again in backward; may be empty. For what it
+  // returns see EnterBlock.
+  std::function<std::shared_ptr<void>(const Module& block, BlockPass pass)> around_block;
 
-  void enter(const Module& block) const {
-    if (before_block) before_block(block);
+  std::shared_ptr<void> enter(const Module& block, BlockPass pass = BlockPass::forward) const {
+    return around_block ? around_block(block, pass) : nullptr;
+  }
+  // The hook of one block. It and the block must outlive the result.
+  EnterBlock entering(const Module& block) const {
+    return [this, &block](BlockPass pass) { return enter(block, pass); };
   }
 };
 

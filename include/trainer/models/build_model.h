@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/registry.h"
@@ -22,5 +23,8 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
 // its values differ.
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights);
+
+// Returns the weights that memory.offload's `weights` names (nn/block_weights.h); none if it is not `wanted`.
+std::set<const Parameter*> weights_to_offload(Model& model, bool wanted);
 
 }  // namespace trainer

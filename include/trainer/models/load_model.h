@@ -28,6 +28,7 @@ struct LoadOptions {
   bool train_all = false;
   // Weights that are stored in NF4 stay so without it.
   std::optional<Quantisation> quantise = std::nullopt;
+  bool offload_weights = false;  // those of blocks (nn/block_weights.h) lie outside of the device's memory
 };
 
 struct LoadReport {
@@ -49,7 +50,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are in
 // NF4.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
-                                     const std::optional<Quantisation>& quantise = std::nullopt);
+                                     const std::optional<Quantisation>& quantise = std::nullopt,
+                                     bool offload_weights = false);
 
 // What dtype "auto" means on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
 at::ScalarType automatic_dtype(at::Device device);

@@ -51,7 +51,8 @@ class Model : public Module {
                                                const at::Tensor& input_lengths) const = 0;
 
   virtual bool encoder_decoder() const = 0;
-  virtual int64_t num_blocks() const = 0;  // blocks that can be recomputed
+  virtual int64_t num_blocks() const = 0;     // blocks that can be recomputed
+  virtual std::vector<Module*> blocks() = 0;  // these, in the order in which they run
   // The tensors with a row for each token: the embedding and, if it is separate, the head.
   virtual std::vector<Parameter*> vocabulary() = 0;
   virtual int64_t vocab_size() const = 0;  // rows of these tensors

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <ATen/core/Tensor.h>
 
 namespace trainer {
+
+class KeptInputs;
 
 struct ForwardContext {
   bool training = false;    // dropout on
@@ -18,6 +21,8 @@ struct ForwardContext {
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
   // gradient (LoRA on a frozen embedding).
   at::Tensor anchor;
+  // Where recomputed blocks keep their inputs; null: on the device.
+  std::shared_ptr<KeptInputs> kept_inputs;
 };
 
 }  // namespace trainer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,8 +25,16 @@ class WeightSource {
   virtual std::vector<at::Tensor> tensors() const = 0;
 };
 
+// What the handles of an offloaded weight share. Its tensor is outside of the device's memory.
+struct OffloadedWeight {
+  at::Tensor copy;  // on the device, while its block runs (nn/block_weights.h); else undefined
+  // Takes the gradient of a copy; set if the weight is trained.
+  std::function<void(const at::Tensor& gradient)> take_gradient;
+};
+
 // A handle, cheap to copy. There are three kinds today. Two are plain tensors: dense, in memory of its own,
-// and mapped, in the model's file. The third is a WeightSource.
+// and mapped, in the model's file. The third is a WeightSource. A plain tensor may be
+// offloaded.
 //
 // Layers never keep the result of materialize() or rows() for backward: they keep the Weight and ask again.
 class Weight {
@@ -44,6 +53,11 @@ class Weight {
 
   bool is_tensor() const { return source_ == nullptr; }
   bool is_mapped() const;
+  // Marks the tensor as offloaded. To be called before handles are copied.
+  void set_offloaded() { offloaded_ = std::make_shared<OffloadedWeight>(); }
+  const std::shared_ptr<OffloadedWeight>& offloaded() const { return offloaded_; }  // null: it is not
+  // Returns what layers multiply with: the weight itself, or while its block runs, its copy on the device.
+  Weight at_hand() const;
   // The tensor itself, a leaf of autograd if it is trained. An error if there is a source instead.
   const at::Tensor& tensor() const;
 
@@ -62,6 +76,7 @@ class Weight {
  private:
   at::Tensor tensor_;
   std::shared_ptr<const WeightSource> source_;
+  std::shared_ptr<OffloadedWeight> offloaded_;
 };
 
 }  // namespace trainer

@@ -35,6 +35,9 @@ struct StepResult {
 };
 
 class Attempts;
+class BlockWeights;
+class CopyStream;
+class KeptInputs;
 struct AttemptOptions;
 struct Division;
 
@@ -45,6 +48,7 @@ class Trainer {
   // optimizer that the configuration names.
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
           const OptimizerFactory& optimizer = make_optimizer);
+  ~Trainer();
 
   // One update. The loss is the sum of token losses / supervised tokens over the whole effective batch, no
   // matter how it is split. When out of memory, the step is repeated in smaller micro-batches (`recovery` in
@@ -67,6 +71,8 @@ class Trainer {
   // Evaluates the current weights. `between` is called before each micro-batch; it may throw to end the
   // evaluation.
   EvaluationResult evaluate(const Dataset& dataset, const std::function<void()>& between = {});
+  // To be called when something else has changed the model's weights.
+  void weights_changed();
 
   // Sets a listener, called each time after an out-of-memory event was logged.
   void on_recovery(RecoveryListener listener) { listener_ = std::move(listener); }
@@ -89,6 +95,7 @@ class Trainer {
  private:
   AttemptOptions attempt_options(const std::string& stage);
   void follow_limit() const;
+  void set_up_offload();
   Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
   void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                 StepResult& result);
@@ -102,12 +109,16 @@ class Trainer {
   Model& model_;
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
+  std::shared_ptr<CopyStream> copies_;  // of what is offloaded
   Gradients gradients_;
+  std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
   std::unique_ptr<Optimizer> optimizer_;
   int64_t state_below_;  // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;
+  std::shared_ptr<BlockWeights> block_weights_;  // null: weights are not offloaded
+  std::shared_ptr<KeptInputs> kept_inputs_;      // null: activations are not
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   RecoveryListener listener_;

@@ -1,0 +1,208 @@
+#include "trainer/nn/block_weights.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/base/release_pages.h"
+#include "trainer/memory/memory_phase.h"
+#include "trainer/memory/offload.h"
+#include "trainer/nn/linear.h"
+
+namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kAlignment = 512;  // of tensors, as LibTorch's GPU allocator aligns them
+
+struct Origin : torch::CustomClassHolder {
+  explicit Origin(std::shared_ptr<OffloadedWeight> of) : weight(std::move(of)) {}
+  std::shared_ptr<OffloadedWeight> weight;
+};
+
+// Makes a copy on the device differentiable. Its gradient does not go to the leaf, which is on another
+// device.
+struct CopyOfWeight : torch::autograd::Function<CopyOfWeight> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*leaf*/, const at::Tensor& copy,
+                            const c10::intrusive_ptr<Origin>& origin) {
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["origin"] = c10::IValue::make_capsule(origin);
+    const at::AutoDispatchBelowADInplaceOrView plain;  // the result is no view to autograd
+    return copy.alias();
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto origin = c10::static_intrusive_pointer_cast<Origin>(ctx->saved_data["origin"].toCapsule());
+    if (grads[0].defined()) origin->weight->take_gradient(grads[0]);
+    return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+std::byte* memory_of(const Weight& weight) { return static_cast<std::byte*>(weight.tensor().data_ptr()); }
+
+// On the CPU, frozen weights may lie in the model's own file.
+void read_ahead(const Weight& weight) {
+  if (is_offloaded(weight.tensor())) {
+    fetch_offloaded(weight.tensor());
+  } else if (weight.is_mapped()) {
+    expect_pages(memory_of(weight), weight.nbytes());
+  }
+}
+
+void release(const Weight& weight) {
+  if (is_offloaded(weight.tensor())) {
+    release_offloaded(weight.tensor());
+  } else if (weight.is_mapped()) {
+    release_pages(memory_of(weight), weight.nbytes());
+  }
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+std::vector<Parameter*> large_weights(Module& block) {
+  std::vector<Parameter*> out;
+  block.for_each_module([&](const std::string&, Module& module) {
+    if (auto* linear = dynamic_cast<Linear*>(&module)) out.push_back(&linear->weight);
+  });
+  return out;
+}
+
+// Leaves the block when it is destroyed.
+class BlockWeights::Stay {
+ public:
+  Stay(BlockWeights& weights, size_t block, BlockPass pass) : weights_(weights), block_(block), pass_(pass) {}
+  ~Stay() { weights_.leave(block_, pass_); }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+ private:
+  BlockWeights& weights_;
+  size_t block_;
+  BlockPass pass_;
+};
+
+BlockWeights::BlockWeights(const std::vector<Module*>& blocks, std::shared_ptr<CopyStream> stream)
+    : stream_(std::move(stream)) {
+  int64_t largest = 0;
+  for (Module* module : blocks) {
+    Block& block = blocks_.emplace_back(Block{module, {}});
+    for (const Parameter* parameter : large_weights(*module)) {
+      if (!parameter->value.offloaded()) continue;  // an adapter saves the whole module
+      block.weights.push_back(parameter->value);
+      block.bytes += aligned(parameter->value.nbytes());
+    }
+    largest = std::max(largest, block.bytes);
+  }
+  const InPhase phase(MemoryPhase::weights);
+  for (Buffer& buffer : buffers_) {
+    buffer.holds = kNone;
+    if (stream_->copies()) buffer.bytes = at::empty({largest}, stream_->options(at::kByte));
+  }
+}
+
+BlockWeights::~BlockWeights() { forget(); }
+
+// The device may still be writing the weights, and the host will read them, too (checkpoints).
+void BlockWeights::forget() {
+  CopyStream::host_waits_for(stream_->mark_work());
+  for (Buffer& buffer : buffers_) {
+    CopyStream::host_waits_for(std::exchange(buffer.arrived, nullptr));
+    buffer.holds = kNone;
+  }
+}
+
+size_t BlockWeights::index_of(const Module& block) const {
+  const auto found = std::ranges::find(blocks_, &block, &Block::module);
+  TORCH_CHECK(found != blocks_.end(), "not a block of this model: ", block.name());
+  return static_cast<size_t>(found - blocks_.begin());
+}
+
+// Returns the part of the buffer for this weight, of its shape and type; moves the offset behind it.
+at::Tensor BlockWeights::place_of(const Buffer& buffer, const at::Tensor& weight, int64_t& offset) const {
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  const auto bytes = static_cast<int64_t>(weight.nbytes());
+  const at::Tensor place =
+      buffer.bytes.narrow(0, offset, bytes).view(weight.scalar_type()).view(weight.sizes());
+  offset += aligned(bytes);
+  return place;
+}
+
+// Begins to copy the block to the buffer that the running block does not need.
+BlockWeights::Buffer& BlockWeights::fill(size_t index) {
+  Buffer& buffer = buffers_[buffers_[0].holds == running_ && running_ != kNone ? 1 : 0];
+  CopyStream::host_waits_for(std::exchange(buffer.arrived, nullptr));  // abandoned
+  buffer.holds = index;
+  count_moved(blocks_[index].bytes);
+  int64_t offset = 0;
+  stream_->after(std::exchange(buffer.free, nullptr), [&] {
+    for (const Weight& weight : blocks_[index].weights)
+      place_of(buffer, weight.tensor(), offset).copy_(weight.tensor().detach(), /*non_blocking=*/true);
+  });
+  buffer.arrived = stream_->mark_copies();
+  return buffer;
+}
+
+// The block will be entered next.
+void BlockWeights::expect(size_t index) {
+  if (stream_->copies()) {
+    if (std::ranges::find(buffers_, index, &Buffer::holds) == buffers_.end()) fill(index);
+    return;
+  }
+  for (const Weight& weight : blocks_[index].weights) read_ahead(weight);
+}
+
+std::shared_ptr<void> BlockWeights::enter(const Module& module, BlockPass pass) {
+  const size_t index = index_of(module);
+  if (stream_->copies()) {
+    lay_out(index, pass);
+  } else {
+    count_moved(blocks_[index].bytes);  // from a disk, if the system had no room to keep them in memory
+  }
+  const size_t next = pass == BlockPass::forward ? index + 1 : index - 1;  // before the first one: kNone
+  auto stay = std::make_shared<Stay>(*this, index, pass);
+  if (next < blocks_.size()) expect(next);
+  return stay;
+}
+
+// Makes the block's copies, as soon as they have arrived, its weights.
+void BlockWeights::lay_out(size_t index, BlockPass pass) {
+  TORCH_CHECK(pass == BlockPass::backward || !at::GradMode::is_enabled(),
+              "a block whose weights are offloaded must be recomputed in backward");
+  const auto holds = std::ranges::find(buffers_, index, &Buffer::holds);
+  Buffer& buffer = holds != buffers_.end() ? *holds : fill(index);
+  running_ = index;
+  stream_->work_waits_for(std::exchange(buffer.arrived, nullptr));
+  int64_t offset = 0;
+  for (const Weight& weight : blocks_[index].weights) {
+    const at::Tensor copy = place_of(buffer, weight.tensor(), offset);
+    const bool differentiable = weight.requires_grad() && pass == BlockPass::backward;
+    weight.offloaded()->copy =
+        differentiable
+            ? CopyOfWeight::apply(weight.tensor(), copy, c10::make_intrusive<Origin>(weight.offloaded()))
+            : copy;
+  }
+}
+
+void BlockWeights::leave(size_t index, BlockPass pass) {
+  for (const Weight& weight : blocks_[index].weights) {
+    if (stream_->copies()) {
+      weight.offloaded()->copy.reset();
+    } else {
+      release(weight);
+    }
+  }
+  if (!stream_->copies()) return;
+  running_ = kNone;
+  const auto holds = std::ranges::find(buffers_, index, &Buffer::holds);
+  if (holds != buffers_.end()) holds->free = stream_->mark_work();
+  if (pass == BlockPass::backward) stream_->next_turn();  // of gradients on their way
+}
+
+}  // namespace trainer
