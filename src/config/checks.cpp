@@ -94,6 +94,11 @@ void check_targets(const LoraConfig& lora, Checker& check) {
                 "has no effect without lora.layers_to_transform");
 }
 
+void check_offload(const Offload& offload, Checker& check) {
+  check.require(!offload.weights && !offload.activations, "memory.offload",
+                "weights and activations cannot be offloaded by this version; optimizer can");
+}
+
 // Metrics of the loss are in every evaluation, others where answers are generated.
 void check_best_model(const Config& config, Checker& check) {
   const TrainingConfig& training = config.training;
@@ -197,6 +202,7 @@ Problems contradictions(const Config& config) {
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
   check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
                 "data.long_samples", "split needs a data.max_length above 1");
+  check_offload(config.memory.offload, check);
   if (config.lora) check_targets(*config.lora, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);
@@ -215,6 +221,10 @@ Problems missing_for_training(const Config& config) {
                 "evaluation.generate", "needs evaluations, but training.eval_strategy is no");
   check_sources(config.data.eval.sources, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
+  check.require(
+      config.lora || config.model.quantize == Quantize::none, "model.quantize",
+      "weights in 4 bits cannot be trained; add a lora section (lora: {}), or leave it out to train all "
+      "weights");
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
   check.require(!goes_on_from_path || is_directory(config.resume), "resume",
                 concat("'", config.resume,

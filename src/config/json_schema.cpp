@@ -53,6 +53,10 @@ Json type_schema(const Key& key) {
   if (std::holds_alternative<Recompute*>(field)) {
     return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
   }
+  if (std::holds_alternative<Offload*>(field)) {
+    const Json part{{"enum", {"optimizer", "weights", "activations"}}};
+    return {{"anyOf", {automatic, part, {{"type", "array"}, {"items", part}}, {{"type", "null"}}}}};
+  }
   if (std::holds_alternative<NumberMap<int64_t>*>(field)) return map_schema("integer");
   if (std::holds_alternative<NumberMap<double>*>(field)) return map_schema("number");
   if (std::holds_alternative<std::vector<DataSource>*>(field)) return {{"anyOf", sources_schema()}};

@@ -23,6 +23,17 @@ Section model_section() {
                     "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
            .refuses("bfloat16", "is called bf16 here")
            .refuses("float32", "is called fp32 here"),
+       key(&M::quantize, "quantize", OnResume::fixes_run,
+           "Keep the frozen weights of linear layers in 4 bits (QLoRA). nf4: as bitsandbytes does, quantised "
+           "while "
+           "they are loaded. Embeddings, norms and the output head stay as they are. Only with lora. A model "
+           "whose "
+           "config.json says that it is stored so is read as it is (docs/quantization.md).")
+           .refuses("fp4", "is less accurate than nf4 and not supported; use nf4")
+           .refuses("int8", "is not supported; use nf4")
+           .refuses("int4", "is not supported; use nf4"),
+       key(&M::double_quant, "double_quant", OnResume::fixes_run,
+           "For quantize: nf4, keep the scales of its blocks in 8 bits. 4.13 bits a weight instead of 4.5."),
        key(&M::add_tokens, "add_tokens", OnResume::fixes_run,
            "Tokens to add to the tokenizer. A list of strings. If the embedding has too few rows for them, "
            "it grows, and so does an output head that is not tied to it; new rows are the mean of the "
@@ -202,7 +213,7 @@ Section optimizer_section() {
   return section(
       "optimizer", "How weights are updated.",
       {key(&O::name, "name", OnResume::fixes_run, "The optimizer (docs/optimizers.md).")
-           .one_of({"adamw", "adafactor"}),
+           .one_of({"adamw", "adamw_8bit", "adafactor"}),
        key(&O::learning_rate, "learning_rate", OnResume::is_logged, "Peak learning rate of the schedule.")
            .at_least(0)
            .default_with("optimizer.name", "adafactor", "0.001")
@@ -275,8 +286,9 @@ Section optimizer_section() {
            "anyway."),
        key(&O::state_dtype, "state_dtype", OnResume::fixes_run,
            "Data type of the optimizer's two moments. auto: bf16 for bf16 weights; fp32 for fp32 weights or "
-           "if there is an fp32 copy of the weights. With adafactor it is that of the first moment; the "
-           "second is fp32."),
+           "if there is an fp32 copy of the weights. With adamw_8bit it is that of the moments that are not "
+           "in "
+           "8 bits; auto: fp32. With adafactor it is that of the first moment; the second is fp32."),
        key(&O::grad_dtype, "grad_dtype", OnResume::is_logged,
            "Data type in which gradients are accumulated. auto: that of the weights.")});
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/random.h"
+#include "trainer/optim/state_memory.h"
 
 namespace trainer {
 namespace {
@@ -28,7 +29,7 @@ Adafactor::Adafactor(std::vector<TrainedParameter> parameters, const OptimizerCo
 Adafactor::State Adafactor::state_for(const at::Tensor& weight) const {
   // All state is allocated here.
   const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
-    return at::zeros(shape, weight.options().dtype(type).requires_grad(false));
+    return new_state(shape, weight.options().dtype(type).requires_grad(false));
   };
   State state;
   const bool master = config_.master_weights && weight.scalar_type() != at::kFloat;
@@ -89,8 +90,7 @@ void Adafactor::move_to(at::Device device) {
   const at::NoGradGuard no_grad;
   for (State& state : states_) {
     for (at::Tensor* tensor : {&state.row, &state.column, &state.exp_avg, &state.master}) {
-      if (tensor->defined())
-        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      if (tensor->defined()) *tensor = moved_state(*tensor, device);
     }
   }
 }

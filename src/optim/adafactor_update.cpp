@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include "trainer/device/target_device.h"
+#include "trainer/memory/offload.h"
 #include "trainer/optim/adafactor.h"
 
 #include "optim/adafactor_panels.h"
@@ -378,8 +379,11 @@ void adafactor_update(const std::vector<AdafactorItem>& items, const at::Tensor&
   if (items.empty()) return;
   const at::Device device = items.front().tensors.weight.device();
   if (target_of(device) != c10::kCPU) return adafactor_update_gpu(items, gradient_scale, progress);
-  for (; progress.next < items.size(); progress.next++)
+  for (; progress.next < items.size(); progress.next++) {
     update_cpu(items[progress.next], gradient_scale, progress.rehearsal || device.is_meta());
+    const AdafactorTensors& t = items[progress.next].tensors;
+    for (const at::Tensor& tensor : {t.weight, t.gradient, t.exp_avg, t.master}) release_offloaded(tensor);
+  }
 }
 
 }  // namespace trainer

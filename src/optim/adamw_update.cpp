@@ -1,11 +1,14 @@
 // The update: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the kernel.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "trainer/base/random.h"
 #include "trainer/device/target_device.h"
+#include "trainer/memory/offload.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"
@@ -39,6 +42,15 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
   }
 }
 
+// Those that lie in files (memory/offload.h).
+std::vector<at::Tensor> offloaded_tensors(const AdamwTensors& t) {
+  std::vector<at::Tensor> offloaded;
+  for (const at::Tensor& tensor : {t.weight, t.gradient, t.exp_avg, t.exp_avg_sq, t.master}) {
+    if (is_offloaded(tensor)) offloaded.push_back(tensor.view({-1}));
+  }
+  return offloaded;
+}
+
 template <class W, class G, class S>
 void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update) {
   const Coefficients coefficients(update);
@@ -47,13 +59,21 @@ void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update
   S* m = t.exp_avg.mutable_data_ptr<S>();
   S* v = t.exp_avg_sq.mutable_data_ptr<S>();
   float* p = t.master.defined() ? t.master.mutable_data_ptr<float>() : nullptr;
-  at::parallel_for(0, t.weight.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  const auto update_some = [&](int64_t begin, int64_t end) {
     if (p != nullptr) {
       update_range<true>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     } else {
       update_range<false>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     }
-  });
+  };
+  // What lies in files is in memory one piece at a time.
+  const std::vector<at::Tensor> offloaded = offloaded_tensors(t);
+  const int64_t count = t.weight.numel(), piece = offloaded.empty() ? count : int64_t{1} << 22;
+  for (int64_t first = 0; first < count; first += piece) {
+    const int64_t last = std::min(first + piece, count);
+    at::parallel_for(first, last, 1 << 15, update_some);
+    for (const at::Tensor& tensor : offloaded) release_offloaded(tensor.slice(0, first, last));
+  }
 }
 
 void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
@@ -131,6 +151,10 @@ void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradien
   if (target_of(device) != c10::kCPU) return adamw_update_gpu(items, gradient_scale, progress);
   for (; progress.next < items.size(); progress.next++) {
     const auto& [tensors, update] = items[progress.next];
+    if (progress.next + 1 < items.size()) {
+      for (const at::Tensor& tensor : offloaded_tensors(items[progress.next + 1].tensors))
+        fetch_offloaded(tensor);
+    }
     update_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
   }
 }

@@ -76,6 +76,20 @@ device: cuda:1
   EXPECT_EQ(config.device, "cuda:1");
 }
 
+TEST_F(LoadConfig, OffloadIsAListAWordOrAuto) {
+  EXPECT_EQ(with({}).memory.offload, Offload{});
+  EXPECT_EQ(load("memory: {offload: [optimizer]}\n").memory.offload, Offload{.optimizer = true});
+  EXPECT_EQ(with({"memory.offload=optimizer"}).memory.offload, Offload{.optimizer = true});
+  EXPECT_EQ(with({"memory.offload=auto"}).memory.offload, Offload{.automatic = true});
+  EXPECT_EQ(with({"memory.offload=[]"}).memory.offload, Offload{});
+  EXPECT_EQ(with({"memory.offload=null"}).memory.offload, Offload{});
+}
+
+TEST_F(LoadConfig, FilesOfOffloadLieInTheOutputDirectoryIfNothingElseIsSaid) {
+  EXPECT_EQ(with({"output_dir=here"}).offload_directory(), "here");
+  EXPECT_EQ(with({"output_dir=here", "memory.offload_dir=/fast"}).offload_directory(), "/fast");
+}
+
 TEST_F(LoadConfig, ReadsFilesOfOtherEditors) {
   EXPECT_EQ(load("").training.batch_size, 8);
   EXPECT_EQ(load("# nothing but a comment\n").training.batch_size, 8);

@@ -110,6 +110,16 @@ TEST_F(ConfigProblems, ALimitIsASizeOrAShare) {
         << text;
 }
 
+TEST_F(ConfigProblems, OffloadTakesPartsOfARun) {
+  EXPECT_TRUE(
+      contains(message("memory: {offload: [optimizer, weigths]}\n"),
+               "memory.offload: expected auto, or a list of optimizer, weights and activations, found "
+               "'weigths'"));
+  EXPECT_TRUE(contains(message("memory: {offload: true}\n"), "expected auto, or a list of optimizer"));
+  EXPECT_TRUE(contains(message("memory: {offload: [auto]}\n"), "found 'auto'"));
+  EXPECT_TRUE(contains(message("memory: {offload: weights}\n"), "cannot be offloaded by this version"));
+}
+
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
   for (const char* text :
        {"early_stopping_threshold: 0.1\n", "optimizer: {lr_scheduler_kwargs: 1}\n", "load_in_4bit: true\n"}) {

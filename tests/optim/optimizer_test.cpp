@@ -11,7 +11,9 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/optim/adafactor.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/optim/adamw_8bit.h"
 
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 #include "support/error_message.h"
 
@@ -60,6 +62,8 @@ TEST(Optimizer, StateIsCountedInBytes) {
   EXPECT_EQ(AdamW(two_parameters(), config, 0).state_bytes(), 16 * (4 + 4));
   EXPECT_EQ(AdamW(two_parameters(at::kBFloat16), config, 0).state_bytes(), 16 * (4 + 4 + 4));
   EXPECT_EQ(Adafactor(two_parameters(at::kBFloat16), {}, 0).state_bytes(), (3 + 4 + 4) * 4);
+  EXPECT_EQ(AdamW8bit(two_parameters(at::kBFloat16), config, 0, 12).state_bytes(),
+            12 * (1 + 1 + 4) + 4 + 4 + 4 * (4 + 4 + 4));
   EXPECT_EQ(test::MomentumSgd(two_parameters(at::kBFloat16), config, 0).state_bytes(), 16 * 4 + 2 * 8);
 }
 
@@ -122,7 +126,8 @@ struct Rehearsed {
     parameters[0].value.mutable_grad() = at::arange(12, at::kFloat).view({4, 3}).t();
     OptimizerConfig config;
     config.name = name;
-    optimizer = make_optimizer(parameters, config, 0);
+    optimizer = name == "adamw_8bit" ? test::make_adamw_8bit(parameters, config, 0)
+                                     : make_optimizer(parameters, config, 0);
   }
   void rehearse() { optimizer->rehearse(gradients, norm, 1.0); }
   void step() { optimizer->step(gradients, norm, 1.0, 1e-2); }
@@ -134,7 +139,7 @@ struct Rehearsed {
 };
 
 class EachOptimizer : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, testing::Values("adamw", "adafactor"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, testing::Values("adamw", "adamw_8bit", "adafactor"),
                          [](const auto& param) { return param.param; });
 
 TEST_P(EachOptimizer, ChangesNothingInARehearsalThatRanOutOfMemory) {

@@ -5,6 +5,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -103,6 +104,10 @@ Setting with_adafactor(const std::string& golden, at::ScalarType dtype, bool mas
   return {golden, dtype, master, StateDtype::automatic, make_optimizer, "adafactor"};
 }
 
+Setting with_adamw_8bit(const std::string& golden, at::ScalarType dtype, bool master = false) {
+  return {golden, dtype, master, StateDtype::automatic, test::make_adamw_8bit, "adamw_8bit"};
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Types, GoesOn,
     ::testing::Values(Setting{"t5_v1_1"}, Setting{"t5_v1_1", at::kBFloat16},
@@ -114,7 +119,9 @@ INSTANTIATE_TEST_SUITE_P(
                       with_momentum_sgd("t5_v1_1", at::kBFloat16), with_adafactor("t5_v1_1", at::kFloat),
                       with_adafactor("t5_v1_1", at::kBFloat16),
                       with_adafactor("qwen2", at::kBFloat16, /*master=*/true),
-                      with_adafactor("qwen2_lora", at::kBFloat16)),
+                      with_adafactor("qwen2_lora", at::kBFloat16), with_adamw_8bit("qwen2_lora", at::kFloat),
+                      with_adamw_8bit("t5_v1_1", at::kBFloat16),
+                      with_adamw_8bit("qwen2", at::kBFloat16, /*master=*/true)),
     [](const auto& param) { return param.param.golden + "_" + std::to_string(param.index); });
 
 TEST(RunState, AStateThatDoesNotFitIsRefusedWithEachTensorAndChangesNothing) {

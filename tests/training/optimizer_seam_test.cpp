@@ -10,6 +10,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 
 namespace trainer {
@@ -19,7 +20,8 @@ using test::make_momentum_sgd;
 
 // The optimizer of that name; momentum_sgd is known to the tests alone.
 OptimizerFactory factory_of(const std::string& optimizer) {
-  return optimizer == "momentum_sgd" ? OptimizerFactory(make_momentum_sgd) : OptimizerFactory(make_optimizer);
+  if (optimizer == "momentum_sgd") return make_momentum_sgd;
+  return optimizer == "adamw_8bit" ? OptimizerFactory(test::make_adamw_8bit) : make_optimizer;
 }
 
 struct SeamBench {
@@ -72,7 +74,8 @@ TEST(SecondOptimizer, UpdatesTheWeightsWithTheClippedGradient) {
 }
 
 class EachOptimizer : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, testing::Values("momentum_sgd", "adafactor"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer,
+                         testing::Values("momentum_sgd", "adamw_8bit", "adafactor"),
                          [](const auto& param) { return param.param; });
 
 TEST_P(EachOptimizer, LeavesTheSameBitsWhicheverAllocationFails) {

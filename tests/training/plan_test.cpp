@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
+#include "trainer/nn/nf4_weight.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/solve_plan.h"
 #include "trainer/training/trainer.h"
@@ -30,12 +32,20 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
   allocator.reset_peak();
   const int64_t before = allocator.in_use();
   {
-    const std::unique_ptr<Model> model = model_on_meta(path, dtype, !config.lora);
-    model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+    const std::optional<Quantisation> quantise = quantisation_of(config);
+    const std::unique_ptr<Model> model = model_on_meta(path, dtype, !config.lora, quantise);
+    model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+      if (!parameter.value.is_tensor()) {
+        Nf4Tensor values = quantise_nf4(name, at::full(parameter.shape, 0.01), quantise->double_quant);
+        parameter.value = Weight(std::make_shared<Nf4Weight>(std::move(values), dtype));
+        return;
+      }
       parameter.value = at::full(parameter.shape, 0.01, at::TensorOptions().dtype(dtype));
       parameter.value.set_requires_grad(!config.lora);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
+    const test::TemporaryDirectory below;
+    set_offload_directory(below.path());
     Trainer trainer(config, *model, at::kCPU, 1);
     const UpdateCheck check(*model);
     trainer.step(worst_batch(config, model->encoder_decoder()));
@@ -115,6 +125,12 @@ const std::vector<Variant>& variants() {
          c.training.effective_batch_size = 2;
          c.data.max_source_length = c.data.max_target_length = c.data.max_length = 24;
        }},
+      {"full_bf16_offloaded_optimizer", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.master_weights = true;
+         c.memory.offload.optimizer = true;
+         c.memory.gradient_checkpointing = true;
+       }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {
          c.lora.emplace();
@@ -146,6 +162,27 @@ const std::vector<Variant>& variants() {
        [](Config& c) {
          c.optimizer.name = "adafactor";
          c.optimizer.beta1 = 0.9;
+       }},
+      {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
+      {"lora_fp32_8bit_state", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->r = 64;
+         c.optimizer.name = "adamw_8bit";
+       }},
+      {"nf4_bf16_recompute", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->target_modules = "all-linear";
+         c.model.quantize = Quantize::nf4;
+         c.memory.gradient_checkpointing = true;
+       }},
+      {"nf4_fp32_plain_scales", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.model.quantize = Quantize::nf4;
+         c.model.double_quant = false;
+         c.training.batch_size = 3;
        }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,

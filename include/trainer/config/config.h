@@ -16,6 +16,7 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
+enum class Quantize { none, nf4 };
 enum class DataKind { automatic, seq2seq, completion, text, chat };
 enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
@@ -59,9 +60,19 @@ class Recompute {
   int64_t blocks_;
 };
 
+// What of a run lies outside its device's memory: in the host's memory for a GPU, in a file for the CPU.
+struct Offload {
+  bool automatic = false;  // the memory plan chooses, before anything is used
+  bool optimizer = false, weights = false, activations = false;
+  bool any() const { return optimizer || weights || activations; }
+  auto operator<=>(const Offload&) const = default;
+};
+
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
+  Quantize quantize = Quantize::none;
+  bool double_quant = true;
   std::vector<std::string> add_tokens;
 };
 
@@ -201,6 +212,8 @@ struct MemoryConfig {
   int64_t roundup_power2_divisions = 0;
   double garbage_collection_threshold = 0;
   std::string limit;  // trainer/memory/limit.h
+  Offload offload;
+  std::string offload_dir;  // empty: output_dir
 };
 
 struct GpuConfig {
@@ -239,6 +252,11 @@ struct Config {
   // Where each key was set: "training.batch_size" -> "my.yaml:3:15" or "override 'batch_size=4'". For
   // messages only; it does not affect training.
   std::map<std::string, std::string> origins;
+
+  // The directory for files of memory.offload.
+  const std::string& offload_directory() const {
+    return memory.offload_dir.empty() ? output_dir : memory.offload_dir;
+  }
 
   // The samples of one optimizer step.
   int64_t effective_batch_size() const {
