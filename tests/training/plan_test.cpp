@@ -175,11 +175,6 @@ const std::vector<Variant>& variants() {
          c.training.batch_size = 2;
          c.data.max_source_length = c.data.max_length = 256;
        }},
-      {"full_fp32_adafactor_first_moment", at::kFloat,
-       [](Config& c) {
-         c.optimizer.name = "adafactor";
-         c.optimizer.beta1 = 0.9;
-       }},
       {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
       {"lora_fp32_8bit_state", at::kFloat,
        [](Config& c) {

