@@ -12,7 +12,7 @@ namespace {
 
 using MaybeTensor = std::optional<at::Tensor>;
 
-at::Tensor on_host(const at::Tensor& codes, const at::Tensor& scales, const MaybeTensor& nested_scales,
+at::Tensor dequantise_on_host(const at::Tensor& codes, const at::Tensor& scales, const MaybeTensor& nested_scales,
                    double offset, int64_t first, int64_t count, at::ScalarType type) {
   if (codes.is_meta()) return at::empty({count}, codes.options().dtype(type));
   Nf4Tensor tensor{{2 * codes.numel()}, codes, scales, {}, static_cast<float>(offset)};
@@ -33,9 +33,9 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
       "count, "
       "ScalarType type) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dequantise_nf4", on_host); }
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("dequantise_nf4", dequantise_on_host); }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("dequantise_nf4", ByTarget<on_host, on_gpu>::call);
+  library.impl("dequantise_nf4", ByTarget<dequantise_on_host, on_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("dequantise_nf4", on_gpu); }
 
