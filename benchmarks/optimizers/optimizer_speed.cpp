@@ -1,7 +1,8 @@
 // Times the updates of optimizers on the CPU beside each other, on a tensor of many rows.
 //
-//   optimizer_speed [--threads 2] [--rows 8192] [--columns 2048] [NAME ...]    default: all of adamw,
-//   adafactor
+//   optimizer_speed [--threads 2] [--rows 8192] [--columns 2048] [NAME ...]
+//
+// NAME: adamw, adamw_8bit, adafactor; all of them if there is none.
 //
 // One line for each type of the weights and each optimizer: nanoseconds an element, and how many times the
 // first one's. The optimizers take turns; a figure is the median of the rounds.
