@@ -88,7 +88,7 @@ int main(int count, char** arguments) {
       names.push_back(word);
     }
   }
-  if (names.empty()) names = {"adamw", "adafactor"};
+  if (names.empty()) names = {"adamw", "adamw_8bit", "adafactor"};
   at::set_num_threads(static_cast<int>(threads));
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) compare(names, rows, columns, type);
   return 0;

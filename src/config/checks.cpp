@@ -215,6 +215,10 @@ Problems missing_for_training(const Config& config) {
                 "evaluation.generate", "needs evaluations, but training.eval_strategy is no");
   check_sources(config.data.eval.sources, "data.eval", check);
   if (config.lora) check_adapter(config.lora->adapter, check);
+  check.require(
+      config.lora || config.model.quantize == Quantize::none, "model.quantize",
+      "weights in 4 bits cannot be trained; add a lora section (lora: {}), or leave it out to train all "
+      "weights");
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
   check.require(!goes_on_from_path || is_directory(config.resume), "resume",
                 concat("'", config.resume,

@@ -23,6 +23,17 @@ Section model_section() {
                     "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
            .refuses("bfloat16", "is called bf16 here")
            .refuses("float32", "is called fp32 here"),
+       key(&M::quantize, "quantize", OnResume::fixes_run,
+           "Keep the frozen weights of linear layers in 4 bits (QLoRA). nf4: as bitsandbytes does, quantised "
+           "while "
+           "they are loaded. Embeddings, norms and the output head stay as they are. Only with lora. A model "
+           "whose "
+           "config.json says that it is stored so is read as it is (docs/quantization.md).")
+           .refuses("fp4", "is less accurate than nf4 and not supported; use nf4")
+           .refuses("int8", "is not supported; use nf4")
+           .refuses("int4", "is not supported; use nf4"),
+       key(&M::double_quant, "double_quant", OnResume::fixes_run,
+           "For quantize: nf4, keep the scales of its blocks in 8 bits. 4.13 bits a weight instead of 4.5."),
        key(&M::add_tokens, "add_tokens", OnResume::fixes_run,
            "Tokens to add to the tokenizer. A list of strings. If the embedding has too few rows for them, "
            "it grows, and so does an output head that is not tied to it; new rows are the mean of the "

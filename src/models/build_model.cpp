@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/bitsandbytes.h"
 #include "trainer/nn/block_weights.h"
 
 namespace trainer {
@@ -15,11 +16,7 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
 
 // Refuses what no architecture here supports. Transformers stores the head of a classifier under other names.
 void refuse_other_kinds(const nlohmann::json& config) {
-  if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
-    throw FormatError(concat("config.json: quantization_config is not supported (quant_method ",
-                             config_string(config["quantization_config"], "quant_method", "?"),
-                             "); use the model without quantisation"));
-  }
+  read_quantization_config(config);
   if (!config.contains("architectures") || !config["architectures"].is_array()) return;
   for (const nlohmann::json& entry : config["architectures"]) {
     const std::string name = entry.is_string() ? entry.get<std::string>() : entry.dump();

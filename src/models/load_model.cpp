@@ -18,6 +18,8 @@
 #include "trainer/models/build_model.h"
 #include "trainer/models/tensor_views.h"
 
+#include "models/quantised_weights.h"
+
 namespace trainer {
 namespace {
 
@@ -38,13 +40,18 @@ std::string stored_name(const std::string& name, const Model& model, const Model
 // Compares the model's tree with the stored tensors and reports all differences in one error; fills in the
 // names of ignored tensors.
 void check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
-                   const std::filesystem::path& directory, std::vector<std::string>& ignored) {
+                   const std::filesystem::path& directory, QuantisedWeights& quantised,
+                   std::vector<std::string>& ignored) {
   std::vector<std::string> problems;
   std::map<std::string, bool> wanted;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, model, weights);
     wanted[stored] = true;
     const auto found = weights.tensors.find(stored);
+    if (quantised.is_stored(name) && found != weights.tensors.end()) {
+      for (const std::string& companion : nf4_companions(name)) wanted[companion] = true;
+      return quantised.check(name, parameter.shape, problems);
+    }
     if (found == weights.tensors.end()) {
       problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
     } else if (!is_floating(found->second.dtype)) {
@@ -103,12 +110,17 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
       build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
   const bool as_stored = options.dtype == at::ScalarType::Undefined;
   model->set_dtype(as_stored ? at::kFloat : options.dtype);
-  check_tensors(*model, weights, architecture, directory, seen.ignored);
+  QuantisedWeights quantised(*model, architecture, &weights, options);
+  check_tensors(*model, weights, architecture, directory, quantised, seen.ignored);
 
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, options.offload_weights);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
+    if (quantised.has(name)) {
+      parameter.value = quantised.load(name, view, model->dtype(), options.device, seen);
+      return;
+    }
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
     const bool same_type = scalar_type(view.dtype) == dtype;
@@ -139,6 +151,8 @@ std::string LoadReport::line() const {
   if (mapped_bytes > 0) text += concat(bytes_string(mapped_bytes), " mapped from the file");
   if (mapped_bytes > 0 && mapped_bytes < bytes) text += ", ";
   if (mapped_bytes < bytes) text += concat(bytes_string(bytes - mapped_bytes), " read straight to its place");
+  if (quantised > 0)
+    text += concat(", ", quantised, " weights kept in NF4 with ", bytes_string(quantised_bytes));
   if (converted_bytes > 0) text += concat(", ", bytes_string(converted_bytes), " of it converted on the way");
   return text + ")";
 }

@@ -8,31 +8,40 @@
 #include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
 
+#include "models/quantised_weights.h"
+
 namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-// If there are weights, they decide whether the head is separate; otherwise config.json does.
-bool separate_head(const Architecture& architecture, const nlohmann::json& config, const fs::path& path) {
-  if (has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json")) {
-    return has_separate_head(architecture, config, read_model_weights(path));
-  }
-  return !config_bool(config, "tie_word_embeddings", true);
+std::optional<ModelWeights> weights_of(const fs::path& path) {
+  const bool stored =
+      has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json");
+  return stored ? std::optional(read_model_weights(path)) : std::nullopt;
 }
 
 }  // namespace
 
 std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all,
-                                     bool offload_weights) {
+                                     const std::optional<Quantisation>& quantise, bool offload_weights) {
   const nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
-  std::unique_ptr<Model> model =
-      build_model(architecture, config, separate_head(architecture, config, path), path);
+  // If there are weights, they decide; otherwise config.json does.
+  const std::optional<ModelWeights> weights = weights_of(path);
+  const bool separate_head = weights ? has_separate_head(architecture, config, *weights)
+                                     : !config_bool(config, "tie_word_embeddings", true);
+  std::unique_ptr<Model> model = build_model(architecture, config, separate_head, path);
+  const QuantisedWeights quantised(*model, architecture, weights ? &*weights : nullptr,
+                                   {at::kMeta, dtype, train_all, quantise});
   model->set_dtype(dtype);
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, offload_weights);
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
-  model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (quantised.has(name)) {
+      parameter.value = quantised.without_values(name, parameter.shape, dtype);
+      return;
+    }
     const bool below = offloaded.contains(&parameter);
     parameter.value = below ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
     if (below) parameter.value.set_offloaded();

@@ -21,9 +21,9 @@ static const std::vector<Architecture>& architectures() {
       R"(lm_head\.weight)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
   static const std::vector<Architecture> table{
-      {"t5", make_t5, t5_extras, "shared.weight", true},
-      {"mt5", make_t5, t5_extras, "shared.weight", true},
-      {"umt5", make_t5, t5_extras, "shared.weight", true},
+      {"t5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
+      {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
+      {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
       {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight"},
       {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight"},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},

@@ -14,7 +14,7 @@ namespace trainer {
 
 namespace kernel_files {
 extern const KernelFile adapters, rms_norm, add_norm, gated_activation, rotate_qk, dropout, attention_weights,
-    attention_heads, cross_entropy;
+    attention_heads, cross_entropy, nf4;
 }
 
 // Returns a file's kernels for x's type; nullptr: use LibTorch's operators. width: number of elements that a

@@ -32,6 +32,11 @@ int64_t panel_rows(int64_t rows, int64_t columns) {
   return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(columns, 1), 1, std::max<int64_t>(rows, 1));
 }
 
+// Of a weight that is not a tensor. A GPU makes it as a whole, because few large products are faster there.
+int64_t panel_rows(const Weight& w, const at::Tensor& x) {
+  return target_of(x.device()) == c10::kCPU ? panel_rows(w.size(0), w.size(1)) : w.size(0);
+}
+
 // x w^T, and sum += x w, for a weight w [n, k]: `panel` makes its rows, `step` at a time, in x's type.
 template <class Panel>
 at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
@@ -98,7 +103,7 @@ at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y) {
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_transposed(x, w.materialize(type));
   const int64_t n = w.size(0);
-  return panels_transposed(x, n, panel_rows(n, w.size(1)), [&](int64_t first, int64_t rows) {
+  return panels_transposed(x, n, panel_rows(w, x), [&](int64_t first, int64_t rows) {
     return w.rows(first, rows, type).to(x.scalar_type());
   });
 }
@@ -112,7 +117,7 @@ at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_into(sum, x, w.materialize(type));
   const int64_t n = w.size(0);
-  panels_into(sum, x, n, panel_rows(n, w.size(1)),
+  panels_into(sum, x, n, panel_rows(w, x),
               [&](int64_t first, int64_t rows) { return w.rows(first, rows, type).to(x.scalar_type()); });
 }
 

@@ -19,6 +19,7 @@ using torch::autograd::variable_list;
 
 struct Settings : torch::CustomClassHolder {
   struct Layer {
+    Weight source;  // the weight, if it is not a tensor
     uint64_t key = 0;
     double dropout = 0.0;
     int64_t bias = -1;  // its index among the parameters
@@ -35,8 +36,14 @@ struct Settings : torch::CustomClassHolder {
   }
 };
 
-// The tensors of layer i in the Function's list of parameters; biases follow behind all layers.
+// The tensors of layer i in the Function's list of parameters; biases follow behind all layers. A weight that
+// is not a tensor is in the settings, and the list has one of the tensors that hold it.
 constexpr size_t kWeight = 0, kA = 1, kB = 2, kEach = 3;
+
+Weight weight_of(const Settings& settings, const variable_list& parameters, size_t i) {
+  const Weight& source = settings.layers[i].source;
+  return source.defined() ? source : Weight(parameters[i * kEach + kWeight]);
+}
 
 PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarType type) {
   std::vector<at::Tensor> a, b;
@@ -72,7 +79,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     variable_list out;
     for (size_t i = 0; i < layers; i++) {
       at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
-      at::mm_out(y, x, list[i * kEach + kWeight].t());
+      at::mm_out(y, x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
     }
     all.addmm_(low, packed.b.t());
     for (size_t i = 0; i < layers; i++) {
@@ -122,7 +129,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 
     void through_layer(size_t i, const at::Tensor& gy, const PackedAdapters& packed,
                        const at::Tensor& g_low) {
-      if (ctx->needs_input_grad(0)) times_into(gx, gy, parameters[i * kEach + kWeight]);
+      if (ctx->needs_input_grad(0)) times_into(gx, gy, weight_of(settings, parameters, i), gy.scalar_type());
       product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
       if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
     }
@@ -154,7 +161,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
   if (x.scalar_type() != type || projections.size() > kMostPacked) return false;
   const auto fits = [&](const Projection& p) {
     const bool frozen =
-        p.weight.is_tensor() && !p.weight.tensor().requires_grad() && p.weight.tensor().scalar_type() == type;
+        !p.weight.requires_grad() && (!p.weight.is_tensor() || p.weight.scalar_type() == type);
     return frozen && p.a.defined() && p.a.scalar_type() == at::kFloat && p.b.scalar_type() == at::kFloat &&
            p.scale == projections[0].scale && (!p.bias || !p.bias->requires_grad());
   };
@@ -167,8 +174,10 @@ std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tenso
   auto settings = c10::make_intrusive<Settings>();
   settings->scale = projections[0].scale;
   for (const Projection& p : projections) {
-    settings->layers.push_back({.key = p.key, .dropout = p.dropout});
-    parameters.insert(parameters.end(), {p.weight.tensor(), p.a, p.b});
+    const bool is_tensor = p.weight.is_tensor();
+    settings->layers.push_back(
+        {.source = is_tensor ? Weight() : p.weight, .key = p.key, .dropout = p.dropout});
+    parameters.insert(parameters.end(), {p.weight.tensors()[0], p.a, p.b});
   }
   for (size_t i = 0; i < projections.size(); i++) {
     if (!projections[i].bias) continue;

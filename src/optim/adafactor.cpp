@@ -23,10 +23,11 @@ at::ScalarType moment_type(StateDtype wanted, const at::Tensor& weight, bool mas
 Adafactor::Adafactor(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)
     : parameters_(std::move(parameters)), config_(config), seed_(seed) {
   const at::NoGradGuard no_grad;
-  for (const TrainedParameter& parameter : parameters_) states_.push_back(new_state(parameter.value));
+  for (const TrainedParameter& parameter : parameters_) states_.push_back(state_for(parameter.value));
 }
 
-Adafactor::State Adafactor::new_state(const at::Tensor& weight) const {
+Adafactor::State Adafactor::state_for(const at::Tensor& weight) const {
+  // All state is allocated here.
   const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
     return new_state(shape, weight.options().dtype(type).requires_grad(false));
   };
@@ -42,7 +43,7 @@ Adafactor::State Adafactor::new_state(const at::Tensor& weight) const {
     state.column = zeros(columns, at::kFloat);
   }
   if (config_.beta1) state.exp_avg = zeros(weight.sizes(), moment_type(config_.state_dtype, weight, master));
-  if (master) state.master = weight.detach().to(at::kFloat);
+  if (master) state.master = zeros(weight.sizes(), at::kFloat).copy_(weight);
   return state;
 }
 

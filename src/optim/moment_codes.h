@@ -20,6 +20,24 @@ const MomentCodes& codes_of_exp_avg_sq();  // of values from 0 to 1
 using MomentBlock = std::span<float, 256>;
 using CodeBlock = std::span<uint8_t, 256>;
 
+// What AVX-512 finds codes with: a value's binade gives its decade, and each decade has evenly spaced limits.
+// Next to a limit, where rounding could decide, a binary search in the limits themselves is the answer.
+struct MomentSearch {
+  explicit MomentSearch(const MomentCodes& codes);
+
+  // By the magnitude's binade, from 2^-24 on (smaller ones count to the first): the limit in it at which a
+  // decade begins, if there is one, and the decade at its beginning.
+  alignas(64) std::array<float, 32> borders;
+  alignas(64) std::array<int32_t, 32> decades;
+  // By the decade: a magnitude times `slope` plus `offset`, at most `most`, is its rank and a fraction. The
+  // rank counts the values above 0. Below the first decade, the 0, and beyond the last one, the 1, slopes are
+  // 0.
+  alignas(64) std::array<float, 16> slopes{}, offsets{}, most{};
+  // Limits by the level of a binary search. Level k has 2^k of them.
+  alignas(64) std::array<float, 304> levels{};
+  bool with_sign;
+};
+
 // Both ways for a whole block on the CPU. The results are the same on every processor.
 class MomentCoder {
  public:
@@ -41,8 +59,7 @@ class MomentCoder {
   uint8_t code_of(float scaled) const;
 
   MomentCodes codes_;
-  // What AVX-512 searches in: limits by the level of a binary search.
-  alignas(64) std::array<float, 304> levels_{};
+  MomentSearch search_;
   // The code of the cell's smallest magnitude, shifted by 24, and the lower 16 bits from which on a value of
   // the cell has the next one; 2^16 if none has.
   std::array<uint32_t, 2 * kCells> cells_;

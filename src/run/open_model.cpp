@@ -30,7 +30,8 @@ OpenModel open_model(const ModelConfig& config, at::Device device) {
   if (out.base != config.path) verify_model_files(out.base);
   out.tokenizer = load_tokenizer(config.path);
   LoadReport report;
-  const LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
+  LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
+  if (config.quantize == Quantize::nf4) options.quantise = Quantisation{config.double_quant};
   out.model = load_model_or_adapter(config.path, options, &report);
   log::debug(report.line());
   check_vocabulary(*out.tokenizer, *out.model, config.path);

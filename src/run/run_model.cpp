@@ -25,6 +25,19 @@ void warn_of_unused_keys(const Config& config) {
   }
 }
 
+// Rounding to 4 bits costs a small model more than a large one.
+void warn_of_small_model(Model& model) {
+  constexpr int64_t kSmall = 3'000'000'000;
+  int64_t parameters = 0;
+  model.for_each_parameter(
+      [&](const std::string&, Parameter& parameter) { parameters += parameter.numel(); });
+  if (parameters >= kSmall) return;
+  log::warning(
+      concat("model.quantize: nf4: this model has ", grouped(parameters),
+             " parameters; below some 3 billion, weights in 4 bits cost much of its quality. If memory ",
+             "allows it, train without quantisation, and compare the evaluation (docs/quantization.md)"));
+}
+
 // An adapter that is trained further may bring a tokenizer with more tokens than its base model's.
 std::filesystem::path tokenizer_directory(const Config& config) {
   if (config.lora && !config.lora->adapter.empty()) {
@@ -55,9 +68,11 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   Prepared out;
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
-  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, config.memory.offload.weights};
+  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                            config.memory.offload.weights};
   out.model = load_model(config.model.path, options, &report);
   log::info(report.line());
+  if (report.quantised > 0) warn_of_small_model(*out.model);
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;

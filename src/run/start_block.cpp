@@ -31,9 +31,16 @@ std::string percent(int64_t part, int64_t whole) {
   return concat(tenths / 10, " %");
 }
 
-std::string type_text(const Model& model, const Artefacts& artefacts) {
-  if (model.dtype() == at::kFloat) return "fp32";
-  return artefacts.adapter ? "bf16, the adapter kept in fp32" : "bf16";
+std::string type_text(Model& model, const Artefacts& artefacts) {
+  const bool fp32 = model.dtype() == at::kFloat;
+  std::string text = fp32 ? "fp32" : "bf16";
+  bool quantised = false;
+  model.for_each_parameter([&](const std::string&, Parameter& parameter) {
+    quantised = quantised || !parameter.value.is_tensor();
+  });
+  if (quantised) text += ", the frozen linear layers in NF4";
+  if (artefacts.adapter && !fp32) text += ", the adapter kept in fp32";
+  return text;
 }
 
 std::string method(const Artefacts& artefacts) {

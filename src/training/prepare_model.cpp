@@ -37,4 +37,15 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
   return adapter;
 }
 
+std::optional<Quantisation> quantisation_of(const Config& config) {
+  if (config.model.quantize == Quantize::none) return std::nullopt;
+  Quantisation out{config.model.double_quant};
+  if (config.lora) {
+    const std::string& adapter = config.lora->adapter;
+    out.keep_dense =
+        adapter.empty() ? config.lora->modules_to_save : read_adapter_config(adapter).modules_to_save;
+  }
+  return out;
+}
+
 }  // namespace trainer

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -22,10 +23,13 @@
 namespace trainer {
 
 struct Golden {
-  explicit Golden(const std::string& name, at::ScalarType dtype = at::kFloat)
+  // `subfolder`: of the model, if it is kept in several forms.
+  explicit Golden(const std::string& name, at::ScalarType dtype = at::kFloat,
+                  const std::optional<Quantisation>& quantise = std::nullopt,
+                  const std::string& subfolder = "model")
       : directory(golden_directory(name)) {
     const bool lora = std::filesystem::exists(directory / "adapter");
-    model = load_model(directory / "model", {at::kCPU, dtype, !lora});
+    model = load_model(directory / subfolder, {at::kCPU, dtype, !lora, quantise});
     if (lora) {
       LoraConfig config;
       config.adapter = directory / "adapter";

@@ -6,6 +6,7 @@
 #include "nn/kernels/attention_weights.cu"
 #include "nn/kernels/dropout.cu"
 #include "nn/kernels/gated_activation.cu"
+#include "nn/kernels/nf4.cu"
 #include "nn/kernels/rms_norm.cu"
 #include "nn/kernels/rotate_qk.cu"
 
@@ -24,6 +25,7 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
           Callable<rotate_qk_backward_weight>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
+  gpu.add("nf4.cu", definitions, "dequantise", Callable<dequantise>::call);
   if (kWidth > 1) return;
   gpu.add("attention_weights.cu", definitions, "add_by_bucket", Callable<add_by_bucket>::call);
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);

@@ -10,6 +10,7 @@
 
 #include "nn/add_norm.h"
 #include "nn/attention_weights.h"
+#include "nn/dequantise.h"
 #include "nn/emulated_kernels.h"
 #include "nn/gated_activation.h"
 #include "nn/reference.h"
@@ -50,6 +51,37 @@ TEST_P(OnAnEmulatedGpu, RmsNormIsTheCpus) {
       EXPECT_EQ(gw2.scalar_type(), type());
       EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
       EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, Nf4IsDequantisedToTheCpusBits) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 7}, {5, 90}, {300, 64}}) {
+    for (const bool nested : {false, true}) {
+      const Nf4Tensor tensor = quantise_nf4("w", random_.normal(shape), nested);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
+        const at::Tensor ours = dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
+                                                   static_cast<double>(tensor.offset), first, count, type());
+        EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, type()))) << shape << nested << first;
+        EXPECT_EQ(gpu_.was_wide(), first == 0 && count % (bf16() ? 8 : 4) == 0);
+      }
+    }
+  }
+}
+
+// LibTorch's operators, where there is no NVRTC.
+TEST(Nf4Composite, IsDequantisedToTheCpusBits) {
+  Random random(3);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 7}, {5, 90}, {300, 64}}) {
+    for (const bool nested : {false, true}) {
+      const Nf4Tensor tensor = quantise_nf4("w", random.normal(shape), nested);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
+        const at::Tensor ours =
+            dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
+                               static_cast<double>(tensor.offset), first, count, at::kBFloat16);
+        EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, at::kBFloat16)))
+            << shape << nested << first;
+      }
     }
   }
 }
@@ -166,7 +198,7 @@ TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   for (const KernelFile* file :
        {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
         &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights,
-        &kernel_files::attention_heads}) {
+        &kernel_files::attention_heads, &kernel_files::nf4}) {
     test::expect_compiles(*file, gpu);
   }
 }

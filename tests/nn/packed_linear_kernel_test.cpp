@@ -9,6 +9,7 @@
 #include "nn/packed_adapters.h"
 #include "nn/packed_linear_group.h"
 #include "nn/reference.h"
+#include "support/coded_weight.h"
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
 
@@ -142,6 +143,19 @@ TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
   EXPECT_FALSE(packs([](Projection& p) { p.a = p.b = at::Tensor(); }));
   EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().clone().requires_grad_(true); }));
   EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().to(at::kBFloat16); }));
+}
+
+TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
+  GpuOfAdapters gpu;
+  Layers dense(at::kFloat, 0.25, true), coded = dense;
+  for (size_t i = 0; i < dense.projections.size(); i++) {
+    const Weight codes(std::make_shared<test::CodedWeight>(dense.projections[i].weight.tensor()));
+    coded.projections[i].weight = codes;
+    dense.projections[i].weight = Weight(codes.materialize(at::kFloat));
+  }
+  EXPECT_TRUE(can_pack(coded.x, coded.projections, at::kFloat));
+  const std::vector<at::Tensor> expected = dense.results(), ours = coded.results();
+  for (size_t i = 0; i < expected.size(); i++) EXPECT_TRUE(ours[i].equal(expected[i])) << i;
 }
 
 TEST(PackedLinear, KernelsAreCompiledByNvrtc) {

@@ -160,7 +160,7 @@ TEST(OffloadedModel, TrainsInLessMemoryThanItsWeightsTake) {
   config.training.batch_size = 1;
   config.training.effective_batch_size = 2;
   const std::unique_ptr<Model> model =
-      model_on_meta(directory.path(), at::kFloat, /*train_all=*/true, /*offload_weights=*/true);
+      model_on_meta(directory.path(), at::kFloat, /*train_all=*/true, std::nullopt, /*offload_weights=*/true);
   int64_t weights = 0;
   model->for_each_parameter([&](const std::string&, Parameter& parameter) {
     const bool offloaded = parameter.value.offloaded() != nullptr;

@@ -10,6 +10,7 @@
 
 #include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
+#include "trainer/nn/nf4_weight.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/solve_plan.h"
 #include "trainer/training/trainer.h"
@@ -33,9 +34,15 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
   {
     const test::TemporaryDirectory below;
     set_offload_directory(below.path());
+    const std::optional<Quantisation> quantise = quantisation_of(config);
     const std::unique_ptr<Model> model =
-        model_on_meta(path, dtype, !config.lora, config.memory.offload.weights);
-    model->for_each_parameter([&](const std::string&, Parameter& parameter) {
+        model_on_meta(path, dtype, !config.lora, quantise, config.memory.offload.weights);
+    model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+      if (!parameter.value.is_tensor()) {
+        Nf4Tensor values = quantise_nf4(name, at::full(parameter.shape, 0.01), quantise->double_quant);
+        parameter.value = Weight(std::make_shared<Nf4Weight>(std::move(values), dtype));
+        return;
+      }
       const bool offloaded = parameter.value.offloaded() != nullptr;
       const auto options = at::TensorOptions().dtype(dtype);
       parameter.value =
@@ -178,6 +185,20 @@ const std::vector<Variant>& variants() {
          c.lora.emplace();
          c.lora->r = 64;
          c.optimizer.name = "adamw_8bit";
+       }},
+      {"nf4_bf16_recompute", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->target_modules = "all-linear";
+         c.model.quantize = Quantize::nf4;
+         c.memory.gradient_checkpointing = true;
+       }},
+      {"nf4_fp32_plain_scales", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.model.quantize = Quantize::nf4;
+         c.model.double_quant = false;
+         c.training.batch_size = 3;
        }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,

@@ -16,6 +16,7 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
+enum class Quantize { none, nf4 };
 enum class DataKind { automatic, seq2seq, completion, text, chat };
 enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
@@ -70,6 +71,8 @@ struct Offload {
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
+  Quantize quantize = Quantize::none;
+  bool double_quant = true;
   std::vector<std::string> add_tokens;
 };
 

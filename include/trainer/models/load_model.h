@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,16 +15,25 @@
 
 namespace trainer {
 
+// Quantises the weights of linear layers while they are loaded; not the head.
+struct Quantisation {
+  bool double_quant = true;
+  std::vector<std::string> keep_dense = {};  // ends of the names of modules that stay as they are
+};
+
 struct LoadOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;  // Undefined: each weight as it is stored; computation in fp32
   // All parameters will be trained: they are never mapped, and requires_grad is set.
   bool train_all = false;
+  // Weights that are stored in NF4 stay so without it.
+  std::optional<Quantisation> quantise = std::nullopt;
   bool offload_weights = false;  // those of blocks (nn/block_weights.h) lie outside of the device's memory
 };
 
 struct LoadReport {
   int64_t bytes = 0, mapped_bytes = 0, converted_bytes = 0;
+  int64_t quantised = 0, quantised_bytes = 0;  // weights in NF4, and what they take in memory
   double seconds = 0;
   std::vector<std::string> ignored;  // stored tensors that the model does not need
   std::string line() const;          // a line for the log
@@ -37,8 +47,10 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 // Returns the same model on `meta`: shapes without values, for a memory plan. `path` is a model directory, of
 // which only config.json is needed, or a file like config.json (configs/models). Without weights, config.json
-// decides whether the head is separate (tie_word_embeddings).
+// decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are in
+// NF4.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
+                                     const std::optional<Quantisation>& quantise = std::nullopt,
                                      bool offload_weights = false);
 
 // What dtype "auto" means on this device: bf16 if the processor or GPU computes in it, otherwise fp32.

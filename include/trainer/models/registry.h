@@ -20,6 +20,8 @@ struct Architecture {
   std::vector<std::string> superfluous;
   // The embedding that the head is tied to if lm_head.weight is missing.
   std::string embedding;
+  // Ends of the names of linear layers that are not quantised, as in Transformers (_keep_in_fp32_modules).
+  std::vector<std::string> not_quantised = {};
   // A stored lm_head.weight that equals the embedding is tied to it even if tie_word_embeddings is false.
   bool ties_always = false;
 };

@@ -91,7 +91,7 @@ class Adafactor final : public Optimizer {
   struct State {
     at::Tensor row, column, exp_avg, master;
   };
-  State new_state(const at::Tensor& weight) const;
+  State state_for(const at::Tensor& weight) const;
   std::vector<AdafactorItem> items(const Gradients& gradients, double learning_rate) const;
 
   std::vector<TrainedParameter> parameters_;

@@ -5,6 +5,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/formats/peft.h"
+#include "trainer/models/load_model.h"
 #include "trainer/models/model.h"
 
 namespace trainer {
@@ -15,5 +16,9 @@ namespace trainer {
 // does not have.
 std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& config, int64_t vocab_rows,
                                                   at::Device device);
+
+// Returns how the model's weights are quantised; nothing without model.quantize. Modules that are saved with
+// the adapter stay dense.
+std::optional<Quantisation> quantisation_of(const Config& config);
 
 }  // namespace trainer

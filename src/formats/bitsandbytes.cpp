@@ -1,0 +1,208 @@
+#include "trainer/formats/bitsandbytes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <regex>
+#include <span>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/dynamic_map.h"
+#include "trainer/formats/model_directory.h"
+
+#include "formats/json_file.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* kUseDense =
+    "use the model without quantisation, with model.quantize: nf4 to save memory";
+
+[[noreturn]] void refuse_method(const std::string& what) {
+  throw FormatError(concat("config.json: quantization_config: ", what, " is not supported; ", kUseDense));
+}
+
+int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+// Copied, because a file's tensors may not be aligned.
+std::vector<float> nf4_floats(const TensorView& view) {
+  std::vector<float> values(view.nbytes / sizeof(float));
+  std::memcpy(values.data(), view.data, values.size() * sizeof(float));
+  return values;
+}
+
+// Reads the parts of one weight and notes what is wrong with them.
+class Nf4Reader {
+ public:
+  Nf4Reader(const std::map<std::string, TensorView>& tensors, const std::string& weight,
+            std::vector<std::string>& problems)
+      : tensors_(tensors), weight_(weight), problems_(problems) {}
+
+  void wrong(const std::string& what) {
+    problems_.push_back(concat("damaged: ", weight_, ": ", what));
+    good_ = false;
+  }
+  bool good() const { return good_; }
+
+  const TensorView* part(const char* suffix) const {
+    const auto found = tensors_.find(weight_ + suffix);
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+  // The same for a part that must be there, of this type and number of elements.
+  const TensorView* part(const char* suffix, Dtype dtype, int64_t count) {
+    const TensorView* view = part(suffix);
+    if (view == nullptr) {
+      problems_.push_back(concat("missing: ", weight_, suffix));
+      good_ = false;
+    } else if (view->dtype != dtype || view->nbytes != static_cast<size_t>(count) * dtype_size(dtype)) {
+      wrong(concat(suffix + 1, ": expected ", count, " numbers of type ", dtype_name(dtype), ", found ",
+                   shape_string(view->shape), " of type ", dtype_name(view->dtype)));
+      return nullptr;
+    }
+    return view;
+  }
+
+  // A part that must hold these values.
+  void map(const char* suffix, std::span<const float> expected) {
+    const TensorView* view = part(suffix, Dtype::f32, static_cast<int64_t>(expected.size()));
+    if (view == nullptr) return;
+    const std::vector<float> found = nf4_floats(*view);
+    for (size_t i = 0; i < expected.size(); i++) {
+      if (std::fabs(found[i] - expected[i]) <= 1e-6f) continue;
+      return wrong(concat(suffix + 1, ": code ", i, " means ", found[i], " there, and ", expected[i],
+                          " in bitsandbytes"));
+    }
+  }
+
+  void finite(const char* suffix, const TensorView* view) {
+    if (view == nullptr) return;
+    for (const float value : nf4_floats(*view)) {
+      if (!std::isfinite(value)) return wrong(concat(suffix + 1, ": has a scale that is infinite or NaN"));
+    }
+  }
+
+  nlohmann::json state() {
+    const TensorView* view = part(kNf4State);
+    if (view == nullptr) {
+      const bool fp4 = part(".quant_state.bitsandbytes__fp4") != nullptr;
+      problems_.push_back(fp4 ? concat("not supported: ", weight_, ": is of type fp4; ", kUseDense)
+                              : concat("missing: ", weight_, kNf4State));
+      good_ = false;
+      return {};
+    }
+    const std::string text(reinterpret_cast<const char*>(view->data), view->nbytes);
+    try {
+      return parse_json_object<nlohmann::json>(text, "");
+    } catch (const FormatError& error) {
+      wrong(concat(kNf4State + 1, error.what()));
+      return {};
+    }
+  }
+
+  void require(const nlohmann::json& state, const char* key, const nlohmann::json& expected) {
+    const nlohmann::json found = state.value(key, nlohmann::json());
+    if (found != expected)
+      wrong(concat(kNf4State + 1, ": ", key, ": expected ", expected.dump(), ", found ", found.dump()));
+  }
+
+ private:
+  const std::map<std::string, TensorView>& tensors_;
+  const std::string& weight_;
+  std::vector<std::string>& problems_;
+  bool good_ = true;
+};
+
+void read_nested(Nf4Reader& reader, const nlohmann::json& state, int64_t blocks, StoredNf4& out) {
+  reader.require(state, "nested_blocksize", kNf4ScaleBlock);
+  reader.require(state, "nested_dtype", "float32");
+  reader.map(kNf4NestedMap, dynamic_map(true));
+  const TensorView* scales = reader.part(kNf4NestedScales, Dtype::f32, divided_up(blocks, kNf4ScaleBlock));
+  reader.finite(kNf4NestedScales, scales);
+  if (scales != nullptr) out.nested_scales = *scales;
+  const nlohmann::json offset = state.value("nested_offset", nlohmann::json());
+  if (offset.is_number()) out.offset = offset.get<float>();
+  if (!offset.is_number() || !std::isfinite(out.offset))
+    reader.wrong(concat(kNf4State + 1, ": nested_offset: is no number: ", offset.dump()));
+}
+
+}  // namespace
+
+std::optional<StoredQuantisation> read_quantization_config(const nlohmann::json& config) {
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  if (!found->is_object()) throw FormatError("config.json: quantization_config: must be an object");
+  const nlohmann::json& stored = *found;
+  const bool in_8_bits = config_bool(stored, "load_in_8bit", false),
+             in_4_bits = config_bool(stored, "load_in_4bit", false);
+  const std::string method =
+      config_string(stored, "quant_method", in_8_bits || in_4_bits ? "bitsandbytes" : "?");
+  if (method != "bitsandbytes") refuse_method(concat("quant_method ", method));
+  if (in_8_bits || !in_4_bits) refuse_method("int8 (load_in_8bit)");
+  const std::string type = config_string(stored, "bnb_4bit_quant_type", "fp4");
+  if (type != "nf4") refuse_method(concat("bnb_4bit_quant_type ", type));
+  StoredQuantisation out;
+  out.double_quant = config_bool(stored, "bnb_4bit_use_double_quant", false);
+  const auto skip = stored.find("llm_int8_skip_modules");
+  if (skip == stored.end() || skip->is_null()) return out;
+  out.skip_modules.emplace();
+  if (skip->is_array() && std::ranges::all_of(*skip, [](const auto& entry) { return entry.is_string(); })) {
+    skip->get_to(*out.skip_modules);
+  } else {
+    throw FormatError("config.json: quantization_config: llm_int8_skip_modules: must be a list of names");
+  }
+  return out;
+}
+
+bool is_skipped(const std::string& module, const std::vector<std::string>& entries) {
+  return std::ranges::any_of(entries, [&](const std::string& entry) {
+    if (module.ends_with(entry)) return true;
+    try {
+      return std::regex_search(module, std::regex(concat("^(?:", entry, ")(?=\\.|$)")));
+    } catch (const std::regex_error&) {
+      return false;  // a name, whose end was compared
+    }
+  });
+}
+
+std::vector<std::string> nf4_companions(const std::string& weight) {
+  std::vector<std::string> names;
+  for (const char* suffix : {kNf4Scales, kNf4Map, kNf4NestedScales, kNf4NestedMap, kNf4State})
+    names.push_back(weight + suffix);
+  return names;
+}
+
+std::optional<StoredNf4> find_stored_nf4(const std::map<std::string, TensorView>& tensors,
+                                         const std::string& weight, const std::vector<int64_t>& shape,
+                                         std::vector<std::string>& problems) {
+  Nf4Reader reader(tensors, weight, problems);
+  const nlohmann::json state = reader.state();
+  if (!reader.good()) return std::nullopt;
+  StoredNf4 out;
+  out.shape = shape;
+  out.codes = tensors.at(weight);
+  reader.require(state, "quant_type", "nf4");
+  reader.require(state, "blocksize", kNf4Block);
+  if (const nlohmann::json found = state.value("shape", nlohmann::json()); found != nlohmann::json(shape)) {
+    problems.push_back(
+        concat("misshapen: ", weight, ": expected ", shape_string(shape), ", found ", found.dump()));
+    return std::nullopt;
+  }
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  if (out.codes.nbytes != static_cast<size_t>(divided_up(count, 2)))
+    reader.wrong(concat("expected ", divided_up(count, 2), " bytes of codes, found ", out.codes.nbytes));
+  const int64_t blocks = divided_up(count, kNf4Block);
+  const bool nested = reader.part(kNf4NestedScales) != nullptr || state.contains("nested_offset");
+  const TensorView* scales = reader.part(kNf4Scales, nested ? Dtype::u8 : Dtype::f32, blocks);
+  if (scales != nullptr) out.scales = *scales;
+  reader.map(kNf4Map, kNf4Values);
+  if (nested) {
+    read_nested(reader, state, blocks, out);
+  } else {
+    reader.finite(kNf4Scales, scales);
+  }
+  return reader.good() ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace trainer

@@ -1,0 +1,24 @@
+#include "trainer/nn/nf4_weight.h"
+
+#include <ATen/ATen.h>
+
+#include "nn/dequantise.h"
+
+namespace trainer {
+
+at::Tensor Nf4Weight::rows(int64_t first, int64_t count, at::ScalarType type) const {
+  const int64_t columns = tensor_.shape[1];
+  return dequantise(tensor_, first * columns, count * columns, type).view({count, columns});
+}
+
+at::Tensor Nf4Weight::look_up(const at::Tensor& ids, at::ScalarType type) const {
+  return at::embedding(rows(0, tensor_.shape[0], type), ids);
+}
+
+std::vector<at::Tensor> Nf4Weight::tensors() const {
+  std::vector<at::Tensor> out{tensor_.codes, tensor_.scales};
+  if (tensor_.double_quantised()) out.push_back(tensor_.nested_scales);
+  return out;
+}
+
+}  // namespace trainer
