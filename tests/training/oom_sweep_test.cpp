@@ -48,7 +48,7 @@ struct Bench {
   explicit Bench(const Case& c, const std::function<void(Config&)>& change = {}) : config(config_of(c)) {
     if (change) change(config);
     model = load_model(golden_directory(c.model) / "model",
-                       {at::kCPU, at::kFloat, /*train_all=*/!c.lora, /*offload_weights=*/c.offload});
+                       {at::kCPU, at::kFloat, /*train_all=*/!c.lora, std::nullopt, c.offload});
     if (model->has_dropout()) model->set_dropout(0.1);
     if (c.lora) {
       LoraConfig lora;
