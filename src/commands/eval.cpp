@@ -54,7 +54,7 @@ void run_evaluation(const EvalOptions& options) {
   if (!options.predictions_file.empty()) check_writable(options.predictions_file);
   const auto begin = std::chrono::steady_clock::now();
   set_up_cpu(config.training.num_threads);
-  const DeviceLease lease = acquire_device(config.device, config.gpu);
+  DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   set_up_device(device, config.memory.limit, config.training.tf32);
   const OpenModel opened = open_model(config.model, device);
@@ -65,6 +65,7 @@ void run_evaluation(const EvalOptions& options) {
   if (config.evaluation.generate)
     predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
+  lease.start.reset();  // the next run may start on this GPU
   std::optional<Predictions> predictions;
   if (predictor) {
     Console console(console_options(1));

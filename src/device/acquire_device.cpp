@@ -17,6 +17,8 @@ namespace trainer {
 namespace {
 
 constexpr int kAny = -1;
+// A start that takes longer is not waited for: it may be reading its data for the first time.
+constexpr double kMostSecondsForAStart = 600;
 
 // Returns N of "cuda:N", or kAny for "auto" and "cuda".
 int index_of(const std::string& wanted) {
@@ -29,8 +31,8 @@ int index_of(const std::string& wanted) {
   return index;
 }
 
-DeviceLease lease(int index, std::shared_ptr<const GpuLock> lock) {
-  return {{c10::kCUDA, static_cast<c10::DeviceIndex>(index)}, std::move(lock)};
+DeviceLease lease(int index, std::shared_ptr<const GpuLock> lock, std::shared_ptr<const GpuLock> start) {
+  return {{c10::kCUDA, static_cast<c10::DeviceIndex>(index)}, std::move(lock), std::move(start)};
 }
 
 // One search for a GPU, which may need several attempts.
@@ -59,9 +61,12 @@ class Search {
     check_index();
     for (;;) {
       if (auto taken = take_unlocked()) return *taken;
-      if (!config_.wait_for_gpu) return take_without_lock();
-      check_possible();
-      wait();
+      if (config_.wait_for_gpu) {
+        check_possible();
+        wait();
+      } else if (auto shared = take_without_lock()) {
+        return *shared;
+      }
       sight_ = machine_.gpus.look();
     }
   }
@@ -72,7 +77,7 @@ class Search {
     for (const Gpu& gpu : qualified()) {
       GpuLock::Attempt attempt = GpuLock::try_take(machine_.lock_directory, gpu.uuid);
       if (!attempt.problem.empty()) say_once(attempt.problem);
-      if (attempt.holder.empty()) return lease(gpu.index, std::move(attempt.lock));
+      if (attempt.holder.empty()) return lease(gpu.index, std::move(attempt.lock), try_start(gpu).lock);
       holders_.emplace_back(gpu.uuid, attempt.holder);
     }
     return std::nullopt;
@@ -102,8 +107,13 @@ class Search {
         concat("device: ", wanted_, ": this machine shows ", count, " GPU(s), cuda:0 to cuda:", count - 1));
   }
 
-  // GPUs can be shared: without gpu.wait_for_gpu, a GPU that another run has locked is accepted.
-  DeviceLease take_without_lock() const {
+  GpuLock::Attempt try_start(const Gpu& gpu) const {
+    return GpuLock::try_take(machine_.lock_directory, name_of_start(gpu.uuid));
+  }
+
+  // GPUs can be shared: without gpu.wait_for_gpu, a GPU that another run has locked is accepted. While
+  // another run is starting on it, returns nothing after a pause: what it leaves free is not known yet.
+  std::optional<DeviceLease> take_without_lock() {
     const std::vector<Gpu> gpus = qualified();
     if (gpus.empty()) {
       throw DeviceError(
@@ -111,9 +121,29 @@ class Search {
                  "\nWait for one with gpu.wait_for_gpu=true, lower gpu.min_gpu_memory_mb, or use "
                  "device=cpu."));
     }
-    machine_.say(
-        concat("cuda:", gpus.front().index, " is also used by another run, ", holder_of(gpus.front())));
-    return lease(gpus.front().index, nullptr);
+    const Gpu& gpu = gpus.front();
+    GpuLock::Attempt start = try_start(gpu);
+    if (!start.holder.empty() && machine_.seconds() - begin_ < kMostSecondsForAStart) {
+      await_start(gpu, start.holder);
+      return std::nullopt;
+    }
+    machine_.say(concat("cuda:", gpu.index, " is also used by another run, ", holder_of(gpu)));
+    return lease(gpu.index, nullptr, std::move(start.lock));
+  }
+
+  void await_start(const Gpu& gpu, const std::string& holder) {
+    if (!std::exchange(said_start_, true)) {
+      machine_.say(concat("cuda:", gpu.index, ": ", holder, " is starting on it; waiting for up to ",
+                          duration_string(kMostSecondsForAStart), " until it has taken its memory"));
+    }
+    pause(1);
+  }
+
+  void pause(double seconds) const {
+    if (machine_.sleep(seconds)) return;
+    throw Error(ExitCode::interrupted,
+                "stopped by a signal while waiting for a GPU; nothing was started, run the same command to "
+                "wait again");
   }
 
   void check_possible() const {
@@ -135,15 +165,11 @@ class Search {
                  "\nWait longer (gpu.gpu_wait_timeout_minutes), lower gpu.min_gpu_memory_mb, or "
                  "use device=cpu."));
     }
-    const double pause = std::min(config_.gpu_check_interval_seconds, limit - waited);
+    const double seconds = std::min(config_.gpu_check_interval_seconds, limit - waited);
     machine_.say(concat("waiting for ", index_ == kAny ? "a " : "", what_is_wanted(), ": ",
-                        what_is_seen("; "), "; next look in ", duration_string(pause), ", for ",
+                        what_is_seen("; "), "; next look in ", duration_string(seconds), ", for ",
                         duration_string(limit - waited), " more"));
-    if (!machine_.sleep(pause)) {
-      throw Error(ExitCode::interrupted,
-                  "stopped by a signal while waiting for a GPU; nothing was started, "
-                  "run the same command to wait again");
-    }
+    pause(seconds);
   }
 
   std::string what_is_wanted() const {
@@ -182,7 +208,7 @@ class Search {
   double begin_;
   GpuSight sight_;
   std::vector<std::pair<std::string, std::string>> holders_;  // UUID, who
-  bool said_ = false;
+  bool said_ = false, said_start_ = false;
 };
 
 }  // namespace

@@ -79,9 +79,11 @@ fs::path gpu_lock_directory() {
   return given != nullptr && *given != '\0' ? given : "/tmp/trainer-gpus";
 }
 
-GpuLock::Attempt GpuLock::try_take(const fs::path& directory, const std::string& uuid) {
+std::string name_of_start(const std::string& uuid) { return uuid + ".start"; }
+
+GpuLock::Attempt GpuLock::try_take(const fs::path& directory, const std::string& name) {
   if (!make_directory(directory)) return cannot(directory);
-  const fs::path file = directory / (uuid + ".lock");
+  const fs::path file = directory / (name + ".lock");
   const int fd = open_file(file);
   if (fd < 0) return cannot(file);
   if (!is_regular(fd)) {
@@ -94,8 +96,8 @@ GpuLock::Attempt GpuLock::try_take(const fs::path& directory, const std::string&
     return attempt;
   }
   // Only for the messages of other runs: the lock works without it too.
-  const std::string name = own_name() + "\n";
-  if (::ftruncate(fd, 0) == 0 && ::pwrite(fd, name.data(), name.size(), 0) < 0) ::ftruncate(fd, 0);
+  const std::string holder = own_name() + "\n";
+  if (::ftruncate(fd, 0) == 0 && ::pwrite(fd, holder.data(), holder.size(), 0) < 0) ::ftruncate(fd, 0);
   return {std::unique_ptr<GpuLock>(new GpuLock(fd)), "", ""};
 }
 

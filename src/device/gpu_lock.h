@@ -13,6 +13,9 @@ namespace trainer {
 // the same for all users, so TMPDIR does not count.
 std::filesystem::path gpu_lock_directory();
 
+// Returns the name of the second lock of a GPU, which a run holds while it starts.
+std::string name_of_start(const std::string& uuid);
+
 class GpuLock {
  public:
   struct Attempt {
@@ -20,7 +23,8 @@ class GpuLock {
     std::string holder;             // who has it, if another run does: "process 1234 of ann"
     std::string problem;            // why no file can be locked there; "" if one can
   };
-  static Attempt try_take(const std::filesystem::path& directory, const std::string& uuid);
+  // `name`: a GPU's UUID, or name_of_start() of it.
+  static Attempt try_take(const std::filesystem::path& directory, const std::string& name);
 
   ~GpuLock();
   GpuLock(const GpuLock&) = delete;

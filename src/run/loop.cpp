@@ -90,6 +90,7 @@ void Loop::take_steps() {
     const double data_wait = seconds_since(begin);
     const StepResult result = step(batch);
     made_progress_ = true;
+    parts_.lease.start.reset();  // its memory is taken: the next run may start on this GPU
     progress_.advance(batch);
     log(batch, result, {seconds_since(begin), data_wait});
     checkpoints_.look();

@@ -39,7 +39,7 @@ struct RunParts {
 
   OutputDirectory& output;
   const Config given;  // the configuration as given, with the dtype that the run began with
-  const DeviceLease lease;
+  DeviceLease lease;
   at::Device device;  // where the run is now
   const std::unique_ptr<Tokenizer> tokenizer;
   Prepared prepared;

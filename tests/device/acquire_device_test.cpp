@@ -190,12 +190,52 @@ TEST_F(AcquireDevice, TwoWaitingRunsNeverTakeTheSame) {
 
 TEST_F(AcquireDevice, WithoutWaitingALockedGpuIsTheLastChoice) {
   show({gpu(0, 20), gpu(1, 15)});
-  const DeviceLease first = acquire("auto"), second = acquire("auto"), third = acquire("auto");
+  DeviceLease first = acquire("auto");
+  first.start.reset();
+  const DeviceLease second = acquire("auto"), third = acquire("auto");
   EXPECT_EQ(second.device.str(), "cuda:1");
   EXPECT_EQ(third.device.str(), "cuda:0");
   EXPECT_EQ(third.lock, nullptr);
   ASSERT_EQ(lines_.size(), 1U);
   EXPECT_TRUE(contains(lines_[0], "cuda:0 is also used by another run, process "));
+}
+
+TEST_F(AcquireDevice, RunsThatShareAGpuStartOneAfterTheOther) {
+  show({gpu(0, 20)});
+  DeviceLease first = acquire("auto");
+  while_asleep_ = [&] {
+    if (pauses_.size() < 3) return true;
+    first.start.reset();  // its first step is done, and its memory taken
+    show({gpu(0, 8)});
+    return true;
+  };
+  const DeviceLease second = acquire("auto");
+  EXPECT_EQ(pauses_, (std::vector<double>{1, 1, 1}));
+  EXPECT_NE(second.start, nullptr);
+  ASSERT_EQ(lines_.size(), 2U);
+  EXPECT_TRUE(contains(lines_[0], "cuda:0: process " + std::to_string(getpid()) + " of "));
+  EXPECT_TRUE(contains(lines_[0], " is starting on it; waiting for up to 10 min"));
+  EXPECT_TRUE(contains(lines_[1], "cuda:0 is also used by another run, process "));
+}
+
+TEST_F(AcquireDevice, WhatAStartTookCountsForTheNextOne) {
+  show({gpu(0, 20)});
+  config_.min_gpu_memory_mb = 10'000;
+  DeviceLease first = acquire("auto");
+  while_asleep_ = [&] {
+    first.start.reset();
+    show({gpu(0, 8)});
+    return true;
+  };
+  EXPECT_TRUE(contains(refused("auto"), "there is no GPU with 10.0 GB free"));
+}
+
+TEST_F(AcquireDevice, AStartThatTakesLongIsNotAwaitedForEver) {
+  show({gpu(0, 20)});
+  const DeviceLease first = acquire("auto"), second = acquire("auto");
+  EXPECT_EQ(second.device.str(), "cuda:0");
+  EXPECT_EQ(second.start, nullptr);
+  EXPECT_EQ(pauses_.size(), 600U);
 }
 
 TEST_F(AcquireDevice, AnotherGpuIsNeitherTheSameNorALockedOne) {

@@ -33,7 +33,8 @@ class CodedModel : public testing::TestWithParam<std::string> {
 TEST_P(CodedModel, TrainsAsTheDenseOneAndKeepsItsCodes) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const auto codes = coded(false, type), dense = coded(true, type);
-    Trainer on_codes(config(), *codes->model, at::kCPU, 4), on_dense(config(), *dense->model, at::kCPU, 4);
+    const Config settings = config();
+    Trainer on_codes(settings, *codes->model, at::kCPU, 4), on_dense(settings, *dense->model, at::kCPU, 4);
     const UpdateCheck check(*codes->model);
     for (int step = 0; step < 3; step++) {
       const StepResult a = on_codes.step(codes->batch), b = on_dense.step(dense->batch);

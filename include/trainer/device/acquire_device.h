@@ -20,6 +20,9 @@ class GpuLock;
 struct DeviceLease {
   c10::Device device = c10::kCPU;
   std::shared_ptr<const GpuLock> lock;
+  // Runs that share a GPU start one after the other, so that each sees what the others have taken. Reset it
+  // as soon as the run has the memory that it needs. Null: not a GPU, or its turn could not be awaited.
+  std::shared_ptr<const GpuLock> start;
 };
 
 // What the choice needs from the machine; tests pass their own.
@@ -37,7 +40,8 @@ const Machine& this_machine();
 // Chooses a device and returns it. `wanted` is "auto", "cpu", "cuda" or "cuda:N". Of the GPUs that qualify
 // (gpu.min_gpu_memory_mb free) it takes the one with the most free memory; GPUs that another run has locked
 // come last. With gpu.wait_for_gpu it looks again every gpu.gpu_check_interval_seconds, and logs a line each
-// time, until a GPU qualifies that no other run has locked. "auto" is the CPU only if no GPU can be used at
+// time, until a GPU qualifies that no other run has locked. A run that shares a GPU waits, for at most 10
+// minutes, until no other run is starting on it. "auto" is the CPU only if no GPU can be used at
 // all, and warns if there is one. Throws DeviceError (exit code 6), with each GPU's free memory and users, if
 // no GPU qualifies, if none did in time, or if the wanted device does not exist. Throws Error with
 // ExitCode::interrupted if a signal ends the waiting.

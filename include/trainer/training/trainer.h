@@ -41,7 +41,8 @@ struct Division;
 class Trainer {
  public:
   // Trains the model's parameters that require grad. Allocates the optimizer state and what is needed to sum
-  // gradients. `optimizer` replaces the optimizer that the configuration names.
+  // gradients. Refers to the configuration and the model, which must outlive it. `optimizer` replaces the
+  // optimizer that the configuration names.
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
           const OptimizerFactory& optimizer = make_optimizer);
 
@@ -103,6 +104,7 @@ class Trainer {
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
   std::unique_ptr<Optimizer> optimizer_;
+  int64_t state_below_;  // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;
