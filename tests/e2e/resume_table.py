@@ -136,6 +136,8 @@ CHANGES = (
     setting("data.eval", 0.2, words="`data.eval`: a share of the training data is held out"),
     setting("training.effective_batch_size", 3),
     setting("model.dtype", "bf16"),
+    setting("model.quantize", "nf4"),
+    setting("model.double_quant", "false"),
     setting("model.add_tokens", "[and]"),
     setting("optimizer.state_dtype", "bf16"),
     setting("lora.r", 2),

@@ -93,6 +93,8 @@ TEST_F(ComparedSettings, RefuseAnotherValueUnlessItIsAccepted) {
       {"data.shuffle", "false"},
       {"data.eval", "0.5"},
       {"model.add_tokens", "[x]"},
+      {"model.quantize", "nf4"},
+      {"model.double_quant", "false"},
       {"training.effective_batch_size", "4"},
       {"optimizer.master_weights", "true"},
       {"optimizer.state_dtype", "fp32"},
