@@ -12,7 +12,7 @@ die() {
 # Prints the comment at the top of a script, which is its help.
 show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "$1"; }
 
-# As root: itself or by sudo.
+# Runs a command as root, with sudo if needed.
 as_root() {
   if [[ $EUID -eq 0 ]]; then
     "$@"
@@ -23,8 +23,8 @@ as_root() {
   fi
 }
 
-# Prints 'N passed, N failed' out of the JUnit file $1 that ctest wrote, plus $3 and $4 that were counted before; ctest
-# ended with $2. Fails where anything did.
+# Prints 'N passed, N failed'. The numbers come from ctest's JUnit file $1; $3 and $4 are added to them. $2 is ctest's exit
+# code. Fails if anything failed.
 count_results() {
   local passed="${3:-0}" failed="${4:-0}" tests broken skipped
   if [[ -f "$1" ]]; then

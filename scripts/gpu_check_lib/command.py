@@ -1,4 +1,4 @@
-"""The command line of gpu_check: choose the stages, run them, write the page."""
+"""The command line of gpu_check: chooses the stages, runs them, and writes the report."""
 import argparse
 import os
 import pathlib
@@ -16,16 +16,16 @@ MODELS_BYTES = 30e9  # the 8B, 0.6B and T5-XL shapes, and the largest result of 
 def parse(arguments, description):
     parser = argparse.ArgumentParser(prog="gpu_check", description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="show the stages and end")
-    parser.add_argument("--all", action="store_true", help="all stages; this is the default")
-    parser.add_argument("--stage", action="append", metavar="NAME", help="only this stage; can be repeated")
-    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="not this stage; can be repeated")
-    parser.add_argument("--again", action="store_true", help="also stages that are done")
+    parser.add_argument("--list", action="store_true", help="list the stages and exit")
+    parser.add_argument("--all", action="store_true", help="run all stages (the default)")
+    parser.add_argument("--stage", action="append", metavar="NAME", help="run only this stage; can be repeated")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="skip this stage; can be repeated")
+    parser.add_argument("--again", action="store_true", help="run also the stages that are done")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--quick", action="store_true", help="tiny shapes everywhere")
-    parser.add_argument("--minutes", type=float, help="start no stage that is expected to end later than this")
+    parser.add_argument("--quick", action="store_true", help="use tiny shapes in all stages")
+    parser.add_argument("--minutes", type=float, help="start no stage that is expected to end after so many minutes")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT") or "gpu_check_out"),
-                        help="folder of the results ($OUT, else gpu_check_out)")
+                        help="folder for the results (default: $OUT, or gpu_check_out)")
     parser.add_argument("--earlier", action="append", default=[], type=pathlib.Path, metavar="FILE",
                         help="results.json of an earlier start: its stages count as done; can be repeated")
     parser.add_argument("--scratch", type=pathlib.Path, help="folder for models and runs (default: the first of "
@@ -55,7 +55,7 @@ def show(stage, result):
 
 
 def run_stages(stages, every, options, found, results):
-    """Returns the names of the stages for which there was no time."""
+    """Runs the stages. Returns the names of those for which there was no time."""
     from .stage import carry_out
     begin, late = time.monotonic(), []
     plan = f"{options.device}{', quick' if options.quick else ''}"
@@ -91,7 +91,7 @@ def work(options):
         try:
             late = run_stages(stages, ALL, options, found, results)
         except KeyboardInterrupt:
-            raise machine.Unusable("stopped; the same command goes on with the stage that was cut off", 130) from None
+            raise machine.Unusable("stopped; the same command continues with the stage that was interrupted", 130) from None
         finally:
             temporary = options.scratch if options.clean or options.quick else options.scratch / "runs"
             shutil.rmtree(temporary, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""What the NVIDIA driver says, asked without torch and without opening a context. Run as a program it prints it as JSON,
-so that a driver that hangs hangs a process of its own."""
+"""Asks the NVIDIA driver about the card, without torch and without a CUDA context. Run as a program, it prints the answers
+as JSON, so that a driver that hangs blocks only this process."""
 import ctypes
 import json
 import sys
@@ -20,7 +20,7 @@ def open_library(name):
 
 
 class Nvml:
-    """Driver version and memory of a card; every answer is None where NVML does not give one."""
+    """Driver version and memory of a card. An answer is None if NVML does not give it."""
 
     def __init__(self):
         self.library = open_library("libnvidia-ml.so.1")
@@ -92,7 +92,7 @@ def look():
 
 
 def too_old(found, torch_cuda):
-    """A line where the driver is older than torch's CUDA needs; else ""."""
+    """A message if the driver is too old for torch's CUDA; otherwise ""."""
     oldest = OLDEST_FOR.get((torch_cuda or "").split(".")[0])
     if oldest is None or not found["cuda"] or found["cuda"] >= oldest[0]:
         return ""

@@ -1,4 +1,4 @@
-"""What torch's profiler saw: the kernels that took longest, and how many there are in a step. """
+"""Reads torch's profiler: the kernels that took longest, and how many there are in a step."""
 import re
 
 TOP = 20
@@ -9,7 +9,7 @@ BETWEEN = 30  # other kernels between the updates of two steps, at least
 
 
 def profiler(device):
-    """Of a card: everything that runs on it and the calls to it. Else LibTorch's operators on the CPU."""
+    """On a card: everything that runs on it, and the calls to it. Otherwise: LibTorch's operators on the CPU."""
     import torch
     from torch.profiler import ProfilerActivity
     activities = [ProfilerActivity.CUDA] if device == "cuda" else [ProfilerActivity.CPU]
@@ -17,13 +17,13 @@ def profiler(device):
 
 
 def short(name):
-    """A kernel's name without the arguments of its templates."""
+    """A kernel's name without template arguments."""
     name = re.sub(r"^void ", "", name).replace("(anonymous namespace)::", "")
     return re.sub(r"\(.*", "", name)[:110]
 
 
 def last_steps(kernels):
-    """The kernels of the last whole steps, and how many steps: an update ends a step."""
+    """The kernels of the last whole steps, and the number of steps. An update ends a step."""
     ends, since = [], BETWEEN
     for place, (_, name, _) in enumerate(kernels):
         if not UPDATE.search(name):
@@ -39,7 +39,8 @@ def last_steps(kernels):
 
 
 def summary(profile, steps):
-    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step; `steps` where the updates do not tell them apart."""
+    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step. `steps` is used if the updates do not separate
+    the steps."""
     from torch.autograd import DeviceType
     events = profile.profiler.kineto_results.events()
     on_card = [event for event in events if event.device_type() == DeviceType.CUDA]

@@ -1,4 +1,4 @@
-"""Where things are: in the repository with its build tree, or in the unpacked bundle of scripts/make/gpu_bundle."""
+"""Finds files in the repository with its build tree, or in the unpacked bundle of scripts/make/gpu_bundle."""
 import importlib.metadata
 import importlib.util
 import os
@@ -18,7 +18,7 @@ X86_64 = 62  # e_machine of an ELF file
 
 
 def program():
-    """The program; None where it was not built."""
+    """The program; None if it was not built."""
     wanted = os.environ.get("TRAINER")
     found = pathlib.Path(wanted) if wanted else ROOT / ("program/bin/trainer" if BUNDLED else "build/trainer")
     return found.resolve() if found.is_file() else None
@@ -31,7 +31,7 @@ def machine_of(file):
 
 
 def torch_folder():
-    """The folder of the active Python's torch, without importing it; None where there is none."""
+    """The folder of the active Python's torch, without importing it; None if there is none."""
     spec = importlib.util.find_spec("torch")
     return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
@@ -57,8 +57,8 @@ def libraries():
 
 
 def environment(command, extra=None):
-    """For a process. The program and the tests find their libraries and the active Python's LibTorch; Python itself keeps
-    the libraries that it was built with."""
+    """The environment of a process. The program and the tests find their libraries and the active Python's LibTorch.
+    Python itself keeps the libraries that it was built with."""
     variables = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1",
                  "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
     if command[0] != sys.executable:

@@ -1,4 +1,4 @@
-"""Whether this machine can do what is asked, in one line each where it cannot, and what there is."""
+"""Checks whether this machine can run the stages, with one line for each problem, and describes the machine."""
 import fcntl
 import json
 import os
@@ -38,7 +38,7 @@ def check_bundle():
 
 
 def check_packages(device):
-    """torch is needed by everything; transformers and peft by the comparisons alone, which say so."""
+    """Everything needs torch. Only the comparisons need transformers and peft, and report when they are missing."""
     python = sys.executable
     if layout.torch_folder() is None:
         raise Unusable(f"{python} has no package torch: use the Python that has it, or: {python} -m pip install 'torch=={TORCH}.*' "
@@ -64,7 +64,7 @@ def ask_driver():
 
 
 def check_card():
-    """What the driver says of the card, if it is usable."""
+    """The driver's answers about the card, if it is usable."""
     found = ask_driver()
     old = driver.too_old(found, layout.torch_build()[1])
     if old or found["problem"]:
@@ -85,7 +85,7 @@ def processor():
 
 
 def look(device):
-    """All that the report says of the machine; raises Unusable."""
+    """Everything that the report says about the machine. Raises Unusable."""
     check_bundle()
     check_packages(device)
     found = check_card() if device == "cuda" else {"card": None, "driver": None, "cuda": 0, "cards": 0}
@@ -97,8 +97,8 @@ def look(device):
 
 
 def scratch_folder(wanted, out, needed, lasting):
-    """Where models are written: in the first of these places with that many bytes of room, else the roomiest. lasting: the
-    next start finds them there."""
+    """The folder for models: the first of these places with so many bytes of free space, otherwise the one with the most.
+    lasting: the next start finds the models there."""
     places = [wanted] if wanted else [pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")), out]
     places = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
     if not places:
@@ -113,7 +113,7 @@ def scratch_folder(wanted, out, needed, lasting):
 
 
 def lock(folder):
-    """Keeps others out of the folder as long as the returned file is open."""
+    """Locks the folder for as long as the returned file is open."""
     file = open(folder / "lock", "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

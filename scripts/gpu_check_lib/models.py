@@ -1,4 +1,4 @@
-"""Models of real shapes with random weights, their tokenizers, and rows to train on: all made on the spot."""
+"""Makes models of real shapes with random weights, their tokenizers, and rows to train on."""
 import dataclasses
 import json
 import random
@@ -31,7 +31,7 @@ class Shape:
         return self.config()["model_type"] == "t5"
 
     def tiny(self):
-        """The same architecture, so small that it trains in a second anywhere."""
+        """The same architecture, small enough to train in a second on any machine."""
         if self.seq2seq:
             changes = {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
                        "vocab_size": 1024}
@@ -55,7 +55,7 @@ SHAPES = {shape.name: shape for shape in (
 
 
 def words():
-    """Pronounceable words, the same everywhere."""
+    """Pronounceable words, the same on every machine."""
     source = random.Random(7)
     parts = [a + b for a in "bdfgklmnprstvw" for b in "aeiou"]
     return sorted({"".join(source.choices(parts, k=source.randint(1, 4))) for _ in range(WORDS)})
@@ -66,7 +66,7 @@ def sentence(source, count):
 
 
 def unigram_tokenizer():
-    """A T5 tokenizer in the form of tokenizer.json: whole words, and letters for what is not among them."""
+    """A T5 tokenizer as tokenizer.json: whole words, and letters for all other words."""
     special = ["<pad>", "</s>", "<unk>"]
     letters = sorted({letter for word in words() for letter in word})
     pieces = [[piece, 0.0] for piece in special] + [["▁" + word, -6.0] for word in words()]
@@ -113,7 +113,7 @@ def write_rows(shape, folder, count=64):
 
 
 def make(check, shape):
-    """The folder of a model; written to the end, or not there at all."""
+    """The folder of a model. It is complete or does not exist."""
     folder = check.scratch / shape.name
     if folder.is_dir():
         return folder

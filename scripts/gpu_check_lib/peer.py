@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""peer CASE: Transformers + PEFT in their best form, in a plain loop: SDPA (which takes Flash Attention where it can), fused
-AdamW, bf16 autocast for fp32 adapters, no mask where all rows have the same length.
+"""peer CASE: a plain loop over Transformers + PEFT with their fastest settings: SDPA (with Flash Attention where possible),
+fused AdamW, bf16 autocast for fp32 adapters, no mask if all rows have the same length.
 
-CASE is JSON. The model is loaded once; for each variant one line of JSON: tokens a second, peak memory, losses. A variant
-with "profile" also has its top kernels."""
+CASE is JSON. The model is loaded once. For each variant it prints one line of JSON: tokens per second, peak memory, losses.
+A variant with "profile" also has its top kernels."""
 import contextlib
 import gc
 import json
@@ -25,7 +25,7 @@ DECODER = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 def batches(case):
-    """Every step's rows, in the order of the file, cut to the length of the case."""
+    """The rows of every step, in file order, truncated to the length of the case."""
     folder = pathlib.Path(case["model"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
@@ -63,7 +63,7 @@ def load(case):
 
 
 def prepare(model, variant):
-    """Adapters' type and recompute of this variant; returns what is trained."""
+    """Sets the dtype of the adapters and recompute as in this variant. Returns the trained parameters."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if "bf16_adapters" in variant:
         for name, parameter in model.named_parameters():
@@ -132,7 +132,7 @@ def main():
     case = json.loads(sys.argv[1])
     torch.set_num_threads(case["threads"])
     rows, model = batches(case), load(case)
-    # Adapters in fp32 first: they cannot come back.
+    # Variants with fp32 adapters come first, because bf16 adapters cannot be turned back into fp32.
     for variant in sorted(case["variants"], key=lambda one: "bf16_adapters" in one):
         try:
             figures = measure(case, variant, model, rows)

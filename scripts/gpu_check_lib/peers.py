@@ -1,11 +1,11 @@
-"""Transformers and PEFT in a process of their own, many variants of one model after another."""
+"""Runs Transformers and PEFT in a separate process, with several variants of one model one after another."""
 import json
 
 from . import processes
 
 
 def measure(check, name, case):
-    """Runs peer.py; {variant: figures}. Every variant is stored even if a later one fails."""
+    """Runs peer.py. Returns {variant: figures}. Every variant is stored, even if a later one fails."""
     ended = check.run(processes.python("peer.py", json.dumps(case)))
     found = {}
     for line in ended.text.splitlines():

@@ -1,4 +1,4 @@
-"""Other programs, each with a time limit and a log: one that hangs is a failure, not the end."""
+"""Runs other programs, each with a time limit and a log. A program that hangs fails its stage and nothing else."""
 import contextlib
 import dataclasses
 import os
@@ -18,7 +18,7 @@ TAIL = 6000  # characters of a log that are kept
 @dataclasses.dataclass
 class Ended:
     command: str
-    code: int | None  # None: it ran into its limit and was ended
+    code: int | None  # None: it reached its time limit and was killed
     seconds: float
     text: str  # stdout and stderr together
 
@@ -29,7 +29,7 @@ class Ended:
 
 
 class Running:
-    """A process in a session of its own, so that ending it ends its children too."""
+    """A process in its own session, so that its children can be killed with it."""
 
     def __init__(self, command, extra=None):
         self.command = " ".join(map(str, command))
@@ -47,7 +47,7 @@ class Running:
         self.process.wait()
 
     def wait(self, limit):
-        """Waits at most until `limit` seconds after the start."""
+        """Waits until `limit` seconds after the start at most."""
         code = None
         try:
             code = self.process.wait(max(0.1, self.begin + limit - time.monotonic()))
@@ -73,7 +73,7 @@ def python(script, *arguments):
 
 
 class CardMemory:
-    """The most that the card had in use, everything on it together, above what it had at the start. None without NVML."""
+    """The peak of the memory in use on the card, by all processes together, minus that at the start. None without NVML."""
 
     def __init__(self, card):
         self.uuid = card["uuid"] if card else None

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""profile_run DEVICE STEPS CORE LIBRARY KEY=VALUE...: a run of trainer in this process, under torch's profiler; prints one line of
-JSON with its top kernels."""
+"""profile_run DEVICE STEPS CORE LIBRARY KEY=VALUE...: runs trainer in this process, under torch's profiler, and prints one
+line of JSON with its top kernels."""
 import ctypes
 import json
 import os
@@ -29,7 +29,7 @@ def main():
     if code == 0:
         print(json.dumps({"profile": kernels.summary(profile, steps)}), flush=True)
     sys.stdout.flush()
-    os._exit(code)  # two owners of LibTorch's state in one process: nothing is gained by taking it down in order
+    os._exit(code)  # two owners of LibTorch's state are in one process, and an orderly shutdown gains nothing
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""OUT/REPORT.md: one page of all results, readable as plain text."""
+"""Writes OUT/REPORT.md: all results on one page, readable as plain text."""
 from .results import FAILED, PASSED, SKIPPED
 
 LOG_LINES = 40
@@ -24,7 +24,7 @@ def number(value, digits=0):
 
 
 def table(headers, rows):
-    """Columns as wide as their widest cell, so that it can be read as it is."""
+    """A table with columns as wide as their widest cell, so that it can be read as plain text."""
     if not rows:
         return ["None.", ""]
     cells = [headers, *[[str(cell) for cell in row] for row in rows]]
@@ -71,7 +71,7 @@ def failures(results, stages):
 
 
 def speed(results):
-    """Every run beside the fastest comparable variant of the peer."""
+    """Every run next to the fastest comparable variant of the peer."""
     runs, peers, rows = gather(results, "runs"), gather(results, "peers"), []
     for name, run in runs.items():
         if not run.get("tokens_per_second") or not name.startswith(("8B", "T5-XL")):

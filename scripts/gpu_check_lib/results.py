@@ -1,4 +1,4 @@
-"""OUT/results.json: what each stage found, written as soon as it is over, and OUT/log.txt."""
+"""OUT/results.json, with the results of each stage as soon as it ends, and OUT/log.txt."""
 import json
 import os
 import pathlib
@@ -24,10 +24,10 @@ class Results:
             self.machine = stored["machine"]
             self.stages.update(stored["stages"])
         except (ValueError, KeyError, TypeError) as error:
-            sys.exit(f"error: {path} is no results of gpu_check ({error}); name another --out, or remove it")
+            sys.exit(f"error: {path} is not a results file of gpu_check ({error}); name another --out, or remove it")
 
     def is_done(self, name, plan):
-        """Skipped stages are tried again: the reason may be gone. So is what ran with other sizes."""
+        """Skipped stages are tried again, because the reason may be gone. So are stages that ran with other sizes."""
         stored = self.stages.get(name)
         return stored is not None and stored["status"] != SKIPPED and stored["plan"] == plan
 

@@ -1,4 +1,4 @@
-"""One stage: what it checks and needs, and what its code uses to check, measure and run things."""
+"""A stage: what it checks and needs, and the functions that its code uses to check, measure and run programs."""
 import dataclasses
 import resource
 import time
@@ -17,7 +17,7 @@ class Skip(Exception):
 
 
 class Stop(Exception):
-    """A check failed that the rest of the stage depends on."""
+    """A check failed, and the rest of the stage depends on it."""
 
 
 @dataclasses.dataclass
@@ -25,10 +25,10 @@ class Stage:
     name: str
     does: str  # one line for --list and the report
     function: typing.Callable
-    minutes: float = 1  # what it is expected to take on a card
+    minutes: float = 1  # expected time on a card
     needs_card: bool = False
     needs_bf16: bool = False
-    gigabytes: float = 0  # of the card, free
+    gigabytes: float = 0  # free memory that it needs on the card
     packages: tuple = ()
 
     def why_not(self, machine, quick):
@@ -48,7 +48,7 @@ class Stage:
 
 
 class Check:
-    """What a stage's function works with."""
+    """The argument of a stage's function."""
 
     def __init__(self, options, machine, results, plan="", limit=LIMIT):
         self.device, self.quick, self.scratch = options.device, options.quick, options.scratch
@@ -60,17 +60,17 @@ class Check:
         return max(1.0, self.end - time.monotonic())
 
     def expect(self, what, fine, found=""):
-        """One thing that has to be so. Returns whether it is."""
+        """Checks one condition. Returns whether it holds."""
         self.checks.append({"what": what, "ok": bool(fine), "found": str(found)})
         return bool(fine)
 
     def need(self, what, fine, found=""):
-        """The same, and the stage ends where it is not so."""
+        """Checks one condition, and ends the stage if it does not hold."""
         if not self.expect(what, fine, found):
             raise Stop
 
     def earlier(self, stage):
-        """The figures of a stage that ran with the same sizes; {} where it did not."""
+        """The figures of a stage that ran with the same sizes; {} if it did not run."""
         stored = self.results.stages.get(stage, {})
         return stored["figures"] if stored.get("plan") == self.plan else {}
 
@@ -94,11 +94,11 @@ class Check:
 
     @property
     def threads(self):
-        """Of a run on the CPU: tiny shapes gain nothing from more than one."""
+        """The threads of a run on the CPU. Tiny shapes gain nothing from more than one."""
         return 1 if self.quick else min(2, self.machine["cores"])
 
     def model(self, name):
-        """The folder of a model, made now if it is not there."""
+        """The folder of a model, which is made if it does not exist."""
         return models.make(self, models.SHAPES[name].tiny() if self.quick else models.SHAPES[name])
 
 
@@ -120,7 +120,7 @@ def carry_out(stage, options, machine, results, plan):
         status, reason = SKIPPED, str(error)
     except Stop:
         pass
-    except Exception:  # a stage that breaks is a failed one, with its trace
+    except Exception:  # an exception fails the stage, with its traceback
         check.expect("the stage runs to its end", False)
         check.logs.append(traceback.format_exc()[-processes.TAIL:])
         results.log(traceback.format_exc())

@@ -1,4 +1,4 @@
-"""Runs of trainer, and what is read from them."""
+"""Runs trainer, and reads its results."""
 import dataclasses
 import hashlib
 import json
@@ -9,14 +9,14 @@ import time
 from . import layout, processes
 
 LARGEST_COMPARED = 1e9
-WARM_UP = 2  # steps that do not count in a rate
+WARM_UP = 2  # steps that do not count for the speed
 
 
 @dataclasses.dataclass
 class Run:
     code: int | None
     rows: list
-    figures: dict  # what the report shows of it
+    figures: dict  # what the report shows
     files: dict    # SHA-256 of its result's safetensors
     text: str
 
@@ -33,7 +33,7 @@ class Run:
 
 
 def settings(check, shape, output, **changes):
-    """Keys of a run on the model's own rows, in file order; a changed key names itself with _ for the dot of its section."""
+    """The settings of a run on the model's own rows, in file order. `changes` are further keys; None removes a key."""
     folder = check.model(shape)
     seq2seq = "t5" in shape
     keys = {"model.path": folder, "data.train": folder / "rows.jsonl", "data.shuffle": "false", "device": check.device,
@@ -56,7 +56,7 @@ def output_of(check, name):
 
 
 def read(output):
-    """The whole lines of metrics.jsonl."""
+    """The complete lines of metrics.jsonl."""
     path = output / "metrics.jsonl"
     if not path.exists():
         return []
@@ -65,7 +65,7 @@ def read(output):
 
 
 def hashes(output):
-    """Of a result's files; not of a large model's, which nothing compares."""
+    """The checksums of a result's files. A large model has none, because nothing compares them."""
     found = {}
     for path in sorted(path for path in output.glob("*.safetensors") if path.stat().st_size < LARGEST_COMPARED):
         found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -73,7 +73,7 @@ def hashes(output):
 
 
 def rate(rows, key="supervised_tokens"):
-    """Tokens a second over all steps but the first ones."""
+    """Tokens per second over all steps except the first ones."""
     steps = rows[WARM_UP:] or rows
     seconds = sum(row["step_seconds"] for row in steps)
     return sum(row[key] for row in steps) / seconds if seconds else None
@@ -102,7 +102,7 @@ def command(keys):
 
 
 def train(check, name, keys, extra=None, keep=False, limit=None):
-    """One run of the program; its figures go into the stage's under this name. keep: leave its output folder."""
+    """Runs the program once, and adds its figures to the stage's under this name. keep: keeps its output folder."""
     output = output_of(check, name)
     shutil.rmtree(output, ignore_errors=True)
     with processes.CardMemory(check.machine["card"]) as card:
@@ -122,7 +122,7 @@ def finished(check, name, ended, card_used=None):
 
 
 def need_train(check, name, keys, extra=None, keep=False):
-    """The same; the stage ends where the run fails."""
+    """Runs the program once, and ends the stage if the run fails."""
     run = train(check, name, keys, extra, keep)
     check.need(f"{name}: the run ends with exit code 0", run.code == 0, "no end in time" if run.code is None else run.code)
     check.need(f"{name}: the losses are numbers", run.losses and all(isinstance(loss, float) for loss in run.losses), run.losses)
@@ -130,7 +130,7 @@ def need_train(check, name, keys, extra=None, keep=False):
 
 
 def furthest(one, other):
-    """The largest relative difference of two lists of numbers; infinite where they have different lengths."""
+    """The largest relative difference of two lists of numbers; infinite if their lengths differ."""
     if len(one) != len(other) or not one:
         return float("inf")
     return max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in zip(one, other))
@@ -142,7 +142,7 @@ def expect_near(check, what, one, other, tolerance):
 
 
 def expect_same_rows(check, what, one, other):
-    """Losses and gradient norms of every step in the figures of two runs. Returns the first step that differs, if any."""
+    """Compares losses and gradient norms of every step of two runs. Returns the first step that differs, if any."""
     pairs = list(zip(zip(one["losses"], one["grad_norms"]), zip(other["losses"], other["grad_norms"])))
     differs = next((step for step, (a, b) in enumerate(pairs, 1) if a != b), None)
     steps = [len(one["losses"]), len(other["losses"])]
@@ -152,7 +152,7 @@ def expect_same_rows(check, what, one, other):
 
 
 def wait_for_step(running, output, step, limit):
-    """Waits until metrics.jsonl has that step; whether it got there while the run was going on."""
+    """Waits until metrics.jsonl has that step. Returns whether this happened while the run was in progress."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         if any(row["kind"] == "train" and row["step"] >= step for row in read(output)):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""write_model FOLDER: model.safetensors for the config.json in it, with random weights, at the speed of the disk.
+"""write_model FOLDER: writes model.safetensors with random weights for the config.json in FOLDER, at the speed of the disk.
 
-All weights are cut from one block of normal random numbers, each from a place of its own: drawing 8 billion would take
-minutes. The same config.json gives the same file."""
+All weights are taken from one block of normal random numbers, each from its own place, because drawing 8 billion numbers
+would take minutes. The same config.json gives the same file."""
 import json
 import pathlib
 import shutil
@@ -21,7 +21,7 @@ NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
 
 class Writer:
-    """As tiny_model_lib.weights.Tensors, for large models."""
+    """Like tiny_model_lib.weights.Tensors, for large models."""
 
     def __init__(self, dtype):
         self.dtype, self.rules, self.blocks = dtype, {}, {}
@@ -43,13 +43,13 @@ class Writer:
         return struct.pack("<Q", len(text)) + text, offset
 
     def scaled(self, block, deviation):
-        """The block with this deviation, in the file's type. A model has a handful of them."""
+        """The block with this standard deviation, in the file's dtype. A model needs only a few of them."""
         if deviation not in self.blocks:
             self.blocks[deviation] = (block * deviation).to(self.dtype)
         return self.blocks[deviation]
 
     def pieces(self, block, name):
-        """The tensor's numbers, some million at a time."""
+        """The tensor's numbers, a few million at a time."""
         shape, deviation, value = self.rules[name]
         left = torch.Size(shape).numel()
         if deviation is None:

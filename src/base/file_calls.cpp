@@ -201,6 +201,13 @@ int truncate(int fd, off_t size) {
   return run(/*needs_space=*/false, [&] { return ::ftruncate(fd, size); });
 }
 
+int allocate(int fd, off_t size) {
+  return run(/*needs_space=*/true, [&] {
+    errno = ::posix_fallocate(fd, 0, size);
+    return errno == 0 ? 0 : -1;
+  });
+}
+
 int rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   return run(/*needs_space=*/false, [&] { return ::rename(from.c_str(), to.c_str()); });
 }

@@ -13,6 +13,7 @@ ssize_t write(int fd, const char* data, size_t size);
 int sync(int fd);
 int close(int fd);  // never repeated: the descriptor is gone
 int truncate(int fd, off_t size);
+int allocate(int fd, off_t size);  // the blocks of the first `size` bytes, which become a part of the file
 int rename(const std::filesystem::path& from, const std::filesystem::path& to);
 int unlink(const std::filesystem::path& path);
 int mkdir(const std::filesystem::path& path);

@@ -18,7 +18,7 @@ struct Mapping {
   std::array<char, 512> path{};  // written before `begin`
 };
 
-constexpr size_t kMappings = 1024;
+constexpr size_t kMappings = 4096;
 std::array<Mapping, kMappings> mappings;
 std::mutex writing;
 struct sigaction before {};

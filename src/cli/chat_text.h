@@ -8,8 +8,9 @@
 
 namespace trainer::cli {
 
-// How much of it is learnt, its text as the template writes it, and its ids; what is learnt stands in colour,
-// or in [[ ]]. Control characters but for line breaks are written as escapes. Ends in a line break.
+// Returns how many tokens are learned, the text as the template writes it, and the ids. What is learned is in
+// colour, or in [[ ]]. Control characters other than line breaks are written as escapes. Ends in a line
+// break.
 std::string chat_as_text(const ChatTokens& chat, const Terminal& terminal);
 
 }  // namespace trainer::cli

@@ -14,6 +14,7 @@
 #include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
+#include "trainer/formats/ordered_json.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
 #include "trainer/text/json_bounds.h"
@@ -35,7 +36,7 @@ struct Options {
 Json parse(const std::string& line) {
   if (nested_too_deep(line)) throw DataError("is nested too deep");
   try {
-    return Json::parse(line);
+    return parse_ordered_json(line);
   } catch (const Json::parse_error& error) {
     throw DataError(concat("malformed JSON near column ", error.byte, ": each line must be one row"));
   } catch (const Json::out_of_range&) {

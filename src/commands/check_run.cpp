@@ -15,6 +15,7 @@
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/limit.h"
+#include "trainer/memory/offload.h"
 #include "trainer/memory/set_up_device.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/open_model.h"
@@ -176,7 +177,7 @@ class RunCheckup {
     const RunPlan planned = plan_run(config_, target, device);
     if (!planned.known()) return;
     const MemoryPlan& plan = planned.plan;
-    optimizer_bytes_ = plan.optimizer_state;
+    optimizer_bytes_ = plan.optimizer_state + plan.offloaded.optimizer_state;
     const int64_t available =
         planned.limit > 0 ? planned.limit : memory_summary(device).allocated + free_memory(device);
     const int64_t stays = plan.weights + plan.adapters + plan.gradients + plan.optimizer_state;
@@ -194,12 +195,37 @@ class RunCheckup {
                   "training.batch_size or memory.gradient_checkpointing: true avoids the failed attempts")
             : checkup_.ok("memory", text);
     finding.values = {{"planned", plan.total()}, {"available", available}};
+    if (plan.offloaded.total() > 0) check_offload(planned);
+  }
+
+  // Compares what lies below the device with the room there.
+  void check_offload(const RunPlan& planned) {
+    const at::Device device = lease_->device;
+    const std::string& directory = planned.config.offload_directory();
+    const int64_t needed = planned.plan.offloaded.total(),
+                  room = room_below(device, existing_part(directory));
+    const std::string where = device.is_cuda() ? "the host's memory" : directory;
+    const std::string text = concat(planned.offloaded_text(), "; ", bytes_string(room), " free in ", where);
+    Finding& finding =
+        needed > room ? checkup_.failed("offload", text, ExitCode::out_of_memory,
+                                        device.is_cuda() ? "offload less, or use a machine with more memory"
+                                                         : "make room, or choose another memory.offload_dir")
+        : !device.is_cuda() && lies_in_memory(existing_part(directory))
+            ? checkup_.warning("offload", concat(text, ", which lies in memory (tmpfs)"),
+                               "choose a memory.offload_dir on a disk")
+            : checkup_.ok("offload", text);
+    finding.values = {{"needed", needed}, {"free", room}};
+  }
+
+  // The directory, or the one in which it will be created.
+  static fs::path existing_part(const fs::path& directory) {
+    fs::path existing = fs::absolute(directory);
+    while (!fs::is_directory(existing)) existing = existing.parent_path();
+    return existing;
   }
 
   void check_disk() {
-    fs::path existing = fs::absolute(config_.output_dir);
-    while (!fs::is_directory(existing)) existing = existing.parent_path();
-    const int64_t free = free_space(existing);
+    const int64_t free = free_space(existing_part(config_.output_dir));
     const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
     if (!result_bytes_) {
       checkup_.ok("disk", text);

@@ -56,10 +56,19 @@ PlanTarget target_for(const Config& config) {
 const char* name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
 const char* name_of(c10::DeviceType device) { return device == c10::kCPU ? "cpu" : "cuda"; }
 
+Json names_of(const Offload& offload) {
+  Json names = Json::array();
+  if (offload.optimizer) names.push_back("optimizer");
+  if (offload.weights) names.push_back("weights");
+  if (offload.activations) names.push_back("activations");
+  return names;
+}
+
 Json as_json(const PlanChoice& choice) {
   const MemoryPlan& plan = choice.plan;
   return {{"batch_size", plan.batch_size},
           {"recompute_blocks", plan.recompute_blocks},
+          {"offload", names_of(plan.offload)},
           {"total", plan.total()},
           {"cost", choice.cost}};
 }
@@ -74,8 +83,10 @@ std::string choice_text(const PlanChoice& choice) {
   const MemoryPlan& plan = choice.plan;
   std::ostringstream out;
   out << "batch_size " << plan.batch_size << ", " << plan.recompute_blocks << " of " << plan.num_blocks
-      << " blocks recomputed: " << gigabytes(plan.total()) << " GB, time x " << std::fixed
-      << std::setprecision(2) << choice.cost;
+      << " blocks recomputed: " << gigabytes(plan.total()) << " GB"
+      << (plan.offloaded.total() > 0 ? concat(" and ", gigabytes(plan.offloaded.total()), " GB offloaded")
+                                     : "")
+      << ", time x " << std::fixed << std::setprecision(2) << choice.cost;
   return out.str();
 }
 
@@ -149,10 +160,17 @@ void print_json(const PlanOptions& options, const Planned& planned, const Memory
                 Planner& planner) {
   Json out{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
            {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
-           {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks}};
+           {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks},
+           {"offload", names_of(plan.offload)}};
   for (const MemoryPlan::Part& part : plan.parts()) out["bytes"][part.key] = part.bytes;
   out["peak"] = plan.peak();
   out["total"] = plan.total();
+  if (plan.offloaded.total() > 0) {
+    for (const MemoryPlan::Part& part : plan.offloaded_parts()) out["offloaded"][part.key] = part.bytes;
+    out["offloaded"]["total"] = plan.offloaded.total();
+    out["offloaded"]["moved"] = plan.offloaded.moved;
+    out["offloaded"]["seconds"] = plan.offloaded.seconds;
+  }
   if (planned.limit > 0) {
     out["limit"] = planned.limit;
     out["fits"] = plan.total() <= planned.limit;

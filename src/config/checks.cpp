@@ -7,7 +7,9 @@
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
 
+#include "config/conditions.h"
 #include "config/schema.h"
+#include "config/unknown_key.h"
 #include "config/value.h"
 
 namespace trainer::config {
@@ -48,6 +50,21 @@ void check_ranges(const Config& config, Checker& check) {
   }
 }
 
+void check_effects(const Config& config, Checker& check) {
+  for (const Section& section : schema()) {
+    for (const Key& key : section.keys) {
+      if (!config.origins.contains(key.full_name())) continue;
+      const Condition* unmet = first_unmet(key, config);
+      if (unmet == nullptr) continue;
+      const ForeignName* meant = find_foreign_name(key.name);
+      check.require(false, key.full_name(),
+                    concat("has no effect ", in_words(*unmet),
+                           meant != nullptr ? concat("; did you mean ", meant->key, "?")
+                                            : concat("; remove it, or change ", unmet->key)));
+    }
+  }
+}
+
 void check_batches(const TrainingConfig& training, Checker& check) {
   check.require(!training.gradient_accumulation_steps || !training.effective_batch_size,
                 "training.effective_batch_size",
@@ -75,6 +92,11 @@ void check_targets(const LoraConfig& lora, Checker& check) {
                 "needs a list in lora.target_modules; in a regular expression, write the layers there");
   check.require(lora.layers_pattern.empty() || !lora.layers_to_transform.empty(), "lora.layers_pattern",
                 "has no effect without lora.layers_to_transform");
+}
+
+void check_offload(const Offload& offload, Checker& check) {
+  check.require(!offload.weights && !offload.activations, "memory.offload",
+                "weights and activations cannot be offloaded by this version; optimizer can");
 }
 
 // Metrics of the loss are in every evaluation, others where answers are generated.
@@ -163,7 +185,10 @@ void check_adapter(const std::string& path, Checker& check) {
 Problems contradictions(const Config& config) {
   Checker check(config);
   check_ranges(config, check);
+  check_effects(config, check);
   check_batches(config.training, check);
+  check.require(!config.optimizer.warmup_init || config.optimizer.relative_step, "optimizer.warmup_init",
+                "needs optimizer.relative_step: true");
   check.require(config.optimizer.warmup_steps == 0 || config.optimizer.warmup_ratio == 0,
                 "optimizer.warmup_ratio", "optimizer.warmup_steps is set as well; keep only one of the two");
   check.require(!config.optimizer.master_weights || config.model.dtype != ModelDtype::fp32,
@@ -177,6 +202,7 @@ Problems contradictions(const Config& config) {
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));
   check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
                 "data.long_samples", "split needs a data.max_length above 1");
+  check_offload(config.memory.offload, check);
   if (config.lora) check_targets(*config.lora, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);

@@ -3,6 +3,7 @@
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 
+#include "config/conditions.h"
 #include "config/schema.h"
 #include "config/text.h"
 #include "config/value.h"
@@ -28,14 +29,16 @@ void write_section(const Section& section, const Config& config, std::ostream& o
   }
   const std::string indent = section.name.empty() ? "" : "  ";
   if (!section.name.empty()) out << section.name << ":\n";
-  for (const Key& key : section.keys) write_key(key, config, indent, out);
+  for (const Key& key : section.keys) {
+    if (first_unmet(key, config) == nullptr) write_key(key, config, indent, out);
+  }
 }
 
 }  // namespace
 }  // namespace config
 
 void write_yaml(const Config& config, std::ostream& out) {
-  out << "# Configuration of trainer " << kVersion << ", every key with its value.\n";
+  out << "# Configuration of trainer " << kVersion << ", every key that has an effect, with its value.\n";
   for (const config::Section& section : config::schema()) config::write_section(section, config, out);
 }
 

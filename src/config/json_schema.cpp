@@ -4,6 +4,7 @@
 #include "trainer/config/load.h"
 
 #include "config/schema.h"
+#include "config/text.h"
 #include "config/value.h"
 
 namespace trainer {
@@ -45,10 +46,16 @@ Json type_schema(const Key& key) {
     const Json integer{{"type", "integer"}};
     return {{"anyOf", {integer, {{"type", "array"}, {"items", integer}}, {{"type", "null"}}}}};
   }
+  if (std::holds_alternative<std::pair<double, double>*>(field))
+    return {{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
   const Json automatic{{"const", "auto"}};
   if (std::holds_alternative<CountOrAuto*>(field)) return {{"anyOf", {{{"type", "integer"}}, automatic}}};
   if (std::holds_alternative<Recompute*>(field)) {
     return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
+  }
+  if (std::holds_alternative<Offload*>(field)) {
+    const Json part{{"enum", {"optimizer", "weights", "activations"}}};
+    return {{"anyOf", {automatic, part, {{"type", "array"}, {"items", part}}, {{"type", "null"}}}}};
   }
   if (std::holds_alternative<NumberMap<int64_t>*>(field)) return map_schema("integer");
   if (std::holds_alternative<NumberMap<double>*>(field)) return map_schema("number");
@@ -62,15 +69,19 @@ Json type_schema(const Key& key) {
 Json default_as_json(const Key& key) {
   const std::string value = default_as_yaml(key);
   const YAML::Node node = YAML::Load(value);
-  if (node.IsSequence()) return node.as<std::vector<std::string>>();
   if (node.IsMap()) return Json::object();
+  Config config;
+  if (std::holds_alternative<std::pair<double, double>*>(key.field(config)))
+    return node.as<std::vector<double>>();
+  if (node.IsSequence()) return node.as<std::vector<std::string>>();
   if (takes_text(key) || !key.choices.empty()) return node.Scalar();
   return Json::parse(value);
 }
 
 Json key_schema(const Key& key) {
   Json schema = type_schema(key);
-  schema["description"] = key.unit.empty() ? key.help : key.help + " In " + key.unit + ".";
+  schema["description"] =
+      (key.unit.empty() ? key.help : key.help + " In " + key.unit + ".") + dependence(key);
   schema["default"] = default_as_json(key);
   if (key.minimum) schema[key.above_minimum ? "exclusiveMinimum" : "minimum"] = *key.minimum;
   if (key.maximum) schema[key.below_maximum ? "exclusiveMaximum" : "maximum"] = *key.maximum;

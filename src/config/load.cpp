@@ -8,6 +8,7 @@
 #include "trainer/base/strings.h"
 
 #include "config/checks.h"
+#include "config/conditions.h"
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"
@@ -118,6 +119,7 @@ Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<
   for (const Problem& problem : loaded.problems) loaded.files_are_readable &= !problem.key.empty();
   layers.push_back(read_overrides(overrides, loaded.problems));
   for (const Layer& layer : layers) apply(layer, loaded.config, loaded.problems);
+  set_dependent_defaults(loaded.config);
   name_in_full(loaded.config.resume_changed);
   sort_by_place(loaded.problems);
   add_new(contradictions(loaded.config), loaded.problems);

@@ -29,10 +29,21 @@ template <class Number>
 using NumberMap = std::vector<std::pair<std::string, Number>>;
 
 // The place of a key's value inside one Config.
-using Field =
-    std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*, std::string*,
-                 std::vector<std::string>*, TextOrList*, std::vector<int64_t>*, CountOrAuto*, Recompute*,
-                 NumberMap<int64_t>*, NumberMap<double>*, std::vector<DataSource>*, EvalData*, Choice>;
+using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
+                           std::string*, std::vector<std::string>*, TextOrList*, std::vector<int64_t>*,
+                           CountOrAuto*, Recompute*, Offload*, NumberMap<int64_t>*, NumberMap<double>*,
+                           std::pair<double, double>*, std::vector<DataSource>*, EvalData*, Choice>;
+
+// A key has effect only if `key` has (holds) or has not (!holds) this value.
+struct Condition {
+  std::string key, value;
+  bool holds = true;
+};
+
+// Another default for the case that `key` has this value.
+struct DependentDefault {
+  std::string key, value, yaml;
+};
 
 struct Key {
   std::string section;  // "" at the top level
@@ -49,6 +60,8 @@ struct Key {
   bool is_path = false;  // a leading ~ is the home directory
   std::string pattern, pattern_in_words;
   std::map<std::string, std::string> refused;  // a value that users try, and why it is none
+  std::vector<Condition> conditions;
+  std::vector<DependentDefault> dependent_defaults;
 
   std::string full_name() const { return section.empty() ? name : section + "." + name; }
 
@@ -84,6 +97,19 @@ struct Key {
   }
   Key one_of(std::vector<std::string> names) && {
     choices = std::move(names);
+    return std::move(*this);
+  }
+  // Other keys with their values, as in the configuration.
+  Key only_with(std::string other, std::string value) && {
+    conditions.push_back({std::move(other), std::move(value), true});
+    return std::move(*this);
+  }
+  Key not_with(std::string other, std::string value) && {
+    conditions.push_back({std::move(other), std::move(value), false});
+    return std::move(*this);
+  }
+  Key default_with(std::string other, std::string value, std::string yaml) && {
+    dependent_defaults.push_back({std::move(other), std::move(value), std::move(yaml)});
     return std::move(*this);
   }
   Key matching(std::string regex, std::string in_words) && {

@@ -28,6 +28,16 @@ Section memory_section() {
            "to 1 of what is free there at startup. Empty: 0.95 on a GPU, no limit on the CPU.")
            .matching("^(|[0-9]+(\\.[0-9]+)? ?[kMGT]i?B|0?\\.[0-9]+|1(\\.0*)?)$",
                      "a size such as 18GB or 16GiB, or a share from 0 to 1"),
+       key(&M::offload, "offload", OnResume::may_change,
+           "What lies outside the device's memory. A list of optimizer (the optimizer's state, and fp32 "
+           "copies of weights), weights (those of the model's blocks) and activations (what blocks keep for "
+           "the backward pass). On a GPU these lie in the host's memory, on the CPU in files in offload_dir. "
+           "The result is the same, and steps take longer. auto: only what the memory plan needs to fit "
+           "(docs/memory.md)."),
+       key(&M::offload_dir, "offload_dir", OnResume::may_change,
+           "Directory for the files of offload on the CPU. Best on a fast local disk. The files have no "
+           "names, and are gone when the run ends. Empty: output_dir.")
+           .path(),
        key(&M::expandable_segments, "expandable_segments", OnResume::may_change,
            "Let the GPU memory that LibTorch has reserved grow in place. This loses less memory to "
            "fragmentation. This key and the next three make up PYTORCH_ALLOC_CONF, which LibTorch's GPU "

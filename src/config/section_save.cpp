@@ -30,7 +30,7 @@ Section save_section() {
            "that is killed starts from its beginning."),
        key(&S::async, "async", OnResume::may_change,
            "Write checkpoints in the background. Training waits only for a copy to main memory; if there is "
-           "no room for a copy, it waits until everything is written.")});
+           "no room for a copy, or something is offloaded, it waits until everything is written.")});
 }
 
 }  // namespace trainer::config

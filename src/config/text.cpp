@@ -4,6 +4,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "config/conditions.h"
 #include "config/value.h"
 
 namespace trainer::config {
@@ -27,6 +28,14 @@ std::string first_sentence(const std::string& text) {
   return text.ends_with('.') ? text.substr(0, text.size() - 1) : text;
 }
 
+std::string dependence(const Key& key) {
+  std::string text;
+  for (const Condition& condition : key.conditions) text += concat(" No effect ", in_words(condition), ".");
+  for (const DependentDefault& other : key.dependent_defaults)
+    text += concat(" Default with ", other.key, ": ", other.value, ": ", other.yaml, ".");
+  return text;
+}
+
 std::string description(const Key& key) {
   std::string text = key.help;
   if (key.choices.size() > 1) text += " One of " + join(key.choices) + ".";
@@ -34,7 +43,7 @@ std::string description(const Key& key) {
   const std::string range = allowed_range(key);
   if (!range.empty()) text += concat(" ", static_cast<char>(std::toupper(range[0])), range.substr(1), ".");
   if (!key.unit.empty()) text += concat(" In ", key.unit, ".");
-  return text;
+  return text + dependence(key);
 }
 
 }  // namespace trainer::config

@@ -14,7 +14,10 @@ std::vector<std::string> wrap(const std::string& text, size_t width);
 // Up to the first full stop, without it.
 std::string first_sentence(const std::string& text);
 
-// "Help. One of a, b. At least 1. Unit: tokens."
+// " No effect without optimizer.name: adafactor. Default with ...", or "".
+std::string dependence(const Key& key);
+
+// "Help. One of a, b. At least 1. Unit: tokens.", and its dependence.
 std::string description(const Key& key);
 
 }  // namespace trainer::config

@@ -9,6 +9,7 @@
 #include "trainer/base/strings.h"
 
 #include "config/data_sources.h"
+#include "config/offload_parts.h"
 
 namespace trainer::config {
 namespace {
@@ -175,6 +176,17 @@ std::optional<std::string> assign_integers(const Key& key, const YAML::Node& nod
   return std::nullopt;
 }
 
+std::optional<std::string> assign_pair(const Key& key, const YAML::Node& node,
+                                       std::pair<double, double>& target) {
+  if (!node.IsSequence() || node.size() != 2)
+    return concat("expected ", expected_value(key), ", found ", describe(node));
+  std::pair<double, double> value;
+  if (auto problem = assign_number(key, node[0], value.first)) return problem;
+  if (auto problem = assign_number(key, node[1], value.second)) return problem;
+  target = value;
+  return std::nullopt;
+}
+
 template <class Number>
 std::optional<std::string> assign_map(const Key& key, const YAML::Node& node, NumberMap<Number>& target) {
   if (!node.IsMap()) return concat("expected ", expected_value(key), ", found ", describe(node));
@@ -241,6 +253,8 @@ std::string expected_value(const Key& key) {
           [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
           [](CountOrAuto*) { return "an integer or auto"; },
           [](Recompute*) { return "true, false, auto or an integer"; },
+          [](Offload*) { return kExpectedOffload; },
+          [](std::pair<double, double>*) { return "a list of two numbers"; },
           [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
           [](NumberMap<double>*) { return "a mapping of names to numbers"; },
           [](std::vector<DataSource>*) { return "a path or a list of paths"; },
@@ -260,7 +274,8 @@ bool may_be_empty(const Key& key) {
                  [](std::vector<std::string>*) { return true; }, [](TextOrList*) { return true; },
                  [](std::vector<int64_t>*) { return true; }, [](NumberMap<int64_t>*) { return true; },
                  [](NumberMap<double>*) { return true; }, [](std::vector<DataSource>*) { return true; },
-                 [](EvalData*) { return true; }, [](const auto&) { return false; }},
+                 [](EvalData*) { return true; }, [](Offload*) { return true; },
+                 [](const auto&) { return false; }},
       key.field(config));
 }
 
@@ -298,6 +313,8 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
+                 [&](Offload* value) { return assign_offload(node, *value); },
+                 [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
                  [&](NumberMap<double>* value) { return assign_map(key, node, *value); },
                  [&](std::vector<DataSource>* value) { return assign_sources(node, *value); },
@@ -340,6 +357,10 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                    return value->is_automatic() ? std::string("auto") : std::to_string(int64_t{*value});
                  },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
+                 [](Offload* value) { return offload_as_yaml(*value); },
+                 [](std::pair<double, double>* value) {
+                   return concat("[", number_as_yaml(value->first), ", ", number_as_yaml(value->second), "]");
+                 },
                  [](NumberMap<int64_t>* value) { return map_as_yaml(*value); },
                  [](NumberMap<double>* value) { return map_as_yaml(*value); },
                  [](std::vector<DataSource>* value) { return sources_as_yaml(*value); },

@@ -44,7 +44,7 @@ int64_t SampleOrder::index_at(int64_t samples_consumed) const {
   return set_index(epoch, permuted(place, size_, key));
 }
 
-// The dataset index at a place of the unshuffled epoch: set by set.
+// Returns the dataset index at a place of the unshuffled epoch, which goes set by set.
 int64_t SampleOrder::set_index(int64_t epoch, int64_t place) const {
   int64_t first = 0;
   size_t number = 0;
@@ -102,8 +102,8 @@ int64_t token_count(const Sample& sample, bool encoder_decoder) {
 
 namespace {
 
-// The slots of this process's share, sorted by length of source, then of target, longest first; ties in slot
-// order.
+// Returns the slots of this process's share, sorted by the length of the source, then of the target, longest
+// first. Ties are in slot order.
 std::vector<int64_t> slots_by_length(const EffectiveBatch& batch) {
   std::vector<int64_t> slots = batch.own_slots();
   const auto lengths = [&](int64_t slot) {
@@ -125,9 +125,9 @@ std::vector<std::vector<int64_t>> cut_by_samples(const std::vector<int64_t>& slo
   return groups;
 }
 
-// Splits the samples, longest first, at the lowest total cost: a micro-batch costs its padded tokens and a
-// fixed overhead. Dynamic programming over the end of the last group. A group never exceeds the budgets, but
-// a single sample is always allowed.
+// Splits the samples, longest first, at the lowest total cost. A micro-batch costs its padded tokens and a
+// fixed overhead. Uses dynamic programming over the end of the last group. No group exceeds the budgets,
+// except a single sample, which is always allowed.
 std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, const CutLimits& limits,
                                                 bool encoder_decoder) {
   const int64_t source_budget = halved(limits.batch_size * limits.max_source_length, limits.halvings);

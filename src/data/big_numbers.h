@@ -1,4 +1,4 @@
-// JSON numbers that fit in no 64-bit type. They are valid, but simdjson rejects a row that contains one.
+// Numbers in JSON that do not fit in 64 bits. They are valid, but simdjson rejects a row that contains one.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Views values as their bytes in memory and on disk.
+// Views values as their bytes, for memory and files.
 #pragma once
 
 #include <span>

@@ -23,14 +23,14 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Days since the file was written or mark_used() was called.
+// Returns the days since the file was written or mark_used() was called.
 int64_t days_unused(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return 0;
   return (std::time(nullptr) - std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec)) / (24 * 60 * 60);
 }
 
-// Removes what killed processes left behind, and what belongs to data that no longer exist. A process that
+// Removes unfinished files of killed processes, and files that were not used for a long time. A process that
 // still has such a file mapped can continue to use it.
 void tidy(const fs::path& folder) {
   std::error_code error;
@@ -45,7 +45,7 @@ void tidy(const fs::path& folder) {
   }
 }
 
-// To look through the folder for each of many files would take the square of their number.
+// Once per folder and process: with many files, a look at the folder for each would take quadratic time.
 void tidy_once(const fs::path& folder) {
   static std::mutex mutex;
   static std::set<fs::path> tidied;

@@ -17,7 +17,7 @@ const char* field_of(ConversationForm form) {
   return form == ConversationForm::conversations ? "conversations" : "instruction, input, output";
 }
 
-// The source and target of Alpaca fields for an encoder-decoder; no template is involved.
+// Returns source and target of Alpaca fields for an encoder-decoder, without a template.
 Dataset::Texts plain_texts(const Conversation& conversation) {
   const Json& messages = conversation.messages;
   if (messages.size() > 3 || (messages.size() == 3 && messages[0]["role"] != "system"))
@@ -109,7 +109,7 @@ std::string ChatEncoder::content(const ReadRow& row) const {
   return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',', Json(learn).dump(), ']');
 }
 
-// Does not render the template: that would cost as much as encoding the sample again.
+// Does not render the template, because that would cost as much as encoding the sample again.
 std::string ChatEncoder::question(const ReadRow& row) const {
   const auto& [messages, tools, variables, learn] = row.conversation;
   std::string question = tools.dump() + variables.dump();
@@ -134,7 +134,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   if (config.kind != DataKind::chat && config.kind != DataKind::automatic) return nullptr;
   const bool named = !config.input.empty() || !config.target.empty();
   if (config.kind == DataKind::automatic && named) return nullptr;
-  if (named) throw ConfigError("data.input and data.target: kind chat finds its fields by their names");
+  if (named) throw ConfigError("data.input and data.target: kind chat does not use them; leave them out");
   const auto form = conversation_form(fields);
   if (form && config.long_samples == LongSamples::split)
     throw ConfigError(

@@ -23,7 +23,7 @@ RowCount duplicates(const Dataset& data) {
   for (int64_t index = 0; index < data.size(); index++) {
     data.begins_row(index) ? hashes.push_back(data.content(index)) : pieces.push_back(index);
   }
-  // The sample that a row begins with, counting the pieces before it.
+  // Returns the first sample of a row, counting the pieces before it.
   const auto sample_of = [&](int64_t row) {
     int64_t index = row;
     for (const int64_t piece : pieces) {
@@ -39,7 +39,7 @@ RowCount duplicates(const Dataset& data) {
   return count;
 }
 
-// The rows of `eval` whose hash is also in `train`.
+// Returns the rows of `eval` whose hash is also in `train`.
 template <class HashOf>
 RowCount overlap(const Dataset& train, const Dataset& eval, const HashOf& hash_of) {
   std::vector<uint64_t> hashes;

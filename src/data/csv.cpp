@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kNoQuote = std::string_view::npos;
 
-// The closing quote of the field whose opening quote is at `at`, or npos.
+// Returns the index of the closing quote of the field whose opening quote is at `at`, or npos.
 size_t closing_quote(std::string_view text, size_t at) {
   for (at = text.find('"', at + 1); at != kNoQuote; at = text.find('"', at + 2)) {
     if (at + 1 >= text.size() || text[at + 1] != '"') return at;

@@ -25,12 +25,12 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// A file that is read in a moment is not worth an index in the cache; one that takes a noticeable wait is
-// worth a first look.
+// Sizes of files. Smaller files are read in a moment, so their index is not kept in the cache; reading larger
+// files takes so long that a first look is worth it.
 constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
-// How many indexes are mapped, well below what the system allows (vm.max_map_count). Those of further files
-// are read into memory.
+// At most so many indexes are mapped, far fewer than the system allows (vm.max_map_count). The indexes of
+// further files are read into memory.
 constexpr size_t kMappedIndexes = 8192;
 
 struct Part {
@@ -88,7 +88,7 @@ struct Dataset::State {
   }
   std::string origin(int64_t index) const { return part_of(index).file.place(entry(index).offset); }
 
-  // The result of `make` for a row that was valid when the data were opened.
+  // Returns the result of `make` for a row that was valid when the data were opened.
   template <class Make>
   auto read(int64_t index, const Make& make) const {
     thread_local RowParser parser;  // it keeps its buffers
@@ -175,12 +175,12 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
       std::make_unique<TextEncoder>(Fields{DataKind::completion, "input", "target"}, config, *tokenizer);
 }
 
-// Reports on the first rows of some files when reading all takes a while: a user who sees a problem there
-// need not wait for the rest.
+// Logs a report on the first rows of some files if reading all of them takes a while. A user who sees a
+// problem there need not wait for the rest.
 void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const {
   constexpr size_t kFiles = 10;
   constexpr int64_t kSamples = 2000;
-  constexpr uint64_t kBytes = 4 << 20;  // rows may be books
+  constexpr uint64_t kBytes = 4 << 20;  // a row may be a whole book
   if (config.max_samples || choice.part == RowChoice::Part::held_out) return;
   size_t bytes = 0;
   std::error_code ignored;
@@ -240,7 +240,7 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-// The set of samples that starts at first_sample.
+// Returns the set of samples that starts at first_sample.
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
   SampleSet set{.samples = size - first_sample, .weight = weight};
   for (const Part& part : parts) {
@@ -269,8 +269,8 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows == 0 && choice.part == RowChoice::Part::held_out)
     throw DataError(concat("data.eval: ", name, " selects no rows; choose a larger share"));
   if (report.rows == 0 && choice.part == RowChoice::Part::kept)
-    throw DataError(concat("data.eval: ", choice.held_out, " held out of ", name,
-                           " are all rows, and none is left to train on; choose a smaller share"));
+    throw DataError(concat("data.eval: holding out ", choice.held_out, " of ", name,
+                           " leaves no rows to train on; choose a smaller share"));
   if (size == 0)
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));

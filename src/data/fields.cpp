@@ -29,7 +29,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 constexpr const char* kGiveBoth =
     "set data.input and data.target to field names or templates like \"Translate: {de}\"";
 
-// The advice when rows are conversations; otherwise `others`.
+// Returns the advice for conversations if the rows are such; otherwise `others`.
 std::string advice(const DataConfig& config, const std::vector<std::string>& names, std::string others) {
   if (!conversation_form(names)) return others;
   const bool named = !config.input.empty() || !config.target.empty();

@@ -1,5 +1,5 @@
-// The ids of rows that are split (data.long_samples). To tokenize a book again for each of its pieces would
-// cost its length times their number.
+// Stores the ids of rows that are split (data.long_samples). Otherwise a long row would be tokenized again,
+// as a whole, for each of its pieces.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace trainer {
 
 // Keeps the ids in memory, or after write_to() in a file, from which only the requested ids are read. When
-// the file cannot be written, the store gives it up with a warning, and callers that find nothing here
+// the file cannot be written, the store logs a warning and goes without it; callers that find nothing here
 // tokenize the row.
 class PieceStore {
  public:

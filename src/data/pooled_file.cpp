@@ -25,7 +25,7 @@ struct PooledFile::State {
   std::list<Mapped>::iterator place;  // in `all`, if is_mapped
 
   static inline std::mutex mutex;       // guards all that changes
-  static inline std::list<Mapped> all;  // the one that was used last comes first
+  static inline std::list<Mapped> all;  // the most recently used one comes first
 };
 
 PooledFile::PooledFile(std::filesystem::path path, ExitCode code)

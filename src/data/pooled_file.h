@@ -12,7 +12,7 @@ namespace trainer {
 
 class PooledFile {
  public:
-  // How many files stay mapped, those that were used last.
+  // How many files stay mapped: the most recently used ones.
   static constexpr size_t kMapped = 512;
 
   PooledFile() = default;  // none
@@ -23,7 +23,7 @@ class PooledFile {
   const std::filesystem::path& path() const;
   // Maps the file unless it is mapped. The mapping stays for as long as the result is held; views into it are
   // valid until then. Safe to use from several threads at once. Throws FormatError as MappedFile::open()
-  // does. The file may have been replaced since it was mapped the last time; callers who care compare.
+  // does. The file may have been replaced since it was last mapped; callers check this if it matters.
   std::shared_ptr<const MappedFile> map() const;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-// The checked content of a row; read once and used for all that follows.
+// The checked content of a row. A row is read once; all else is computed from this.
 struct ReadRow {
   Dataset::Texts texts = {};       // rows with input and target, or running text
   std::string fields = {};         // the values that the texts are made of, with their names
@@ -39,11 +39,11 @@ class RowEncoder {
   virtual Dataset::Texts texts(const ReadRow& row) const = 0;
   // Returns the tokens that the model gets before it generates the target of texts().
   virtual std::vector<int32_t> prompt(const ReadRow& row) const = 0;
-  // Returns the token that ends such an answer, besides the end token of the model.
+  // Returns the token that ends an answer, in addition to the end token of the model.
   virtual std::optional<int32_t> end_of_answer() const { return std::nullopt; }
 
-  // Returns what makes rows equal: the values that go into the samples, whatever else is in the row and
-  // however templates in the configuration combine them. Decides which rows are held out.
+  // Returns the text that makes rows equal: the values that go into the samples, without other fields and
+  // without the templates of the configuration. It decides which rows are held out.
   virtual std::string content(const ReadRow& row) const = 0;
   // Returns the question: equal for rows that ask the same, whatever the answer.
   virtual std::string question(const ReadRow& row) const = 0;

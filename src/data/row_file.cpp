@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 2> kUtf16Marks{"\xff\xfe", "\xfe\xff"};
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr size_t kNone = std::string_view::npos;
 
-// One past the closing quote of the string whose opening quote is at `at`, or npos.
+// Returns the index after the closing quote of the string whose opening quote is at `at`, or npos.
 size_t string_end(std::string_view text, size_t at) {
   for (at++; at < text.size(); at++) {
     if (text[at] == '\\') {
@@ -29,7 +29,7 @@ size_t string_end(std::string_view text, size_t at) {
   return kNone;
 }
 
-// One past the array element that starts at `at`: the place of the comma or bracket after it, or npos.
+// Returns the index of the comma or bracket after the array element that starts at `at`, or npos.
 size_t element_end(std::string_view text, size_t at) {
   int64_t depth = 0;
   while (at < text.size()) {
@@ -74,7 +74,7 @@ std::shared_ptr<const MappedFile> RowFile::map() const {
     std::shared_ptr<const MappedFile> content = file_.map();
     if (content->size() != bytes()) throw_changed();
     return content;
-  } catch (const FormatError& e) {  // a format error elsewhere; here the file is user data
+  } catch (const FormatError& e) {  // elsewhere a format error; here the file is user data
     throw DataError(e.what());
   }
 }
@@ -182,7 +182,7 @@ bool RowScanner::next_element(RowSpan& row) {
     return true;
   }
   const size_t rest = text.find_first_not_of(kBlank, end + 1);
-  if (rest != kNone) fail(rest, "there is more after the array that is the file");
+  if (rest != kNone) fail(rest, "there is more text after the end of the array");
   ended_ = true;
   at_ = text.size();
   return true;

@@ -1,5 +1,5 @@
-// The position and length of each sample of a data file. Made once by reading and tokenizing the whole file,
-// stored in the cache, and mapped in later runs.
+// The index of a data file: the position and length of each sample. It is made once, by reading and
+// tokenizing the whole file, stored in the cache, and mapped in later runs.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct BadRow {
   std::string problem;
 };
 
-// What was found while building the index.
+// The counts and problems that were found while the index was built.
 struct IndexSummary {
   int64_t rows = 0;  // all rows, bad ones included
   int64_t bad_rows = 0;
@@ -56,7 +56,7 @@ class RowIndex {
   // `piece`: the ids of the sample when its row has several samples.
   void add(const IndexedSample& sample, std::span<const int32_t> piece);
   IndexSummary& summary() { return summary_; }
-  // Call after the last add(): frees what was reserved for more.
+  // Call after the last add(). Frees the memory that was reserved for more.
   void shrink();
 
   int64_t size() const { return size_; }

@@ -9,10 +9,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/ordered_json.h"
 
 #include "data/big_numbers.h"
 #include "data/csv.h"
-#include "data/ordered_object.h"
 
 namespace trainer {
 namespace dom = simdjson::dom;
@@ -55,7 +55,7 @@ std::string quoted_list(std::vector<std::string> names) {
 
 using Json = nlohmann::ordered_json;
 
-// The literal of a big number; nullopt when the element is not one.
+// Returns the digits of a big number; nullopt when the element is not one.
 std::optional<std::string_view> big_number(dom::element element) {
   dom::object object;
   std::string_view literal;
@@ -106,7 +106,7 @@ struct RowParser::State {
   const std::vector<std::string>* columns = nullptr;  // of a table; nullptr: the row is JSON
   std::vector<std::string> record;
 
-  // The text in a column, or nullptr.
+  // Returns the text in a column, or nullptr.
   const std::string* cell(const std::string& column) const {
     const auto found = std::ranges::find(*columns, column);
     return found == columns->end() ? nullptr : &record[static_cast<size_t>(found - columns->begin())];
@@ -131,7 +131,7 @@ void RowParser::parse(std::string_view row, size_t readable_after) {
     error = state_->parser.parse(with_big_numbers_as_objects(row)).get(state_->row);
   if (error == simdjson::UTF8_ERROR) throw DataError(kInvalidUtf8);
   if (error != simdjson::SUCCESS) refuse_nul(row);
-  if (error == simdjson::MEMALLOC) throw DataError("no memory to parse this row");
+  if (error == simdjson::MEMALLOC) throw DataError("out of memory while parsing this row");
   if (error != simdjson::SUCCESS) {
     throw DataError(concat("malformed JSON (", simdjson::error_message(error),
                            "); each line must be one JSON object, or the file one array of objects"));

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kHead = 300, kTail = 140;  // characters shown of a long piece
 constexpr const char *kColour = "\x1b[32m", *kPlain = "\x1b[0m";
 
-// Byte offset of the end of the first `characters` characters.
+// Returns the byte offset of the end of the first `characters` characters.
 size_t byte_of(const std::string& text, size_t characters) {
   size_t at = 0;
   for (; characters > 0 && at < text.size(); characters--) {

@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// Wraps at `width` columns (0: one line). Supervised text is in colour, or in [[ ]]. Control characters are
-// escaped (\n), and the middle of a long piece is left out.
+// Returns the lines, wrapped at `width` columns (0: one line). Supervised text is in colour, or in [[ ]].
+// Control characters are escaped (\n), and the middle of a long piece is left out.
 std::vector<std::string> marked_lines(const std::vector<SampleView::Piece>& pieces, const TextStyle& style,
                                       size_t width);
 

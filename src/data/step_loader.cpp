@@ -14,7 +14,8 @@
 namespace trainer {
 namespace {
 
-// Small enough to spread a batch evenly, large enough that threads rarely contend.
+// Samples that a thread takes at once: few enough to spread a batch evenly, and enough that threads rarely
+// wait for each other.
 constexpr size_t kSamplesAtOnce = 8;
 
 }  // namespace
@@ -70,7 +71,7 @@ class StepLoader::Queue {
       failed_sample = sample;
     }
   };
-  // The samples of a batch that one thread makes. The batch does not move until all are done.
+  // The samples of a batch that one thread makes. The batch stays at its address until all of them are done.
   struct Share {
     Batch* batch = nullptr;
     size_t begin = 0, end = 0;
@@ -79,7 +80,7 @@ class StepLoader::Queue {
     size_t failed_sample = 0;
   };
 
-  // An error that does not belong to a sample, such as no memory for the next batch, ends all workers.
+  // An error that does not belong to a sample (such as no memory for the next batch) stops all workers.
   void work() {
     try {
       make_batches();
@@ -163,8 +164,9 @@ class StepLoader::Queue {
   const NextIndices next_indices_;
   const size_t prefetch_;
   std::mutex mutex_;
-  std::condition_variable room_, ready_;  // for another sample to be made; a batch is made
-  std::deque<Batch> batches_;             // in order; references stay valid
+  std::condition_variable room_,
+      ready_;                  // signalled when there is room for another batch; when a batch is complete
+  std::deque<Batch> batches_;  // in order; references stay valid
   bool ended_ = false, stopped_ = false;
   std::exception_ptr failure_;
   std::vector<std::jthread> threads_;

@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// The number of bytes of the UTF-8 character that starts with this byte.
+// Returns the number of bytes of the UTF-8 character that starts with this byte.
 size_t character_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
@@ -43,7 +43,7 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
   }
   if (truncated) counts_.truncated.add(row);
   if (unknown) counts_.unknown.add(row);
-  if (kind_ == DataKind::chat && !unknown) return;  // a template writes something around any message
+  if (kind_ == DataKind::chat && !unknown) return;  // a template adds text to any message
   const Dataset::Texts both = texts();
   if (is_blank(both.input)) counts_.input.empty.add(row);
   if (kind_has_target(kind_) && is_blank(both.target)) counts_.target.empty.add(row);

@@ -39,7 +39,8 @@ std::vector<EncodedSample> TextEncoder::encode(const ReadRow& row) const {
   return encode_samples(row.texts.input, row.texts.target, fields_.kind, config_, tokenizer_);
 }
 
-// The tokens before the target. When data.max_length left no target, all tokens that are left.
+// Returns the tokens before the target. If data.max_length leaves no room for the target, all tokens that are
+// left.
 std::vector<int32_t> TextEncoder::prompt(const ReadRow& row) const {
   Sample sample = std::move(encode(row).front().sample);
   if (fields_.kind != DataKind::seq2seq) {

@@ -29,11 +29,11 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 using Take = std::function<void(std::string_view piece, size_t bytes_read)>;
 
-// Unpacks one member or frame after the other; an incomplete last one is an error.
+// Unpacks a gzip file, member by member. An incomplete last member is an error.
 void unpack_gzip(std::string_view packed, const Take& take) {
   z_stream stream{};
   constexpr int kGzip = 16 + MAX_WBITS;
-  if (inflateInit2(&stream, kGzip) != Z_OK) throw DataError("no memory to unpack it");
+  if (inflateInit2(&stream, kGzip) != Z_OK) throw DataError("out of memory while unpacking it");
   const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, &inflateEnd);
   std::vector<char> piece(kPiece);
   size_t at = 0;
@@ -63,7 +63,7 @@ void unpack_gzip(std::string_view packed, const Take& take) {
 void unpack_zstd(std::string_view packed, const Take& take) {
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                           &ZSTD_freeDStream);
-  if (!stream) throw DataError("no memory to unpack it");
+  if (!stream) throw DataError("out of memory while unpacking it");
   constexpr int kLargestWindow = 31;  // what `zstd --ultra --long=31` makes
   ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, kLargestWindow);
   std::vector<char> piece(kPiece);
@@ -82,7 +82,7 @@ void unpack_zstd(std::string_view packed, const Take& take) {
   }
 }
 
-// The unpacked size that the file reports; gzip only modulo 4 GB, many zstd files not at all.
+// Returns the unpacked size that the file states. gzip states it modulo 4 GB, and many zstd files not at all.
 int64_t size_it_tells(std::string_view packed, bool gzip) {
   if (gzip) {
     if (packed.size() < 18) return 0;
@@ -102,7 +102,7 @@ void check_room(const fs::path& folder, int64_t bytes) {
                              bytes_string(bytes), " are needed"));
 }
 
-// In a separate folder, next to the folder of the unpacked files.
+// Checksums lie in a folder of their own, next to the folder of the unpacked files.
 fs::path checksum_file(const fs::path& made) {
   return made.parent_path().parent_path() / "checksums" / (made.filename().string() + ".xxh3");
 }

@@ -11,12 +11,13 @@
 
 namespace trainer {
 
-// Returns a tensor in host memory, with any values; for a GPU in page-locked memory, as long as the system
-// gives it.
+// Returns an uninitialised tensor in host memory. For a GPU it is in page-locked memory, as long as the
+// system has some.
 at::Tensor empty_for_upload(at::IntArrayRef shape, at::ScalarType type, at::Device device);
 
-// Returns allocate(true). If that runs out of memory, it is the host's, which smaller micro-batches would not
-// help: then, and from then on, returns allocate(false). `refused` remembers it.
+// Returns allocate(true). If that runs out of memory, the host has no page-locked memory left, and smaller
+// micro-batches would not help. Then, and in all later calls, returns allocate(false). `refused` records
+// this.
 at::Tensor page_locked_if_possible(const std::function<at::Tensor(bool locked)>& allocate,
                                    std::atomic<bool>& refused);
 

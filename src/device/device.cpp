@@ -10,10 +10,12 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/cuda_driver.h"
 
+#include "device/how_to_get_cuda.h"
 #include "device/nvml.h"
 
 namespace trainer {
@@ -24,9 +26,11 @@ std::string try_open_cuda() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&at::globalContext), &info) == 0)
     return "LibTorch's folder is not known";
-  const auto library = std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
+  const auto folder = std::filesystem::path(info.dli_fname).parent_path();  // TORCH/lib
+  const auto library = folder / "libtorch_cuda.so";
   if (!std::filesystem::exists(library))
-    return "this LibTorch has no CUDA library (scripts/setup --full installs one that has)";
+    return concat("this LibTorch has no CUDA library (",
+                  how_to_get_cuda(folder.parent_path(), find_shipped("scripts/setup").has_value()), ")");
   if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr)
     return concat("libtorch_cuda.so: ", dlerror());
   const long needed = at::detail::getCUDAHooks().versionCUDART();

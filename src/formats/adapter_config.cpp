@@ -67,8 +67,8 @@ bool is_off(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// Initialisations that leave the base weights unchanged. The others (pissa, olora, corda, loftq, ...)
-// subtract the initial adapter from them, so that the adapter does not fit the model on disk.
+// Returns whether the initialisation leaves the base weights unchanged. Others (pissa, olora, corda, loftq,
+// ...) subtract the initial adapter from the base weights, so such an adapter does not fit the model on disk.
 bool keeps_base_weights(const Json& init) {
   return init.is_null() || init.is_boolean() || init == "gaussian" || init == "eva" || init == "orthogonal";
 }
@@ -140,7 +140,7 @@ class KeyReader {
     return names(key);
   }
 
-  // An index or a list of them.
+  // An index, or a list of indices.
   std::vector<int64_t> indices(const char* key) const {
     constexpr const char* expected = "the index of a layer or a list of them";
     const Json* value = find(key);

@@ -1,4 +1,4 @@
-// The checkpoints of an output directory: found, verified, removed.
+// Finds, verifies and removes the checkpoints of an output directory.
 #include <algorithm>
 #include <charconv>
 
@@ -30,7 +30,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// The steps of everything that is named checkpoint-STEP, in ascending order.
+// Returns the steps of everything that is named checkpoint-STEP, in ascending order.
 std::vector<int64_t> steps_of_names(const fs::path& output_dir) {
   std::vector<int64_t> steps;
   for (const std::string& name : names_in(output_dir)) {
@@ -44,13 +44,12 @@ void require_directory(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
   const fs::file_status status = fs::symlink_status(path, error);
-  throw FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link to no directory"
+  throw FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link, but not to a directory"
                                           : fs::exists(status)   ? ": is a file, not a directory"
                                                                  : ": there is no such directory"));
 }
 
-// How a file differs from its entry in the manifest; "" if it does not. Its bytes are read only if the size
-// is right.
+// Returns how a file differs from its entry in the manifest, or "". Reads the file only if its size is right.
 std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -96,7 +95,7 @@ bool is_whole(const fs::path& checkpoint) {
   }
 }
 
-// Whether one of the checkpoints is complete. Tries the newest first.
+// Returns whether one of the checkpoints is complete. Tries the newest first.
 bool has_whole(const fs::path& output_dir, const std::vector<int64_t>& rising_steps) {
   return std::any_of(rising_steps.rbegin(), rising_steps.rend(),
                      [&](int64_t step) { return is_whole(checkpoint_path(output_dir, step)); });

@@ -21,14 +21,15 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kMaxBytes = 16'000'000;
 constexpr const char* kOwnChecksum = "manifest_xxh3_64";
-// Stands in for the manifest's own checksum while that is computed.
+// Takes the place of the manifest's own checksum while that is computed.
 constexpr std::string_view kBlank = "0000000000000000";
 
 bool is_checksum(const std::string& text) {
   return text.size() == kBlank.size() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Whether a path stays inside the folder, or a subfolder ("additional_chat_templates/tool_use.jinja").
+// Returns whether a path stays inside the folder. It may be in a subfolder
+// ("additional_chat_templates/tool_use.jinja").
 bool is_inner_path(const std::string& name) {
   if (name.find('\0') != std::string::npos) return false;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
@@ -39,8 +40,8 @@ bool is_inner_path(const std::string& name) {
   return true;
 }
 
-// Where the digits of the manifest's own checksum begin: on the first line after the brace, where
-// write_manifest puts it.
+// Returns where the digits of the manifest's own checksum begin. write_manifest writes them on the first line
+// after the brace.
 size_t own_digits(const std::string& text, const std::string& where) {
   const std::string start = concat("{\n  \"", kOwnChecksum, "\": \"");
   if (!text.starts_with(start) || text.size() < start.size() + kBlank.size())

@@ -17,7 +17,7 @@ inline std::filesystem::path with_ending(std::filesystem::path path, const char*
   return path;
 }
 
-// The step in a name "checkpoint-STEP" + ending; none for any other name.
+// Returns the step in a name "checkpoint-STEP" + ending; nullopt for any other name.
 std::optional<int64_t> checkpoint_step(const std::string& name, const std::string& ending = "");
 
 }  // namespace trainer

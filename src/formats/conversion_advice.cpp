@@ -21,7 +21,7 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-// The class that config.json names: AutoModel would drop the output head.
+// Returns the class that config.json names, because AutoModel would drop the output head.
 std::string model_class(const fs::path& directory) {
   try {
     const nlohmann::json config = read_json_object(directory / "config.json");

@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-std::optional<Dtype> dtype_from_name(std::string_view name);  // "BF16"; none for an unknown type
-std::string torch_dtype_name(Dtype dtype);                    // "bfloat16", as config.json says it
+std::optional<Dtype> dtype_from_name(std::string_view name);  // "BF16"; nullopt for an unknown type
+std::string torch_dtype_name(Dtype dtype);                    // "bfloat16", as in config.json
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// The numbers of GGUF's value types, and what else its writer and reader share.
+// The numbers of GGUF's value types, and other constants of its writer and reader.
 #pragma once
 
 #include <cstdint>

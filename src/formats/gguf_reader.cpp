@@ -97,11 +97,12 @@ GgufType type_named(uint32_t number, const GgufReader& reader, const std::string
 TensorEntry read_entry(GgufReader& reader) {
   TensorEntry entry{reader.string(), {}, 0};
   const auto dimensions = reader.number<uint32_t>();
-  if (dimensions > 4) reader.fail(concat("tensor '", entry.name, "': has ", dimensions, " dimensions"));
+  if (dimensions > 4)
+    reader.fail(concat("tensor '", entry.name, "': has ", dimensions, " dimensions; the most is 4"));
   for (uint32_t i = 0; i < dimensions; i++) {
     const auto size = reader.number<uint64_t>();
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      reader.fail(concat("tensor '", entry.name, "': size ", size));
+      reader.fail(concat("tensor '", entry.name, "': the size ", size, " is too large"));
     entry.tensor.shape.insert(entry.tensor.shape.begin(), static_cast<int64_t>(size));
   }
   entry.tensor.type = type_named(reader.number<uint32_t>(), reader, entry.name);

@@ -86,7 +86,7 @@ std::string where_is(const std::filesystem::path& path, const GgufSource& tensor
   return concat(path.string(), ": tensor '", tensor.name, "'");
 }
 
-// Everything before the tensors' bytes.
+// Returns everything before the tensors' bytes.
 std::string head_of(const std::filesystem::path& path, const GgufMetadata& metadata,
                     const std::vector<GgufSource>& tensors) {
   Writer head;

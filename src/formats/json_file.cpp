@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxDepth = 64;  // writing a value is recursive
 constexpr const char* kAdvice = "copy or download it again";
 
-// "12:3": the line and column of a byte.
+// Returns the line and column of a byte: "12:3".
 std::string place(const std::string& text, size_t byte) {
   const auto end = text.begin() + static_cast<int64_t>(std::min(byte > 0 ? byte - 1 : 0, text.size()));
   const auto line_start = std::find(std::make_reverse_iterator(end), text.rend(), '\n').base();

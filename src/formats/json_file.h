@@ -18,7 +18,7 @@ nlohmann::json read_json_object(const std::filesystem::path& path);
 nlohmann::ordered_json read_ordered_json_object(
     const std::filesystem::path& path);  // keeps the order of the keys
 
-// The text of `value` in ASCII; invalid UTF-8 becomes U+FFFD. indent: -1 for one line.
+// Returns the text of `value` in ASCII; invalid UTF-8 becomes U+FFFD. indent: -1 for one line.
 std::string ascii_json(const nlohmann::ordered_json& value, int indent);
 
 // Writes it atomically, indented by two spaces and with a newline at the end, as the Hugging Face libraries

@@ -32,7 +32,7 @@ fs::path config_file(const fs::path& directory) {
 
 bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
-// Whether there is one entry for each type of layer, as in families that have several types.
+// Returns whether there is one entry for each type of layer, as in models with several types.
 bool is_by_layer_type(const json& rope) {
   return rope.is_object() && std::ranges::any_of(rope, [](const json& value) { return value.is_object(); });
 }
@@ -57,7 +57,7 @@ void flatten_rope_parameters(json& config, const std::string& where) {
   if (type != "default") config["rope_scaling"] = rope;
 }
 
-// The value of a key; nullptr when it is missing or null.
+// Returns the value of a key; nullptr when it is missing or null.
 const json* find_value(const json& config, const std::string& key) {
   const auto found = config.find(key);
   return found == config.end() || found->is_null() ? nullptr : &*found;

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// No model has more; larger values come from a damaged or made-up file.
+// No model has a larger size; larger values come from a damaged or made-up file.
 constexpr int64_t kMostOfAnything = int64_t{1} << 31;
 constexpr std::array<std::pair<std::string_view, int64_t>, 14> kMost{
     {{"vocab_size", 1 << 24},

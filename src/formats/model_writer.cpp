@@ -58,7 +58,7 @@ int64_t bytes_of(const TensorSources::value_type& item) {
   return static_cast<int64_t>(tensor_bytes(item.second.dtype, item.second.shape, item.first));
 }
 
-// Fills shards one after the other, in the order of names; a tensor larger than a shard gets its own.
+// Fills shards one after another, in the order of names. A tensor that is larger than a shard gets its own.
 std::vector<TensorSources> split_into_shards(const TensorSources& tensors, int64_t max_bytes) {
   std::vector<TensorSources> shards(1);
   int64_t used = 0;

@@ -34,7 +34,7 @@ void position_fields(Fields& fields, Position& position) {
   fields.field("began_from", position.began_from);
 }
 
-// Over all other fields.
+// The checksum covers all other fields.
 constexpr const char* kChecksumField = "checksum";
 
 // Checks the checksum and removes it from `object`. Earlier versions wrote none.
@@ -75,7 +75,7 @@ RunPosition read_position(const std::filesystem::path& directory) {
   }
   if (position.step > 0 && position.dataset_size < 1)
     throw FormatError(
-        concat(where, ": dataset_size: is ", position.dataset_size, " after step ", position.step));
+        concat(where, ": dataset_size: is ", position.dataset_size, ", although step is ", position.step));
   return position;
 }
 

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference library's limit
-constexpr int kHeaderDepth = 8;                    // a header has 3 levels; nothing deep is ever parsed
+constexpr int kHeaderDepth = 8;                    // a header has 3 levels
 constexpr const char* kDamagedAdvice = "the file is damaged or incomplete; copy or download it again";
 
 // Returns the header's text after checking that it lies inside the file.

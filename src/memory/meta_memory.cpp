@@ -1,15 +1,19 @@
 #include "trainer/memory/meta_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/function.h>
+
+#include "trainer/memory/host_allocator.h"
 
 namespace trainer {
 namespace {
 
 thread_local MetaRecorder* recorder = nullptr;
 thread_local int64_t recorders = 0;
+thread_local bool recording_offloaded = false;
 
 }  // namespace
 
@@ -19,9 +23,10 @@ class MetaAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kMeta);
     if (recorder == nullptr || bytes == 0) return {nullptr, device};
-    const int64_t unit = recorder->granularity_, size = static_cast<int64_t>(bytes);
-    auto* block =
-        new Block{recorder->serial_, recorder->blocks_++, (size + unit - 1) / unit * unit, memory_phase()};
+    const int64_t size = static_cast<int64_t>(bytes),
+                  unit = recording_offloaded ? charged_bytes(1) : recorder->granularity_;
+    auto* block = new Block{recorder->serial_, recorder->blocks_++, (size + unit - 1) / unit * unit,
+                            memory_phase(), recording_offloaded};
     note(*block, block->bytes);
     return {nullptr, block, &MetaAllocator::free_block, device};
   }
@@ -32,12 +37,13 @@ class MetaAllocator final : public c10::Allocator {
   struct Block {
     int64_t recorder, number, bytes;
     MemoryPhase phase;
+    bool offloaded;
   };
   static void note(const Block& block, int64_t bytes) {
     const auto node = torch::autograd::get_current_node();
     // All leaves have the largest number, which becomes 1.
     const uint64_t number = node ? std::max<uint64_t>(node->sequence_nr() + 1, 1) : 0;
-    recorder->events_.push_back({block.number, bytes, block.phase, number});
+    recorder->events_.push_back({block.number, bytes, block.phase, number, block.offloaded});
   }
   static void free_block(void* context) {
     auto* block = static_cast<Block*>(context);
@@ -58,5 +64,8 @@ MetaRecorder::MetaRecorder(int64_t granularity) : serial_(recorders++), granular
 }
 
 MetaRecorder::~MetaRecorder() { recorder = nullptr; }
+
+RecordingOffloaded::RecordingOffloaded() : before_(std::exchange(recording_offloaded, true)) {}
+RecordingOffloaded::~RecordingOffloaded() { recording_offloaded = before_; }
 
 }  // namespace trainer

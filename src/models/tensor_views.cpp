@@ -48,6 +48,8 @@ Dtype file_dtype(at::ScalarType type) {
       return Dtype::i64;
     case at::kInt:
       return Dtype::i32;
+    case at::kByte:
+      return Dtype::u8;
     default:
       throw FormatError(concat("tensors of type ", c10::toString(type), " cannot be saved"));
   }

@@ -1,16 +1,13 @@
 #include "trainer/optim/adamw.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/random.h"
+#include "trainer/optim/state_memory.h"
 
 namespace trainer {
 namespace {
-
-constexpr int64_t kSmallestPiece = 1 << 16;
 
 // auto: fp32 if the weight is fp32 or has an fp32 master, else bf16.
 at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
@@ -30,8 +27,9 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& co
     const auto options = parameter.value.options()
                              .dtype(state_type(config.state_dtype, parameter.value, master))
                              .requires_grad(false);
-    State state{at::zeros(parameter.value.sizes(), options), at::zeros(parameter.value.sizes(), options), {}};
-    if (master) state.master = parameter.value.detach().to(at::kFloat);
+    const auto zeros = [&](const at::TensorOptions& of) { return new_state(parameter.value.sizes(), of); };
+    State state{zeros(options), zeros(options), {}};
+    if (master) state.master = zeros(options.dtype(at::kFloat)).copy_(parameter.value);
     states_.push_back(std::move(state));
   }
 }
@@ -65,7 +63,7 @@ void AdamW::update(const Gradients& gradients, const at::Tensor& norm, double ma
   try {
     adamw_update(items(gradients, learning_rate), clip_scale(norm, max_grad_norm), progress);
   } catch (...) {
-    progress.piece = std::max(progress.piece / 2, kSmallestPiece);
+    progress.halve_piece();
     throw;
   }
 }
@@ -88,8 +86,7 @@ void AdamW::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   for (State& state : states_) {
     for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.master}) {
-      if (tensor->defined())
-        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      if (tensor->defined()) *tensor = moved_state(*tensor, device);
     }
   }
 }

@@ -1,43 +1,21 @@
 // The update: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the kernel.
-#include <bit>
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "trainer/base/random.h"
 #include "trainer/device/target_device.h"
+#include "trainer/memory/offload.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"
+#include "optim/stochastic_rounding.h"
 
 namespace trainer {
 namespace {
-
-// 32 random bits of an element (Wellons' lowbias32 over the key's halves).
-inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
-  uint32_t h = index * 0x9e3779b1u + low;
-  h ^= h >> 16;
-  h *= 0x7feb352du;
-  h ^= high;
-  h ^= h >> 15;
-  h *= 0x846ca68bu;
-  return h ^ (h >> 16);
-}
-
-// fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities
-// and NaN stay as they are.
-template <class T>
-inline T rounded(float value, uint32_t /*bits*/) {
-  return static_cast<T>(value);
-}
-template <>
-inline at::BFloat16 rounded<at::BFloat16>(float value, uint32_t bits) {
-  const uint32_t pattern = std::bit_cast<uint32_t>(value);
-  const bool finite = (pattern & 0x7f800000u) != 0x7f800000u;
-  const uint32_t sum = finite ? pattern + (bits & 0xffffu) : pattern;
-  return at::BFloat16(static_cast<uint16_t>(sum >> 16), at::BFloat16::from_bits());
-}
 
 template <bool with_master, class W, class G, class S>
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void update_range(
@@ -64,6 +42,15 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
   }
 }
 
+// Those that lie in files (memory/offload.h).
+std::vector<at::Tensor> offloaded_tensors(const AdamwTensors& t) {
+  std::vector<at::Tensor> offloaded;
+  for (const at::Tensor& tensor : {t.weight, t.gradient, t.exp_avg, t.exp_avg_sq, t.master}) {
+    if (is_offloaded(tensor)) offloaded.push_back(tensor.view({-1}));
+  }
+  return offloaded;
+}
+
 template <class W, class G, class S>
 void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update) {
   const Coefficients coefficients(update);
@@ -72,13 +59,21 @@ void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update
   S* m = t.exp_avg.mutable_data_ptr<S>();
   S* v = t.exp_avg_sq.mutable_data_ptr<S>();
   float* p = t.master.defined() ? t.master.mutable_data_ptr<float>() : nullptr;
-  at::parallel_for(0, t.weight.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  const auto update_some = [&](int64_t begin, int64_t end) {
     if (p != nullptr) {
       update_range<true>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     } else {
       update_range<false>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     }
-  });
+  };
+  // What lies in files is in memory one piece at a time.
+  const std::vector<at::Tensor> offloaded = offloaded_tensors(t);
+  const int64_t count = t.weight.numel(), piece = offloaded.empty() ? count : int64_t{1} << 22;
+  for (int64_t first = 0; first < count; first += piece) {
+    const int64_t last = std::min(first + piece, count);
+    at::parallel_for(first, last, 1 << 15, update_some);
+    for (const at::Tensor& tensor : offloaded) release_offloaded(tensor.slice(0, first, last));
+  }
 }
 
 void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, const AdamwUpdate& update,
@@ -105,26 +100,6 @@ void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, c
   } else {
     with.operator()<at::BFloat16, at::BFloat16>();
   }
-}
-
-// random_bits for the elements first .. first + count - 1, as int64.
-at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::TensorOptions options) {
-  constexpr int64_t low32 = 0xffffffff;
-  at::Tensor h = at::arange(first, first + count, options.dtype(at::kLong)).bitwise_and_(at::Scalar(low32));
-  h.mul_(int64_t{0x9e3779b1}).add_(static_cast<int64_t>(key & low32)).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  h.mul_(int64_t{0x7feb352d}).bitwise_and_(at::Scalar(low32));
-  h.bitwise_xor_(at::Scalar(static_cast<int64_t>(key >> 32)));
-  h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
-  h.mul_(int64_t{0x846ca68b}).bitwise_and_(at::Scalar(low32));
-  return h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-}
-
-// rounded<> on tensors: returns `value` in the type of `like`. `bits`: 16 random bits per element.
-at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits) {
-  if (like.scalar_type() == at::kFloat) return value;
-  const at::Tensor sum = value.view(at::kInt).add(bits.to(at::kInt)).bitwise_and_(at::Scalar(~0xffff));
-  return at::where(value.isfinite(), sum.view(at::kFloat), value).to(like.scalar_type());
 }
 
 // update_range with LibTorch's operators on elements first .. first + count - 1 of flat tensors.
@@ -176,6 +151,10 @@ void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradien
   if (target_of(device) != c10::kCPU) return adamw_update_gpu(items, gradient_scale, progress);
   for (; progress.next < items.size(); progress.next++) {
     const auto& [tensors, update] = items[progress.next];
+    if (progress.next + 1 < items.size()) {
+      for (const at::Tensor& tensor : offloaded_tensors(items[progress.next + 1].tensors))
+        fetch_offloaded(tensor);
+    }
     update_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
   }
 }

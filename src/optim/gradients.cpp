@@ -1,6 +1,7 @@
 #include "trainer/optim/gradients.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,6 +9,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trainer/device/target_device.h"
+#include "trainer/nn/attention.h"
+#include "trainer/nn/embedding.h"
 
 #include "optim/gradient_norm.h"
 
@@ -53,9 +56,15 @@ struct MoveToSum : torch::autograd::PostAccumulateGradHook {
 };
 
 std::vector<TrainedParameter> trained_parameters(Module& model) {
+  std::set<const Parameter*> embeddings;
+  model.for_each_module([&](const std::string&, Module& module) {
+    if (const auto* tokens = dynamic_cast<const Embedding*>(&module)) embeddings.insert(&tokens->weight);
+    if (const auto* bias = dynamic_cast<const RelativeBias*>(&module)) embeddings.insert(&bias->weight);
+  });
   std::vector<TrainedParameter> out;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    if (parameter.trained()) out.push_back({name, parameter.value.tensor(), !is_norm_or_bias(name)});
+    if (!parameter.trained()) return;
+    out.push_back({name, parameter.value.tensor(), !is_norm_or_bias(name), embeddings.contains(&parameter)});
   });
   return out;
 }

@@ -1,6 +1,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/optim/adafactor.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/optim/adamw_8bit.h"
 #include "trainer/optim/optimizer.h"
 
 namespace trainer {
@@ -14,7 +16,8 @@ std::unique_ptr<Optimizer> make(std::vector<TrainedParameter> parameters, const 
 
 // The names that `optimizer.name` may have (src/config/schema.cpp).
 const std::map<std::string, OptimizerFactory>& factories() {
-  static const std::map<std::string, OptimizerFactory> table{{"adamw", make<AdamW>}};
+  static const std::map<std::string, OptimizerFactory> table{
+      {"adamw", make<AdamW>}, {"adamw_8bit", make<AdamW8bit>}, {"adafactor", make<Adafactor>}};
   return table;
 }
 

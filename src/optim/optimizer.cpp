@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/offload.h"
 
 namespace trainer {
 namespace {
@@ -68,6 +69,7 @@ void Optimizer::restore(OptimizerSnapshot saved, const std::string& where) {
     at::Tensor& value = values.at(name);
     place.copy_(value);
     value.reset();
+    release_offloaded(place);
   }
   steps_ = saved.steps_taken;
 }

@@ -12,7 +12,9 @@ Schedule::Schedule(const OptimizerConfig& config, int64_t total_steps)
       warmup_(config.warmup_steps > 0
                   ? config.warmup_steps
                   : static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * config.warmup_ratio))),
-      total_(total_steps) {}
+      total_(total_steps),
+      relative_(config.relative_step),
+      warmup_init_(config.warmup_init) {}
 
 double Schedule::factor(int64_t step) const {
   const double at = static_cast<double>(step), warmup = static_cast<double>(warmup_);
@@ -41,6 +43,10 @@ double Schedule::factor(int64_t step) const {
   return 1.0;
 }
 
-double Schedule::learning_rate(int64_t step) const { return learning_rate_ * factor(step); }
+double Schedule::learning_rate(int64_t step) const {
+  if (!relative_) return learning_rate_ * factor(step);
+  const double update = static_cast<double>(step + 1);  // Adafactor._get_lr
+  return std::min(warmup_init_ ? 1e-6 * update : 1e-2, 1.0 / std::sqrt(update));
+}
 
 }  // namespace trainer

@@ -132,7 +132,8 @@ void Checkpoints::wait() {
 double Checkpoints::minutes_since_last() const { return seconds_since(last_time_) / 60; }
 
 // A copy must not take the memory that a step will need. With a limit it may use what is free at the run's
-// peak; without one, half of the machine's free memory.
+// peak; without one, half of the machine's free memory. Where memory is so short that something is offloaded,
+// there is no copy.
 bool Checkpoints::has_room(int64_t bytes) const {
   const HostMemory memory = host_memory();
   const int64_t planned_peak = parts_.plan.known() ? parts_.plan.plan.peak() : 0;
@@ -144,7 +145,7 @@ bool Checkpoints::has_room(int64_t bytes) const {
 
 std::optional<RunState> Checkpoints::copy(const RunState& state) const {
   std::optional<RunState> host;
-  if (!config_.save.async || !has_room(state.bytes())) return host;
+  if (!config_.save.async || config_.memory.offload.any() || !has_room(state.bytes())) return host;
   if (catch_oom([&] { host = state.copied_to_host(); })) host.reset();
   return host;
 }

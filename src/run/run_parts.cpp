@@ -3,6 +3,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
+#include "trainer/memory/offload.h"
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
@@ -21,11 +22,26 @@ Config with_saved_dtype(const Config& asked, const Resumption& start) {
   return config;
 }
 
+// A run on a GPU may end up on the CPU.
+void prepare_offload(const Config& config, at::Device device) {
+  const Offload& offload = config.memory.offload;
+  const bool may_need_files = device.is_cpu() || config.recovery.cpu_fallback;
+  if ((offload.any() || offload.automatic) && may_need_files)
+    set_offload_directory(config.offload_directory());
+}
+
 DeviceLease take_device(const Config& config) {
   set_up_cpu(config.training.num_threads);
   DeviceLease lease = acquire_device(config.device, config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
+  prepare_offload(config, lease.device);
   return lease;
+}
+
+RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device) {
+  RunPlan plan = plan_run(config, target, device);
+  check_room(plan, device);
+  return plan;
 }
 
 Prepared load_model_of_run(const Config& config, const Tokenizer& tokenizer, at::Device device) {
@@ -68,7 +84,7 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
       prepared(load_model_of_run(given, *tokenizer, device)),
       train(Dataset::open_train(given, *tokenizer, prepared.model->encoder_decoder())),
       eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder())),
-      plan(plan_run(
+      plan(plan_with_room(
           given,
           PlanTarget{device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)},
           device)),

@@ -9,6 +9,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/limit.h"
+#include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
 #include "trainer/training/solve_plan.h"
 
@@ -22,8 +23,8 @@ LongestSample longest_sample(const Dataset& train) {
 
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device) {
   const int64_t limit = process_limit(device);
-  const bool open =
-      config.training.batch_size.is_automatic() || config.memory.gradient_checkpointing.is_automatic();
+  const bool open = config.training.batch_size.is_automatic() ||
+                    config.memory.gradient_checkpointing.is_automatic() || config.memory.offload.automatic;
   Planner planner(config, config.model.path, target);
   if (!open) {
     try {
@@ -38,8 +39,8 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
   const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
   if (!choice) {
     throw OutOfMemoryError(
-        concat("no value that auto allows for training.batch_size or memory.gradient_checkpointing fits. "
-               "The smallest plan is\n",
+        concat("no value that auto allows for training.batch_size, memory.gradient_checkpointing or "
+               "memory.offload fits. The smallest plan is\n",
                plan_table(planner.as_configured().plan, most),
                "Use LoRA or shorter samples, or give it more memory (memory.limit, another device)."));
   }
@@ -58,11 +59,22 @@ std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
   for (const MemoryPlan::Part& part : plan.parts()) {
     if (part.bytes > 0) parts.push_back(concat(part.name, " ", bytes_string(part.bytes)));
   }
-  return {
+  std::vector<std::pair<std::string, std::string>> lines{
       {"memory plan", total},
       {"planned parts", join(parts)},
       {"planned for", concat("batch_size ", plan.batch_size, ", ", plan.recompute_blocks, " of ",
                              plan.num_blocks, " blocks recomputed", solved ? ", chosen by the plan" : "")}};
+  if (plan.offloaded.total() > 0) lines.emplace_back("offloaded", offloaded_text());
+  return lines;
+}
+
+std::string RunPlan::offloaded_text() const {
+  std::vector<std::string> parts;
+  for (const MemoryPlan::Part& part : plan.offloaded_parts()) {
+    if (part.bytes > 0) parts.push_back(concat(part.name, " ", bytes_string(part.bytes)));
+  }
+  return concat(join(parts), "; ", bytes_string(plan.offloaded.moved), " move in a step, some ",
+                std::round(10 * plan.offloaded.seconds) / 10, " s");
 }
 
 std::string RunPlan::compared(int64_t measured) const {
@@ -78,7 +90,25 @@ MetricRow RunPlan::row(int64_t step, int64_t measured) const {
   row.values["batch_size"] = plan.batch_size;
   row.values["recompute_blocks"] = plan.recompute_blocks;
   if (limit > 0) row.values["limit"] = limit;
+  if (plan.offloaded.total() > 0) {
+    row.values["planned_offloaded"] = plan.offloaded.total();
+    row.values["offloaded"] = offload_use().peak;
+  }
   return row;
+}
+
+void check_room(const RunPlan& run, c10::Device device) {
+  const int64_t needed = run.plan.offloaded.total() - offload_use().in_use;  // weights may be there already
+  if (needed <= 0) return;
+  const std::string& directory = run.config.offload_directory();
+  const int64_t room = room_below(device, directory);
+  if (needed <= room) return;
+  throw OutOfMemoryError(
+      device.is_cuda()
+          ? concat("memory.offload: needs ", bytes_string(needed), " of the host's memory, and ",
+                   bytes_string(room), " are free; offload less, or use a machine with more memory")
+          : concat("memory.offload: needs ", bytes_string(needed), " in ", directory, ", and ",
+                   bytes_string(room), " are free; make room, or set memory.offload_dir"));
 }
 
 }  // namespace trainer

@@ -7,6 +7,7 @@
 #include "trainer/base/join_some.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/tensor_views.h"
 
 namespace trainer {
@@ -38,6 +39,7 @@ TensorSource source_of(const at::Tensor& tensor) {
             const at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
             out.write(static_cast<const char*>(host.const_data_ptr()),
                       static_cast<std::streamsize>(host.nbytes()));
+            release_offloaded(tensor);
           }};
 }
 

@@ -9,6 +9,7 @@
 #include "trainer/device/target_device.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/meta_memory.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/prepare_model.h"
@@ -19,11 +20,13 @@
 namespace trainer {
 namespace {
 
-// Returns the number of events up to the peak, the point at which their sum is largest.
-size_t events_to_peak(const std::vector<MetaEvent>& events) {
+// Returns the number of events up to the peak, the point at which their sum is largest: that of the device,
+// or of what lies below it.
+size_t events_to_peak(const std::vector<MetaEvent>& events, bool offloaded) {
   int64_t live = 0, most = 0;
   size_t at = 0;
   for (size_t i = 0; i < events.size(); i++) {
+    if (events[i].offloaded != offloaded) continue;
     live += events[i].bytes;
     if (live <= most) continue;
     most = live;
@@ -93,16 +96,32 @@ int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
   return event.node != 0 ? plan.recompute : plan.activations;
 }
 
-MemoryPlan at_peak(const std::vector<MetaEvent>& events) {
+MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
   const std::vector<bool> gradients = gradient_blocks(events);
   MemoryPlan plan;
   std::vector<MetaEvent> born(gradients.size());
-  const size_t last = events_to_peak(events);
+  const size_t last = events_to_peak(events, offloaded);
   for (size_t i = 0; i < last; i++) {
+    if (events[i].offloaded != offloaded) continue;
     const auto block = static_cast<size_t>(events[i].block);
     if (events[i].bytes > 0) born[block] = events[i];
     part_of(plan, born[block], gradients[block]) += events[i].bytes;
   }
+  return plan;
+}
+
+// Assumed rates, in bytes a second: of PCIe 4.0 with 16 lanes, and of an NVMe disk that reads and writes.
+constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
+
+OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, c10::DeviceType device) {
+  const MemoryPlan below = at_peak(events, /*offloaded=*/true);
+  OffloadedPlan plan;
+  plan.weights = below.weights + below.adapters;
+  plan.gradients = below.gradients;
+  plan.optimizer_state = below.optimizer_state;
+  plan.activations = below.peak() - plan.total();
+  plan.moved = moved;
+  plan.seconds = static_cast<double>(moved) / (device == c10::kCPU ? kDiskRate : kPcieRate);
   return plan;
 }
 
@@ -171,8 +190,12 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   const PlanningFor planning(target.device);
   const MetaRecorder recorder(granularity(target.device));
   MemoryPlan facts;
+  const int64_t moved = offload_use().moved;
   run_step(config, model, target, optimizer, facts);
-  MemoryPlan plan = at_peak(with_sums_in_place(recorder.events()));
+  const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
+  MemoryPlan plan = at_peak(events, /*offloaded=*/false);
+  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, target.device);
+  plan.offload = config.memory.offload;
   plan.reserve = reserve_of(plan, target.device);
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = facts.num_blocks;

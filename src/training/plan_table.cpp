@@ -19,6 +19,13 @@ std::vector<MemoryPlan::Part> MemoryPlan::parts() const {
           {"library reserve", "reserve", reserve}};
 }
 
+std::vector<MemoryPlan::Part> MemoryPlan::offloaded_parts() const {
+  return {{"weights", "weights", offloaded.weights},
+          {"gradients", "gradients", offloaded.gradients},
+          {"optimizer state", "optimizer_state", offloaded.optimizer_state},
+          {"activations", "activations", offloaded.activations}};
+}
+
 std::string plan_table(const MemoryPlan& plan, int64_t limit) {
   std::ostringstream out;
   const auto line = [&](const std::string& name, int64_t bytes) -> std::ostream& {
@@ -29,10 +36,18 @@ std::string plan_table(const MemoryPlan& plan, int64_t limit) {
     if (part.bytes > 0) line(part.name, part.bytes) << "\n";
   }
   line("total", plan.total()) << "\n";
-  if (limit <= 0) return out.str();
-  line("limit", limit) << "\n";
-  const bool fits = plan.total() <= limit;
-  line(fits ? "remains" : "missing", fits ? limit - plan.total() : plan.total() - limit) << "\n";
+  if (limit > 0) {
+    line("limit", limit) << "\n";
+    const bool fits = plan.total() <= limit;
+    line(fits ? "remains" : "missing", fits ? limit - plan.total() : plan.total() - limit) << "\n";
+  }
+  if (plan.offloaded.total() == 0) return out.str();
+  out << "offloaded, not part of the total:\n";
+  for (const MemoryPlan::Part& part : plan.offloaded_parts()) {
+    if (part.bytes > 0) line(part.name, part.bytes) << "\n";
+  }
+  line("moved in a step", plan.offloaded.moved)
+      << ", some " << std::setprecision(2) << plan.offloaded.seconds << " s\n";
   return out.str();
 }
 

@@ -17,9 +17,14 @@ Planner::Planner(Config config, std::filesystem::path model, PlanTarget target)
 }
 
 const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks) {
-  const auto [at, is_new] = made_.try_emplace({batch_size, recompute_blocks});
+  return choice(batch_size, recompute_blocks, offload_sets().front());
+}
+
+const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks, const Offload& offload) {
+  const auto [at, is_new] = made_.try_emplace({batch_size, recompute_blocks, offload});
   if (is_new) {
     PlanChoice wanted;
+    wanted.plan.offload = offload;
     wanted.plan.batch_size = batch_size;
     wanted.plan.recompute_blocks = recompute_blocks;
     at->second.plan = plan_memory(with(wanted), model_, target_);
@@ -32,13 +37,18 @@ const PlanChoice& Planner::as_configured() {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   const int64_t batch_size =
       config_.training.batch_size.is_automatic() ? 1 : int64_t{config_.training.batch_size};
-  if (recompute.is_automatic()) return choice(batch_size, num_blocks());
-  return choice(batch_size, recompute.of(num_blocks()));
+  const int64_t blocks = recompute.is_automatic() ? num_blocks() : recompute.of(num_blocks());
+  return choice(batch_size, blocks, offload_sets().back());
 }
 
 int64_t Planner::num_blocks() {
   if (num_blocks_ == 0) num_blocks_ = model_on_meta(model_, target_.dtype, /*train_all=*/false)->num_blocks();
   return num_blocks_;
+}
+
+std::vector<Offload> Planner::offload_sets() const {
+  if (!config_.memory.offload.automatic) return {config_.memory.offload};
+  return {Offload{}, Offload{.optimizer = true}};
 }
 
 std::vector<int64_t> Planner::batch_sizes() const {
@@ -69,11 +79,12 @@ double Planner::cost(const MemoryPlan& plan) const {
 
 // Each recomputed block saves about the same memory. So the search interpolates linearly between two known
 // plans, and every third round bisects, in case the interpolation makes no progress.
-std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t most, int64_t limit) {
-  const auto total = [&](int64_t blocks) { return choice(batch_size, blocks).plan.total(); };
+std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
+                                                 int64_t limit) {
+  const auto total = [&](int64_t blocks) { return choice(batch_size, blocks, offload).plan.total(); };
   int64_t too_few = 0, enough = most;
   if (total(enough) > limit) return std::nullopt;
-  if (total(too_few) <= limit) return choice(batch_size, too_few);
+  if (total(too_few) <= limit) return choice(batch_size, too_few, offload);
   for (int round = 1; enough - too_few > 1; round++) {
     int64_t next = (too_few + enough) / 2;
     if (round % 3 != 0) {
@@ -84,7 +95,7 @@ std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t mos
     }
     (total(next) <= limit ? enough : too_few) = next;
   }
-  return choice(batch_size, enough);
+  return choice(batch_size, enough, offload);
 }
 
 // Returns the largest number of recomputed blocks with which this batch size is still cheaper than `best`;
@@ -99,27 +110,34 @@ int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanCho
   return plan.recompute_blocks;
 }
 
+std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
+  for (const Offload& offload : offload_sets()) {
+    if (const auto found = cheapest_with(offload, limit, whatever)) return found;
+  }
+  return std::nullopt;
+}
+
 // A larger micro-batch needs more memory, and is cheaper with the same blocks. So if blocks can be chosen,
 // the largest size without recompute is tried first, and then larger ones as long as they can still be
 // cheaper.
-std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
+std::optional<PlanChoice> Planner::cheapest_with(const Offload& offload, int64_t limit, bool whatever) {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   std::vector<int64_t> sizes{int64_t{config_.training.batch_size}};
   if (whatever || config_.training.batch_size.is_automatic()) sizes = batch_sizes();
   const auto fitting = [&](int64_t blocks) {
     return std::ranges::partition_point(
-        sizes, [&](int64_t size) { return choice(size, blocks).plan.total() <= limit; });
+        sizes, [&](int64_t size) { return choice(size, blocks, offload).plan.total() <= limit; });
   };
   const bool choose_blocks = whatever || recompute.is_automatic();
   const int64_t fewest = choose_blocks ? 0 : recompute.of(num_blocks());
   std::optional<PlanChoice> best;
   const auto end = fitting(fewest);
-  if (end != sizes.begin()) best = choice(*std::prev(end), fewest);
+  if (end != sizes.begin()) best = choice(*std::prev(end), fewest, offload);
   if (!choose_blocks) return best;
   for (auto size = std::max(end, fitting(num_blocks())); size != end;) {
     const int64_t most = most_worthwhile(*--size, best);
     if (most <= 0) continue;
-    const std::optional<PlanChoice> found = fewest_blocks(*size, most, limit);
+    const std::optional<PlanChoice> found = fewest_blocks(*size, most, offload, limit);
     if (found && (!best || found->cost < best->cost)) best = found;
   }
   return best;
@@ -129,6 +147,7 @@ Config Planner::with(const PlanChoice& choice) const {
   Config config = config_;
   config.training.batch_size = choice.plan.batch_size;
   config.memory.gradient_checkpointing = Recompute::blocks(choice.plan.recompute_blocks);
+  config.memory.offload = choice.plan.offload;
   return config;
 }
 

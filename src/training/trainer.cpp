@@ -17,7 +17,9 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/memory_phase.h"
+#include "trainer/memory/offload.h"
 #include "trainer/nn/attention.h"
+#include "trainer/optim/state_memory.h"
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
@@ -33,6 +35,13 @@ void check_replay(const CutLimits& limits, const StepCuts& replay) {
                            "; set data.packing and training.micro_batching as they were in that run"));
 }
 
+// The state lies where memory.offload says.
+std::unique_ptr<Optimizer> make_with_state(const std::vector<TrainedParameter>& parameters,
+                                           const Config& config, const OptimizerFactory& make) {
+  const StateBelow below(config.memory.offload.optimizer);
+  return make(parameters, config.optimizer, static_cast<uint64_t>(config.seed));
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
@@ -42,7 +51,8 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       device_(device),
       parameters_(trained_parameters(model)),
       gradients_(parameters_, config.optimizer.grad_dtype),
-      optimizer_(optimizer(parameters_, config.optimizer, static_cast<uint64_t>(config.seed))),
+      optimizer_(make_with_state(parameters_, config, optimizer)),
+      state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
@@ -73,6 +83,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
       const InPhase phase(MemoryPhase::update);
       optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
+    count_moved(2 * state_below_);  // read and written
     gradients_.clear();
   }
   steps_++;
@@ -216,11 +227,10 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
 }
 
 AttemptOptions Trainer::attempt_options(const std::string& stage) {
-  return {config_.recovery,
-          device_,
-          stage,
+  return {config_.recovery, device_, stage,
           /*clean_up=*/[this] { gradients_.clear(); },
-          /*explain=*/[this] { return memory_table(config_, model_, optimizer_->state_bytes(), device_); },
+          /*explain=*/
+          [this] { return memory_table(config_, model_, optimizer_->state_bytes() - state_below_, device_); },
           listener_};
 }
 
@@ -232,7 +242,10 @@ void Trainer::move_to(at::Device device) {
     for (const at::Tensor& kept : parameter.value.tensors())
       kept.set_data(kept.detach().to(device, kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   });
-  optimizer_->move_to(device);
+  {
+    const StateBelow below(config_.memory.offload.optimizer);
+    optimizer_->move_to(device);
+  }
   anchor_ = at::zeros({1}, device).set_requires_grad(true);
   empty_cache(device_);
   device_ = device;

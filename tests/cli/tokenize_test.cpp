@@ -92,6 +92,12 @@ TEST(Tokenize, ANumberThatIsTooLargeIsNamedByItsLine) {
       << integer.err;
 }
 
+TEST(Tokenize, RowsWithVeryManyKeysAreReadInLinearTime) {
+  std::string keys;
+  for (int i = 0; i < 200'000; i++) keys += "\"k" + std::to_string(i) + "\": 1, ";
+  EXPECT_EQ(tokenize("{" + keys + "\"text\": \"a\"}\n").out, tokenize("{\"text\": \"a\"}\n").out);
+}
+
 TEST(Tokenize, AMissingModelIsAFormatError) {
   const Outcome outcome = run_program({"tokenize", "--model", "no/such/model", "--input", "-"});
   EXPECT_EQ(outcome.exit_code, 4);

@@ -108,6 +108,19 @@ TEST(Dump, ReadsBackToTheSameValues) {
   EXPECT_EQ(again.output_dir, "-");
 }
 
+TEST(Dump, HasTheKeysThatHaveAnEffectAndTheirDefaults) {
+  const Config config = load_config(std::nullopt, {"optimizer.name=adafactor"});
+  const std::string text = as_yaml(config);
+  for (const char* line : {"  learning_rate: 0.001\n", "  eps: [1.0e-30, 0.001]\n", "  beta1: null\n",
+                           "  lr_scheduler_type: constant_with_warmup\n", "  max_grad_norm: 0\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  EXPECT_EQ(text.find("adam_beta1"), std::string::npos);
+  EXPECT_EQ(as_yaml(Config{}).find("decay_rate"), std::string::npos);
+  expect_round_trip(config);
+  expect_round_trip(load_config(std::nullopt, {"optimizer.name=adafactor", "optimizer.relative_step=true",
+                                               "optimizer.beta1=0.9", "optimizer.eps=[1e-9, 2]"}));
+}
+
 TEST(Presets, LoadAndReadBack) {
   EXPECT_GE(presets().size(), 7u);
   for (const fs::path& file : presets()) {

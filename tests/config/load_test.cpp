@@ -76,6 +76,20 @@ device: cuda:1
   EXPECT_EQ(config.device, "cuda:1");
 }
 
+TEST_F(LoadConfig, OffloadIsAListAWordOrAuto) {
+  EXPECT_EQ(with({}).memory.offload, Offload{});
+  EXPECT_EQ(load("memory: {offload: [optimizer]}\n").memory.offload, Offload{.optimizer = true});
+  EXPECT_EQ(with({"memory.offload=optimizer"}).memory.offload, Offload{.optimizer = true});
+  EXPECT_EQ(with({"memory.offload=auto"}).memory.offload, Offload{.automatic = true});
+  EXPECT_EQ(with({"memory.offload=[]"}).memory.offload, Offload{});
+  EXPECT_EQ(with({"memory.offload=null"}).memory.offload, Offload{});
+}
+
+TEST_F(LoadConfig, FilesOfOffloadLieInTheOutputDirectoryIfNothingElseIsSaid) {
+  EXPECT_EQ(with({"output_dir=here"}).offload_directory(), "here");
+  EXPECT_EQ(with({"output_dir=here", "memory.offload_dir=/fast"}).offload_directory(), "/fast");
+}
+
 TEST_F(LoadConfig, ReadsFilesOfOtherEditors) {
   EXPECT_EQ(load("").training.batch_size, 8);
   EXPECT_EQ(load("# nothing but a comment\n").training.batch_size, 8);
@@ -169,6 +183,31 @@ TEST_F(LoadConfig, KnowsWhereAKeyWasSet) {
   EXPECT_EQ(config.origins.at("training.batch_size"), (directory_ / "test.yaml").string() + ":2:15");
   EXPECT_EQ(config.origins.at("seed"), "override 'seed=3'");
   EXPECT_FALSE(config.origins.contains("device"));
+}
+
+TEST_F(LoadConfig, DefaultsFollowTheOptimizer) {
+  const Config t5 = with({"optimizer.name=adafactor"});
+  EXPECT_EQ(t5.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(t5.optimizer.lr_scheduler_type, SchedulerType::constant_with_warmup);
+  EXPECT_EQ(t5.training.max_grad_norm, 0);
+  EXPECT_EQ(t5.optimizer.eps, std::pair(1e-30, 1e-3));
+  EXPECT_EQ(t5.optimizer.decay_rate, -0.8);
+  EXPECT_EQ(t5.optimizer.clip_threshold, 1);
+  EXPECT_FALSE(t5.optimizer.beta1 || t5.optimizer.scale_parameter || t5.optimizer.relative_step);
+  EXPECT_EQ(with({}).optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(with({}).training.max_grad_norm, 1);
+}
+
+TEST_F(LoadConfig, WhatIsSetWinsOverADefaultThatFollowsTheOptimizer) {
+  const Config config = load(R"(
+training: {max_grad_norm: 1}
+optimizer: {learning_rate: 5.0e-5, name: adafactor, lr_scheduler_type: linear, beta1: 0.9, eps: [1e-20, 0.01]}
+)");
+  EXPECT_EQ(config.training.max_grad_norm, 1);
+  EXPECT_EQ(config.optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(config.optimizer.lr_scheduler_type, SchedulerType::linear);
+  EXPECT_EQ(config.optimizer.beta1, 0.9);
+  EXPECT_EQ(config.optimizer.eps, std::pair(1e-20, 0.01));
 }
 
 }  // namespace

@@ -110,6 +110,16 @@ TEST_F(ConfigProblems, ALimitIsASizeOrAShare) {
         << text;
 }
 
+TEST_F(ConfigProblems, OffloadTakesPartsOfARun) {
+  EXPECT_TRUE(
+      contains(message("memory: {offload: [optimizer, weigths]}\n"),
+               "memory.offload: expected auto, or a list of optimizer, weights and activations, found "
+               "'weigths'"));
+  EXPECT_TRUE(contains(message("memory: {offload: true}\n"), "expected auto, or a list of optimizer"));
+  EXPECT_TRUE(contains(message("memory: {offload: [auto]}\n"), "found 'auto'"));
+  EXPECT_TRUE(contains(message("memory: {offload: weights}\n"), "cannot be offloaded by this version"));
+}
+
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
   for (const char* text :
        {"early_stopping_threshold: 0.1\n", "optimizer: {lr_scheduler_kwargs: 1}\n", "load_in_4bit: true\n"}) {
@@ -215,6 +225,36 @@ TEST_F(ConfigProblems, NumbersThatNobodyMeansAreRefused) {
                  load_config(std::nullopt, {"batch_size=1000000", "gradient_accumulation_steps=1000000"});
                }),
                "an update of more than 10,000,000 samples"));
+}
+
+TEST_F(ConfigProblems, KeysOfAnotherOptimizerAreNamedWithTheirLine) {
+  EXPECT_EQ(message("optimizer:\n  name: adafactor\n  adam_beta2: 0.99\n"),
+            "my.yaml:3:15: optimizer.adam_beta2: has no effect with optimizer.name: adafactor; remove it, or "
+            "change optimizer.name");
+  EXPECT_EQ(message("optimizer: {decay_rate: -0.5}\n"),
+            "my.yaml:1:25: optimizer.decay_rate: has no effect without optimizer.name: adafactor; remove it, "
+            "or change optimizer.name");
+  EXPECT_TRUE(contains(message("optimizer: {beta1: 0.9}\n"), "did you mean optimizer.adam_beta1?"));
+  EXPECT_TRUE(contains(message("optimizer: {eps: [1e-30, 1e-3]}\n"), "did you mean optimizer.adam_epsilon?"));
+}
+
+TEST_F(ConfigProblems, RelativeStepsHaveNoOtherLearningRate) {
+  const std::string adafactor = "optimizer.name=adafactor";
+  EXPECT_TRUE(contains(message("optimizer: {relative_step: true, learning_rate: 1.0e-3}\n", {adafactor}),
+                       "optimizer.learning_rate: has no effect with optimizer.relative_step: true"));
+  EXPECT_TRUE(contains(message("optimizer: {relative_step: true, warmup_steps: 5}\n", {adafactor}),
+                       "optimizer.warmup_steps: has no effect with optimizer.relative_step: true"));
+  EXPECT_TRUE(contains(message("optimizer: {warmup_init: true}\n", {adafactor}),
+                       "optimizer.warmup_init: needs optimizer.relative_step: true"));
+}
+
+TEST_F(ConfigProblems, APairIsAListOfTwoNumbers) {
+  for (const char* value : {"0.1", "[1e-30]", "[1, 2, 3]", "{a: 1, b: 2}"}) {
+    EXPECT_TRUE(contains(message(std::string("optimizer: {name: adafactor, eps: ") + value + "}\n"),
+                         "optimizer.eps: expected a list of two numbers, found "))
+        << value;
+  }
+  EXPECT_TRUE(contains(message("optimizer: {name: adafactor, eps: [1, 0]}\n"), "must be above 0, found 0"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST_F(BadRowsTest, ArraysThatAreDamaged) {
   EXPECT_TRUE(has(error("[{\"input\": \"one\", \"target\": \"two"), "is not closed"));
   EXPECT_TRUE(starts(error("[\n{\"input\": \"one\", \"target\": \"two\"},\n]"),
                      "data.jsonl:3: malformed JSON: an element"));
-  EXPECT_TRUE(starts(error("[{}]\n[{}]"), "data.jsonl:2: malformed JSON: there is more after the array"));
+  EXPECT_TRUE(starts(error("[{}]\n[{}]"), "data.jsonl:2: malformed JSON: there is more text"));
   EXPECT_TRUE(starts(error("[\n{\"input\": \"one\", \"target\": \"two\"},\n5]"),
                      "data.jsonl:3: is not a JSON object"));
 }

@@ -153,7 +153,7 @@ CutLimits packing(int64_t batch_size, int64_t max_length) {
 TEST(SplitTest, PackedSamplesFillTheRoomThatOthersLeave) {
   const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {0, 0}});
   EXPECT_EQ(packed_budget(packing(1, 10)), 10);
-  // 7 + 3, 6 + 4; an empty sample is one token and fits nowhere
+  // 7 + 3, 6 + 4; the empty sample takes one token and fits into neither
   EXPECT_EQ(cut(batch, packing(1, 10), false), (Cut{{2, 0}, {1, 3}, {4}}));
   EXPECT_EQ(cut(batch, packing(2, 10), false), (Cut{{2, 1, 3, 0}, {4}}));
   EXPECT_EQ(cut(batch, packing(3, 10), false), (Cut{{2, 1, 3, 0, 4}}));
@@ -179,7 +179,7 @@ TEST(SplitTest, NoPackedSampleIsLostOrTruncatedAndNoRowExceedsItsBudget) {
       EXPECT_LE(size, rows * 100);
     }
     EXPECT_EQ(seen.size(), batch.samples.size());
-    // Tokens alone need so many; a twentieth more is for lengths that leave room.
+    // The tokens alone need so many; a twentieth more is allowed for lengths that leave gaps.
     EXPECT_LE(static_cast<int64_t>(groups.size()), tokens / (rows * 100) * 21 / 20 + 1);
     EXPECT_EQ(groups, cut(batch, packing(rows, 100), false));
   }

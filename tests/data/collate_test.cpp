@@ -55,7 +55,7 @@ TEST(CollateTest, PackedSamplesShareARow) {
   EXPECT_EQ(values(batch.input_ids), (Numbers{3, 7, 3, 4, 5, 1, 9, 8}));
   EXPECT_EQ(batch.lengths, (Numbers{2, 4, 1, 1}));
   EXPECT_EQ(values(batch.slots), (Numbers{1, 0, 2, 3}));
-  // The last token of a sample predicts nothing, nor is the first of one predicted.
+  // The last token of a sample predicts nothing, and the first is not predicted.
   EXPECT_EQ(values(batch.supervised_rows), (Numbers{0, 3, 4}));
   EXPECT_EQ(values(batch.supervised_labels), (Numbers{7, 5, 1}));
   EXPECT_EQ(batch.tokens, 7);
@@ -93,8 +93,7 @@ TEST(CollateTest, EmptySamplesAndNoSupervisionAreHarmless) {
 
 using CollateDataTest = DataTest;
 
-// From the texts' ids to the padded batch, as DataCollatorForSeq2Seq with
-// prepare_decoder_input_ids_from_labels.
+// From ids to the padded batch, as in DataCollatorForSeq2Seq with prepare_decoder_input_ids_from_labels.
 TEST_F(CollateDataTest, BatchAsHuggingFaces) {
   const auto golden =
       nlohmann::json::parse(std::ifstream(SOURCE_DIR "/tests/goldens/data/seq2seq.json"))["batch"];
@@ -131,7 +130,7 @@ TEST(EmptyForUpload, GoesOnInOrdinaryMemoryWhereNoneCanBeLocked) {
   const auto allocate = [&](bool locked) {
     if (locked) {
       asked++;
-      throw c10::AcceleratorError({"", "", 0}, 2, "CUDA error: out of memory");  // what cudaHostAlloc gives
+      throw c10::AcceleratorError({"", "", 0}, 2, "CUDA error: out of memory");  // the error of cudaHostAlloc
     }
     return at::zeros({3});
   };

@@ -17,8 +17,8 @@
 
 namespace trainer {
 
-// Words between blanks: "one" to "six" are 4 to 9, numbers from 10 on are themselves, single letters 100 and
-// up; all else is <unk> (2). <pad> 0, </s> 1, <s> 3.
+// Splits at spaces. The ids: "one" to "six" are 4 to 9, numbers from 10 on are themselves, single letters are
+// 100 and up, <pad> is 0, </s> 1, <s> 3, and any other word is <unk> (2).
 class WordTokenizer : public Tokenizer {
  public:
   enum class Specials { eos_after, bos_before, none };
@@ -88,13 +88,12 @@ class DataTest : public testing::Test {
   Dataset open(const std::string& path, bool encoder_decoder = true) const {
     return Dataset::open({path}, config_, encoder_decoder ? t5_ : decoder_, encoder_decoder);
   }
-  // Of a file "data.jsonl" with this content.
+  // Opens a file "data.jsonl" with this content.
   Dataset data(std::string_view content, bool encoder_decoder = true) const {
     return open(write("data.jsonl", content), encoder_decoder);
   }
 
-  // The message of the error that opening the data ends with, without the folder's name; "" when there is
-  // none.
+  // Opens the data and returns the message of its error, without the folder's name; "" if there is no error.
   template <class ErrorType = DataError>
   std::string error(std::string_view content, bool encoder_decoder = true) const {
     return error_of<ErrorType>([&] { data(content, encoder_decoder); });
@@ -118,7 +117,7 @@ class DataTest : public testing::Test {
   WordTokenizer decoder_{WordTokenizer::Specials::bos_before};
 };
 
-// For messages: EXPECT_TRUE(starts(message, "data.jsonl:2: ")) shows the message when it does not.
+// For messages: EXPECT_TRUE(starts(message, "data.jsonl:2: ")) shows the message if it fails.
 inline testing::AssertionResult has(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos)
     return testing::AssertionSuccess() << "'" << part << "' is in: " << text;

@@ -1,4 +1,4 @@
-// The stored index of data that was read before, and data that changes.
+// The index is stored and used again; data that changes is noticed.
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-// Counts what is asked of it.
+// Counts the calls.
 class CountingTokenizer : public WordTokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
@@ -30,7 +30,7 @@ class Index : public DataTest {
     path_ = write("data.jsonl", content_);
   }
 
-  // Opens the data and says how often the tokenizer was asked.
+  // Opens the data and returns how often the tokenizer was called.
   int calls(const std::string& path = "") {
     tokenizer_.calls = 0;
     data_.emplace(Dataset::open({path.empty() ? path_ : path}, config_, tokenizer_, true));
@@ -81,14 +81,14 @@ TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(second), {}), one);
 }
 
-// At the end of a file more workers may come for another batch than may be ahead of the rest.
+// At the end of a file, more workers may ask for a batch than batches may be ahead of the rest.
 TEST_F(Index, EndsWithMoreWorkersThanBatchesMayBeAhead) {
   config_.training.num_workers = 200;
   calls();
   EXPECT_EQ(data_->size(), 390);
 }
 
-// Holds the first row up until the others come no further.
+// Holds up the first row until the other workers have to wait.
 class HeldUpTokenizer : public CountingTokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
@@ -111,7 +111,7 @@ TEST_F(Index, DoesNotPileUpBehindAStalledWorker) {
   const HeldUpTokenizer tokenizer;
   EXPECT_EQ(Dataset::open({path_}, config_, tokenizer, true).size(), kRows + 1);
   EXPECT_GT(tokenizer.calls_ahead, 1000);
-  EXPECT_LT(tokenizer.calls_ahead, kRows) << "two calls a row";
+  EXPECT_LT(tokenizer.calls_ahead, kRows) << "two calls for each row";
 }
 
 TEST_F(Index, IsRebuiltWhenItsInputsChange) {
@@ -132,7 +132,7 @@ TEST_F(Index, IsRebuiltWhenItsInputsChange) {
   expect_new("a policy");
   write("data.jsonl", content_ + "{\"input\": \"one\", \"target\": \"two\"}\n");
   expect_new("the file");
-  // Not where it lies, nor what the order is.
+  // Neither the folder of the file nor data.shuffle matters.
   std::filesystem::rename(path_, folder_ / "moved.jsonl");
   config_.data.shuffle = false;
   EXPECT_EQ(calls((folder_ / "moved.jsonl").string()), 0);
@@ -177,7 +177,7 @@ TEST_F(Index, OfDataWithBadRowsIsNotKeptIfTheyAreErrors) {
   EXPECT_EQ(data_->report().malformed.count, 1);
 }
 
-// ---- data that change while they are read
+// ---- data that changes while it is read
 
 TEST_F(Index, AFileThatChangesWhileItIsReadIsNoticed) {
   const std::vector<std::function<void()>> changes{

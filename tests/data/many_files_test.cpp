@@ -1,4 +1,4 @@
-// More data files than are mapped at once.
+// More data files than can be mapped at once.
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -20,7 +20,7 @@ class ManyFiles : public DataTest {
             concat("{\"input\": \"", 10 + i, "\", \"target\": \"a\"}\n"));
   }
 
-  // The mappings of this process whose file is in `folder`.
+  // Returns how many mappings of this process have a file in `folder`.
   int64_t mapped(const std::string& folder) const {
     std::ifstream in("/proc/self/maps");
     int64_t count = 0;

@@ -61,12 +61,12 @@ class Pieces : public DataTest {
 
   std::string path_;
   CountingWords tokenizer_{WordTokenizer::Specials::bos_before};
-  int single_ = 0;  // rows of one sample
+  int single_ = 0;  // rows with one sample
 };
 
 TEST_F(Pieces, MakeUpTheirRow) {
   const std::vector<Ids> all = samples();
-  EXPECT_EQ(all[1], (Ids{3, 40, 41, 42, 43}));  // the second row's: 8 words, <s> before and </s> behind
+  EXPECT_EQ(all[1], (Ids{3, 40, 41, 42, 43}));  // the second row's: 8 words, <s> before and </s> after
   EXPECT_EQ(all[2], (Ids{43, 44, 45, 46, 47}));
   EXPECT_EQ(all[3], (Ids{47, 1}));
 }

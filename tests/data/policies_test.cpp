@@ -1,4 +1,4 @@
-// What happens to rows that are too long or cannot be used, as configured.
+// Rows that are too long or cannot be used are handled as the configuration says.
 #include "data/fixture.h"
 
 namespace trainer {
@@ -69,7 +69,7 @@ TEST_F(Policies, NothingButLongRowsIsAnError) {
   EXPECT_TRUE(has(error(kGood), "data.jsonl: none of the 1 rows gives a sample; all are too long"));
 }
 
-// Every token but the first is learnt once.
+// Every token but the first is learned once.
 TEST_F(Policies, LongTextsAreSplit) {
   config_.data.long_samples = LongSamples::split;
   config_.data.max_length = 3;

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 class ReportTest : public DataTest {
  protected:
-  // As `trainer data` makes it, but for samples and padding.
+  // Makes the report as `trainer data` does, except samples and padding.
   RunDataReport report_on(std::string_view train, std::string_view eval = "") const {
     const Dataset train_set = open(write("train.jsonl", train));
     std::optional<Dataset> eval_set;
@@ -334,7 +334,7 @@ TEST_F(ReportTest, NoLineIsWiderThanTheTerminal) {
   for (const size_t width : {size_t{80}, size_t{120}}) {
     std::istringstream lines(to_text(report, {.width = width, .colour = false}));
     for (std::string line; std::getline(lines, line);) {
-      if (line.find(folder_.string()) != std::string::npos) continue;  // a path is not broken
+      if (line.find(folder_.string()) != std::string::npos) continue;  // a path is not split
       const auto characters = std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; });
       EXPECT_LE(characters, static_cast<std::ptrdiff_t>(width)) << line;
     }

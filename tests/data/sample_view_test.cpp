@@ -16,11 +16,11 @@ std::string text_of(const std::vector<SampleView::Piece>& pieces) {
   return text;
 }
 
-// ids and labels where bit i of `learnt` says whether token i is supervised.
-Sample sample_of(const Ids& ids, unsigned learnt) {
+// ids and labels where bit i of `learned` says whether token i is supervised.
+Sample sample_of(const Ids& ids, unsigned learned) {
   Sample sample{ids, ids};
   for (size_t i = 0; i < ids.size(); i++) {
-    if (((learnt >> i) & 1) == 0) sample.labels[i] = kIgnore;
+    if (((learned >> i) & 1) == 0) sample.labels[i] = kIgnore;
   }
   return sample;
 }
@@ -30,9 +30,9 @@ TEST_F(View, PiecesMakeUpWhatTheTokenizerDecodes) {
     const auto tokenizer = load_tokenizer(concat(SOURCE_DIR "/tests/goldens/text/", family));
     const Ids ids = tokenizer->encode("Größe 日本 🙂 a  b\n c", true);
     const std::string whole = tokenizer->decode(ids, false);
-    for (const unsigned learnt : {0u, ~0u, 0xaaaaaaaau, 0xf0f0f0f0u, 0x00ff00ffu}) {
-      const SampleView view = view_of(sample_of(ids, learnt), false, "x:1", *tokenizer);
-      EXPECT_EQ(text_of(view.input), whole) << family << ' ' << learnt;
+    for (const unsigned learned : {0u, ~0u, 0xaaaaaaaau, 0xf0f0f0f0u, 0x00ff00ffu}) {
+      const SampleView view = view_of(sample_of(ids, learned), false, "x:1", *tokenizer);
+      EXPECT_EQ(text_of(view.input), whole) << family << ' ' << learned;
       EXPECT_TRUE(view.target.empty());
       for (size_t i = 1; i < view.input.size(); i++)
         EXPECT_NE(view.input[i].supervised, view.input[i - 1].supervised);

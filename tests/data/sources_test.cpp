@@ -106,7 +106,7 @@ TEST_F(Sources, CompressedFilesAreUnpackedOnce) {
     const auto when = std::filesystem::last_write_time(made);
     EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
     EXPECT_EQ(std::filesystem::last_write_time(made), when);
-    // Others of that name are other files.
+    // Another file may have the same name.
     write(name, packed + packed);
     EXPECT_EQ(inputs(open(path)), (Texts{"one", "three", "one", "three"}));
     std::filesystem::remove_all(unpacked);
@@ -129,7 +129,7 @@ TEST_F(Sources, AnUnpackedFileThatChangedIsUnpackedAgain) {
     EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
     EXPECT_EQ(read_file(made), whole);
   }
-  // One of an earlier version, without a checksum.
+  // A file of an earlier version, without a checksum.
   std::filesystem::remove_all(folder_ / "cache/checksums");
   EXPECT_EQ(inputs(open(path)), (Texts{"one", "three"}));
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "cache/checksums"));
@@ -180,7 +180,7 @@ TEST_F(Sources, PatternsAndFoldersAreSorted) {
   EXPECT_EQ(inputs(open((folder_ / "set").string())), (Texts{"11", "12", "14", "13"}));
   EXPECT_EQ(inputs(open((folder_ / "set/*.jsonl").string())), (Texts{"11", "12"}));
   EXPECT_EQ(inputs(open((folder_ / "set/[b]*").string())), (Texts{"12"}));
-  write("set/x[b].jsonl", row(15));  // what is there is no pattern
+  write("set/x[b].jsonl", row(15));  // the name of an existing file is not a pattern
   EXPECT_EQ(inputs(open((folder_ / "set/x[b].jsonl").string())), (Texts{"15"}));
   EXPECT_TRUE(has(error_of([&] { open((folder_ / "set/*.tsv").string()); }), "the pattern matches no file"));
   EXPECT_TRUE(has(error_of([&] { open((folder_ / "set/deep/.hidden").string()); }), "malformed"));
@@ -214,7 +214,7 @@ TEST_F(Sources, AWeightSaysHowOftenASampleOccursInAnEpoch) {
       }
       EXPECT_EQ(of_b, 5);
     }
-    // Nothing comes a second time before all of its set came.
+    // No sample comes a second time before all samples of its set came once.
     for (int64_t i = 10; i < 20; i++) EXPECT_EQ(all[i], 2);
     for (int64_t i = 20; i < 24; i++) EXPECT_EQ(all[i], 7);
   }
@@ -268,8 +268,7 @@ TEST_F(HeldOut, AShareWithoutRowsIsAnError) {
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 1e-9); }),
             "data.eval: 1e-09 held out of a.jsonl selects no rows; choose a larger share");
   EXPECT_EQ(error_of([&] { sides(write("a.jsonl", row(10)), 0.999999); }),
-            "data.eval: 0.999999 held out of a.jsonl are all rows, and none is left to train on; choose a "
-            "smaller share");
+            "data.eval: holding out 0.999999 of a.jsonl leaves no rows to train on; choose a smaller share");
 }
 
 // ---- a part of the data

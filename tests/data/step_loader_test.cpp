@@ -25,7 +25,7 @@ class StepLoaderTest : public DataTest {
     }
     return content;
   }
-  // Batches of so many rows from all of the data in order.
+  // Batches of `size` rows, from all of the data in order.
   static StepLoader::NextIndices batches_of(const Dataset& dataset, int64_t size) {
     return [size, left = dataset.size(), next = int64_t{0}]() mutable {
       std::vector<int64_t> indices;
@@ -48,7 +48,7 @@ TEST_F(StepLoaderTest, GivesTheSameBatchesWithAnyNumberOfThreads) {
         Ids expected(static_cast<size_t>(next + 1), static_cast<int32_t>(10 + next));
         expected.push_back(1);
         EXPECT_EQ(sample.input_ids, expected);
-        tokens += next + 2 + 2;  // a word and the end in the target
+        tokens += next + 2 + 2;  // one word and the end token in the target
         next++;
       }
       EXPECT_EQ(batch.tokens, tokens);
@@ -76,7 +76,7 @@ TEST_F(StepLoaderTest, HoldsNoMoreBatchesThanConfigured) {
 TEST_F(StepLoaderTest, ABadRowFailsTheStepThatNeedsItAndTheFirstOneCounts) {
   const std::string path = write("data.jsonl", rows(90));
   const Dataset set = open(path);
-  // Broken behind the back of the open data set, which looks at the file's time.
+  // Damage the file without the data set's notice: it checks the file's time, which is restored.
   const auto time = std::filesystem::last_write_time(path);
   std::string broken = rows(90);
   for (const int64_t row : {40, 55}) broken[rows(row).size()] = '#';

@@ -140,6 +140,7 @@ CHANGES = (
     setting("model.double_quant", "false"),
     setting("model.add_tokens", "[and]"),
     setting("optimizer.state_dtype", "bf16"),
+    setting("optimizer.name", "adafactor"),
     setting("lora.r", 2),
     setting("lora.lora_alpha", 4),
     setting("lora.target_modules", "[q_proj]"),

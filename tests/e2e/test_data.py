@@ -108,7 +108,7 @@ class Data(EndToEnd):
 class DataOfADecoder(EndToEnd):
     family = "qwen2"
 
-    def test_the_answer_is_what_is_learnt(self):
+    def test_the_answer_is_what_is_learned(self):
         rows = self.scratch / "rows.jsonl"
         write_rows(rows, [{"prompt": "How are you?\n", "completion": " Ça va"}])
         arguments = ("--config", ROOT / "configs" / "tiny_qwen.yaml", f"model.path={self.model}", f"data.train={rows}")

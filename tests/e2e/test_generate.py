@@ -118,7 +118,7 @@ class Generate(EndToEnd):
         os.close(ours)
         self.assertEqual(shown.count(b"> "), 2, shown)
 
-    def test_a_terminal_shows_what_is_learnt_of_a_conversation(self):
+    def test_a_terminal_shows_what_is_learned_of_a_conversation(self):
         messages = [{"role": "user", "content": "Fry\x1b[31m onions."}, {"role": "assistant", "content": "Now."}]
         row = json.dumps({"messages": messages}) + "\n"
         command = [TRAINER, "tokenize", "--chat", "--model", self.model, "--input", "-"]
@@ -134,8 +134,8 @@ class Generate(EndToEnd):
             self.assertIn(f"stdin:1: {len(chat['ids'])} tokens, {sum(chat['mask'])} of them supervised", shown)
             self.assertIn("    <|im_start|>user\r\n    Fry\\x1b[31m onions.<|im_end|>\r\n", shown)
             self.assertIn("    <|im_start|>assistant\r\n    " + mark.format("Now.<|im_end|>"), shown)
-            for token, learnt in zip(chat["ids"], chat["mask"]):
-                self.assertIn(" " + (mark.format(token) if learnt else str(token)), shown)
+            for token, learned in zip(chat["ids"], chat["mask"]):
+                self.assertIn(" " + (mark.format(token) if learned else str(token)), shown)
 
     def test_what_does_not_go_together_is_a_usage_error(self):
         for arguments, words in ((["--greedy", "--top-p", "0.5"], ["--greedy"]), (["--top-p", "1.5"], ["--top-p"]),

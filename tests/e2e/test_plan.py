@@ -41,6 +41,7 @@ class Plan(EndToEnd):
 
     def test_figures_of_the_presets(self):
         self.assertLessEqual(self.plan("flan_t5_xl.yaml")["total"], 25e9)
+        self.assertLessEqual(self.plan("flan_t5_xl.yaml", "batch_size=8", "optimizer.name=adafactor")["total"], 13.2e9)
         self.assertLessEqual(self.plan("qwen2_5_7b_lora_24gb.yaml", "lora.target_modules=all-linear")["total"], 22e9)
 
     def test_a_plan_of_7_billion_takes_little_memory(self):

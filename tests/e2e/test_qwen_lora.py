@@ -23,7 +23,7 @@ class QwenLora(EndToEnd):
     def test_loss_falls(self):
         self.assert_done(self.result)
         rows = self.assert_loss_falls(self.output, STEPS, to=0.9)
-        # Only targets are learnt.
+        # Only targets are learned.
         self.assertLess(rows[0]["supervised_tokens"], rows[0]["tokens"])
 
     def test_leaves_an_adapter(self):

@@ -274,7 +274,7 @@ class Refused(Resume):
         (output / "checkpoint-12").write_text("a file")
         result = self.start(output)
         self.assert_done(result)
-        for words in ("checkpoint-9 is skipped", "is a link to no directory", "checkpoint-12 is skipped", "is a file",
+        for words in ("checkpoint-9 is skipped", "is a link, but not to a directory", "checkpoint-12 is skipped", "is a file",
                       "resumes after step 6"):
             self.assertIn(words, result.stderr)
         self.assertNotIn("is not saved", result.stderr)

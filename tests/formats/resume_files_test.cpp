@@ -155,7 +155,7 @@ TEST(RunPosition, OfAnEarlierVersionHasNoChecksumAndSensibleNumbers) {
   EXPECT_EQ(read_position(directory.path()).dataset_size, 8);
   overwrite(directory / kPositionFile, "{" + rest + "0}");
   const auto message = error_message<FormatError>([&] { read_position(directory.path()); });
-  EXPECT_TRUE(contains(message, "dataset_size: is 0 after step 3")) << message;
+  EXPECT_TRUE(contains(message, "dataset_size: is 0, although step is 3")) << message;
 }
 
 TEST(Differences, NameKeyAndBothValues) {

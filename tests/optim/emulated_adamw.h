@@ -6,7 +6,8 @@
 #include "support/emulated_gpu.h"
 
 // clang-format off
-#include "optim/kernels/rows.cuh"  // after what makes C++ of CUDA, and before the namespaces
+#include "optim/kernels/rounding.cuh"  // after what makes C++ of CUDA, and before the namespaces
+#include "optim/kernels/rows.cuh"
 // clang-format on
 
 namespace float_float_float {

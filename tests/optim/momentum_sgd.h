@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/optim/optimizer.h"
+#include "trainer/optim/state_memory.h"
 
 namespace trainer::test {
 
@@ -16,8 +17,8 @@ class MomentumSgd final : public Optimizer {
       : parameters_(std::move(parameters)) {
     for (const TrainedParameter& parameter : parameters_) {
       const auto options = parameter.value.options().requires_grad(false);
-      states_.push_back({at::zeros(parameter.value.sizes(), options.dtype(at::kFloat)),
-                         at::zeros({}, options.dtype(at::kLong))});
+      states_.push_back({new_state(parameter.value.sizes(), options.dtype(at::kFloat)),
+                         new_state({}, options.dtype(at::kLong))});
     }
   }
 
@@ -48,8 +49,7 @@ class MomentumSgd final : public Optimizer {
 
   void move_to(at::Device device) override {
     for (State& state : states_) {
-      for (at::Tensor* tensor : {&state.velocity, &state.updates})
-        *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      for (at::Tensor* tensor : {&state.velocity, &state.updates}) *tensor = moved_state(*tensor, device);
     }
   }
 

@@ -9,8 +9,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/memory/host_allocator.h"
+#include "trainer/optim/adafactor.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/optim/adamw_8bit.h"
 
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 #include "support/error_message.h"
 
@@ -58,6 +61,9 @@ TEST(Optimizer, StateIsCountedInBytes) {
   config.master_weights = true;
   EXPECT_EQ(AdamW(two_parameters(), config, 0).state_bytes(), 16 * (4 + 4));
   EXPECT_EQ(AdamW(two_parameters(at::kBFloat16), config, 0).state_bytes(), 16 * (4 + 4 + 4));
+  EXPECT_EQ(Adafactor(two_parameters(at::kBFloat16), {}, 0).state_bytes(), (3 + 4 + 4) * 4);
+  EXPECT_EQ(AdamW8bit(two_parameters(at::kBFloat16), config, 0, 12).state_bytes(),
+            12 * (1 + 1 + 4) + 4 + 4 + 4 * (4 + 4 + 4));
   EXPECT_EQ(test::MomentumSgd(two_parameters(at::kBFloat16), config, 0).state_bytes(), 16 * 4 + 2 * 8);
 }
 
@@ -113,11 +119,15 @@ TEST(Optimizer, TheStateOfAnotherOneIsRefusedWithBothNames) {
 
 // One with gradients that are no contiguous block, so that the update allocates on the CPU, too.
 struct Rehearsed {
-  Rehearsed() : parameters(two_parameters()), gradients(parameters, StateDtype::automatic) {
+  explicit Rehearsed(const std::string& name)
+      : parameters(two_parameters()), gradients(parameters, StateDtype::automatic) {
     for (TrainedParameter& parameter : parameters)
       parameter.value.mutable_grad() = at::ones(parameter.value.sizes());
     parameters[0].value.mutable_grad() = at::arange(12, at::kFloat).view({4, 3}).t();
-    optimizer = make_optimizer(parameters, {}, 0);
+    OptimizerConfig config;
+    config.name = name;
+    optimizer = name == "adamw_8bit" ? test::make_adamw_8bit(parameters, config, 0)
+                                     : make_optimizer(parameters, config, 0);
   }
   void rehearse() { optimizer->rehearse(gradients, norm, 1.0); }
   void step() { optimizer->step(gradients, norm, 1.0, 1e-2); }
@@ -128,13 +138,17 @@ struct Rehearsed {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-TEST(Optimizer, ARehearsalThatRanOutOfMemoryChangesNothing) {
+class EachOptimizer : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, testing::Values("adamw", "adamw_8bit", "adafactor"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(EachOptimizer, ChangesNothingInARehearsalThatRanOutOfMemory) {
   install_host_allocator();
-  Rehearsed expected;
+  Rehearsed expected(GetParam());
   expected.step();
   int64_t failed = 0;
   for (bool fails = true; fails;) {
-    Rehearsed rehearsed;
+    Rehearsed rehearsed(GetParam());
     fails = false;
     fail_host_allocation(failed + 1);
     try {

@@ -46,5 +46,17 @@ TEST(Schedule, WarmupRatioIsRoundedUpToWholeSteps) {
   EXPECT_EQ(Schedule(config, 101).warmup_steps(), 4);
 }
 
+TEST(Schedule, RelativeStepsFollowTheNumberOfUpdates) {
+  OptimizerConfig config;
+  config.relative_step = true;
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(0), 1e-2);
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(9999), 1e-2);
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(39999), 5e-3);
+  config.warmup_init = true;
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(0), 1e-6);
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(99), 1e-4);
+  EXPECT_DOUBLE_EQ(Schedule(config, 50000).learning_rate(39999), 5e-3);
+}
+
 }  // namespace
 }  // namespace trainer

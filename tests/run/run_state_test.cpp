@@ -5,6 +5,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
@@ -22,10 +23,13 @@ struct Setting {
   bool master = false;
   StateDtype state = StateDtype::automatic;
   OptimizerFactory optimizer = make_optimizer;
+  std::string name = "adamw";
 };
 
 Config config_of(const Setting& setting) {
   Config config;
+  config.optimizer.name = setting.name;
+  config.optimizer.beta1 = 0.9;
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.warmup_steps = 1;
   config.optimizer.master_weights = setting.master;
@@ -96,18 +100,29 @@ Setting with_momentum_sgd(const std::string& golden, at::ScalarType dtype) {
   return {golden, dtype, false, StateDtype::automatic, test::make_momentum_sgd};
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, GoesOn,
-                         ::testing::Values(Setting{"t5_v1_1"}, Setting{"t5_v1_1", at::kBFloat16},
-                                           Setting{"qwen2", at::kBFloat16, /*master=*/true},
-                                           Setting{"qwen2", at::kFloat, false, StateDtype::bf16},
-                                           Setting{"qwen2_lora"}, Setting{"qwen2_lora", at::kBFloat16},
-                                           Setting{"qwen2_dora"}, Setting{"qwen3_saved"},
-                                           Setting{"t5_v1_1_vocabulary"}, Setting{"llama_dora_vocabulary"},
-                                           with_momentum_sgd("qwen2_lora", at::kFloat),
-                                           with_momentum_sgd("t5_v1_1", at::kBFloat16)),
-                         [](const auto& param) {
-                           return param.param.golden + "_" + std::to_string(param.index);
-                         });
+Setting with_adafactor(const std::string& golden, at::ScalarType dtype, bool master = false) {
+  return {golden, dtype, master, StateDtype::automatic, make_optimizer, "adafactor"};
+}
+
+Setting with_adamw_8bit(const std::string& golden, at::ScalarType dtype, bool master = false) {
+  return {golden, dtype, master, StateDtype::automatic, test::make_adamw_8bit, "adamw_8bit"};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, GoesOn,
+    ::testing::Values(Setting{"t5_v1_1"}, Setting{"t5_v1_1", at::kBFloat16},
+                      Setting{"qwen2", at::kBFloat16, /*master=*/true},
+                      Setting{"qwen2", at::kFloat, false, StateDtype::bf16}, Setting{"qwen2_lora"},
+                      Setting{"qwen2_lora", at::kBFloat16}, Setting{"qwen2_dora"}, Setting{"qwen3_saved"},
+                      Setting{"t5_v1_1_vocabulary"}, Setting{"llama_dora_vocabulary"},
+                      with_momentum_sgd("qwen2_lora", at::kFloat),
+                      with_momentum_sgd("t5_v1_1", at::kBFloat16), with_adafactor("t5_v1_1", at::kFloat),
+                      with_adafactor("t5_v1_1", at::kBFloat16),
+                      with_adafactor("qwen2", at::kBFloat16, /*master=*/true),
+                      with_adafactor("qwen2_lora", at::kBFloat16), with_adamw_8bit("qwen2_lora", at::kFloat),
+                      with_adamw_8bit("t5_v1_1", at::kBFloat16),
+                      with_adamw_8bit("qwen2", at::kBFloat16, /*master=*/true)),
+    [](const auto& param) { return param.param.golden + "_" + std::to_string(param.index); });
 
 TEST(RunState, AStateThatDoesNotFitIsRefusedWithEachTensorAndChangesNothing) {
   const Golden t5("t5_v1_1"), qwen("qwen2");

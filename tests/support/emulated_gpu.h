@@ -156,12 +156,6 @@ struct Callable<kernel> {
   }
 };
 
-// Launches of all kernels so far.
-inline int64_t& launches() {
-  static int64_t count = 0;
-  return count;
-}
-
 // A file in one specialisation.
 class File : public Kernels {
  public:
@@ -179,7 +173,6 @@ class File : public Kernels {
     const Call call = functions_.at(function);
     if (grid.x >= (int64_t{1} << 31) || grid.y > 65535 || grid.threads > 1024)
       throw std::logic_error("no GPU has such a grid");
-    launches()++;
     blockDim.x = static_cast<unsigned>(grid.threads);
     gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1};
     Block block(blockDim.x);

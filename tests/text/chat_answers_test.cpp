@@ -67,7 +67,7 @@ TEST(ChatAnswers, AreFoundIfTheTextIsBuiltBeforeItIsWritten) {
         "{{ r(ms[1:]) }}{% endif %}{% endmacro %}{{ r(messages) }}"})
     EXPECT_EQ(answers(source + prompt, messages), (Texts{"<|im_end|>", "a2<|im_end|>", "<|im_end|>"}))
         << source;
-  // What stands between the content and the end of the turn is of the answer.
+  // Text between the content and the end of the turn belongs to the answer.
   const std::string quoted =
       "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<|im_start|>' ~ m.role ~ "
       "'\\n\"' ~ m.content ~ '\".<|im_end|>\\n' %}{% endfor %}{{ ns.t }}";
@@ -140,7 +140,7 @@ TEST(ChatAnswers, ToolCallsAreLearnedAndTheirResultsAreNot) {
             (Texts{"<call>{\"name\": \"f\"}</call><|im_end|>", "a<|im_end|>"}));
 }
 
-// Gemma's way: the results stand in the turn that called.
+// As in Gemma's template: the results are in the turn that called the tool.
 TEST(ChatAnswers, ResultsInsideTheTurnThatCalledAreLeftOut) {
   const std::string source =
       "{% for i in range(messages | length) %}{% set m = messages[i] %}"
@@ -158,7 +158,7 @@ TEST(ChatAnswers, ResultsInsideTheTurnThatCalledAreLeftOut) {
             (Texts{"<call>f</call>", "a<end>"}));
 }
 
-// Each writes the answer in the place of ANSWER.
+// Each expression writes the answer, changed in its own way.
 TEST(ChatAnswers, OperationsOnATextKeepItsOrigin) {
   const std::vector<std::pair<std::string, std::string>> ways = {
       {"m.content", " Say 'hi', Bob "},

@@ -16,7 +16,7 @@ std::filesystem::path chat_golden(const std::string& name) {
 
 Json chat_rows(const std::string& name) { return Json::parse(read_file(chat_golden(name))); }
 
-// The text, or null where it is refused.
+// Returns the text, or null if the template is refused.
 Json rendered(const std::string& source, const Json& messages, const Json& tools, const Json& variables) {
   try {
     return ChatTemplate({{"default", {source, "template"}}}, {}).render(messages, tools, variables);

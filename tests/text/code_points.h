@@ -1,4 +1,4 @@
-// Characters as text.
+// Turns characters into text.
 #pragma once
 
 #include <string>

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/ordered_json.h"
 
 #include "support/error_message.h"
 
@@ -93,10 +95,27 @@ TEST(Conversations, IntegersBeyond64BitsInJsonThatIsTextAreRefused) {
             "message 1 has the integer -99999999999999999999, which is beyond 64 bits");
 }
 
+TEST(Conversations, MessagesAndToolsWithVeryManyKeysAreReadInLinearTime) {
+  constexpr int kKeys = 200'000;
+  OrderedObject message, tool;
+  for (int i = 0; i < kKeys; i++) {
+    message.set(concat("k", i), i);
+    tool.set(concat("k", i), i);
+  }
+  message.set("from", "human");
+  message.set("value", "q");
+  const Json row{{"conversations", Json::array({message.take()})},
+                 {"tools", Json::array({tool.take()}).dump()}};
+  const Conversation read_in = read_conversation(row, ConversationForm::conversations);
+  EXPECT_EQ(read_in.messages[0].size(), kKeys + size_t{2});
+  EXPECT_EQ(read_in.messages[0]["k199999"], 199'999);
+  EXPECT_EQ(read_in.tools[0].size(), static_cast<size_t>(kKeys));
+}
+
 class LearnedTokens : public ::testing::Test {
  protected:
-  // What is learnt, as text.
-  std::string learnt(const char* row, LossOn loss_on = LossOn::all_turns) const {
+  // What is learned, as text.
+  std::string learned(const char* row, LossOn loss_on = LossOn::all_turns) const {
     const ChatTokens chat = tokenize_chat(template_, *tokenizer_, read(row), loss_on);
     std::vector<int32_t> ids;
     for (size_t i = 0; i < chat.ids.size(); i++) {
@@ -121,22 +140,22 @@ constexpr const char* kTwoTurnsRow = R"({"messages": [{"role": "user", "content"
   {"role": "assistant", "content": "a2"}, {"role": "user", "content": "q3"}]})";
 
 TEST_F(LearnedTokens, AreTheAnswersAndTheirEnds) {
-  EXPECT_EQ(learnt(kTwoTurnsRow), "a1<|im_end|>a2<|im_end|>");
+  EXPECT_EQ(learned(kTwoTurnsRow), "a1<|im_end|>a2<|im_end|>");
 }
 
 TEST_F(LearnedTokens, AreThoseOfTheLastTurnAlone) {
-  EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::last_turn), "a2<|im_end|>");
+  EXPECT_EQ(learned(kTwoTurnsRow, LossOn::last_turn), "a2<|im_end|>");
 }
 
 TEST_F(LearnedTokens, AreAllOfThem) {
-  EXPECT_EQ(learnt(kTwoTurnsRow, LossOn::everything),
+  EXPECT_EQ(learned(kTwoTurnsRow, LossOn::everything),
             "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
             "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\na2<|im_end|>\n"
             "<|im_start|>user\nq3<|im_end|>\n");
 }
 
 TEST_F(LearnedTokens, AreNotThoseOfAMessageWithWeight0) {
-  EXPECT_EQ(learnt(R"({"messages": [{"role": "user", "content": "q1"},
+  EXPECT_EQ(learned(R"({"messages": [{"role": "user", "content": "q1"},
     {"role": "assistant", "content": "a1", "weight": 0}, {"role": "user", "content": "q2"},
     {"role": "assistant", "content": "a2", "weight": 1}]})"),
             "a2<|im_end|>");

@@ -25,7 +25,7 @@ json byte_level_step(bool with_pattern) {
           {"use_regex", with_pattern}};
 }
 
-// GPT-2's way with three tokens and an added one.
+// A tokenizer like GPT-2's, with three tokens and an added one.
 json small_tokenizer() {
   return {{"version", "1.0"},
           {"added_tokens",

@@ -1,4 +1,4 @@
-// Our splitters give the same pieces as PCRE2 with the patterns that they replace.
+// The hand-written splitters give the same words as PCRE2 with the patterns that they replace.
 #include "text/tokenizer/known_splits.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class KnownSplits : public ::testing::TestWithParam<std::string_view> {
  protected:
   KnownSplits() : known_(known_split(GetParam())), regex_(Regex::by_pcre2(GetParam(), "test")) {}
 
-  // Both ways, as "|word|word|".
+  // Splits the text in both ways and compares the words, written as "|word|word|".
   void expect_same(const std::string& text) const {
     std::vector<Span> ours, theirs;
     known_(text, ours);
@@ -43,7 +43,7 @@ class KnownSplits : public ::testing::TestWithParam<std::string_view> {
 TEST_P(KnownSplits, EveryCharacterBetweenOthersIsSplitAsByPcre2) {
   for (char32_t c = 0; c < 0x110000; c++) {
     if (is_surrogate(c)) continue;
-    // One failure is enough: a class that is wrong is wrong for thousands.
+    // One failure is enough: a wrong class is wrong for thousands of characters.
     expect_same(text_of({c, 'a', c, c, '1', c, ' ', c, '\n', c, ' ', ' ', c, '.', c, '\'', c, 's', c}));
     if (HasFailure()) return;
   }
@@ -55,7 +55,7 @@ TEST_P(KnownSplits, HardStringsAreSplitAsByPcre2) {
 }
 
 TEST_P(KnownSplits, RandomTextIsSplitAsByPcre2) {
-  // What the patterns name, and neighbours of each class.
+  // The characters that the patterns name, and neighbours of each class.
   const std::vector<char32_t> chosen{' ',    ' ',    '\t',    '\n', '\r',  0x85,    0xa0,   0x2028, 0x3000,
                                      0x180e, 'a',    's',     'S',  't',   'T',     'r',    'e',    'E',
                                      'v',    'V',    'l',     'L',  'm',   'd',     'D',    0x17f,  0x212a,

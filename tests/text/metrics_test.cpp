@@ -1,5 +1,5 @@
-// Scores are those of rouge_score, sacrebleu and the script of SQuAD (tests/goldens/text/metrics.json, made
-// by scripts/goldens/metrics).
+// Scores equal those of rouge_score, sacrebleu and SQuAD's script (tests/goldens/text/metrics.json, made by
+// scripts/goldens/metrics).
 #include "trainer/text/metrics.h"
 
 #include <map>

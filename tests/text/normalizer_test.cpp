@@ -18,7 +18,8 @@ TEST(Normalizer, CharactersReportedInFormCStayAloneAndAfterOthers) {
   for (char32_t c = 0; c < 0x110000; c++) {
     if (is_surrogate(c) || !stays(c)) continue;
     count++;
-    // Behind what the most combines with: letters, a Korean syllable that may take another sound, Kana.
+    // After the characters that combine with most others: letters, a Korean syllable without a final
+    // consonant, Kana.
     const std::string text =
         text_of({c, 'a', c, 'O', c, 0x3b9, c, 0x438, c, 0xac00, c, 0x304b, c, 0x1b05, c});
     ASSERT_EQ(to_normal_form(text, NormalForm::c), text) << std::hex << static_cast<uint32_t>(c);

@@ -1,4 +1,4 @@
-// A tokenizer's own pattern may need far too many attempts to match.
+// A pattern in a tokenizer's file may need far too many attempts to match. Then it stops with an error.
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

@@ -1,5 +1,5 @@
-// A chat template comes from a downloaded model directory and may do anything. Even so, rendering ends soon,
-// with the text or with an error that names the line.
+// A chat template comes from a downloaded model directory and may contain anything. Rendering still ends
+// soon, with the text or with an error that names the line.
 #include <pthread.h>
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-// Runs the work on a thread with a stack of 1 MB. With `ulimit -s 1024`, the threads that read data have no
-// more.
+// Runs the work on a thread with a stack of 1 MB. With `ulimit -s 1024`, the threads that read data have that
+// much.
 void on_small_stack(const std::function<void()>& work) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);

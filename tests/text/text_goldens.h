@@ -1,4 +1,4 @@
-// Where the goldens of this layer are.
+// The folder with the goldens of this layer.
 #pragma once
 
 #include <filesystem>

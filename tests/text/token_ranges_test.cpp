@@ -56,7 +56,7 @@ TEST_P(TokenRanges, OfPlainWordsAreTheWords) {
     std::string token = tokenizer_->decode({&tokenized.ids[i], 1}, false);
     std::string part = text.substr(begin, behind - begin);
     for (std::string* side : {&token, &part}) std::erase(*side, ' ');
-    if (token.empty()) continue;  // a blank, or one that was put in front
+    if (token.empty()) continue;  // a space, or one that was added in front
     EXPECT_LE(end, begin);
     EXPECT_EQ(text.substr(end, begin - end).find_first_not_of(' '), std::string::npos)
         << "nothing is left out";

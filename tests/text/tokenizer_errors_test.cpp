@@ -23,7 +23,7 @@ class TokenizerErrors : public ::testing::Test {
   void write(const char* file, const std::string& content) {
     std::ofstream(directory_ / file, std::ios::binary) << content;
   }
-  // The message that loading Qwen's tokenizer.json gives after `change`.
+  // Returns the error message for Qwen's tokenizer.json after `change`.
   std::string error_after(const std::function<void(json&)>& change) {
     json file = json::parse(read_file(golden("qwen") / "tokenizer.json"));
     change(file);
@@ -121,7 +121,7 @@ TEST_F(TokenizerErrors, SettingsThatChangeIdsAreRefused) {
   expect_in(error_after([](json& file) { file["new_part"] = 1; }), {"'new_part'"});
 }
 
-// Padding and truncation are settings of the last call; the default call does neither.
+// Padding and truncation are settings of an earlier call; the default call does neither.
 TEST_F(TokenizerErrors, PaddingAndTruncationAreNotErrors) {
   EXPECT_EQ(error_after([](json& file) {
               file["truncation"] = {{"direction", "Right"}, {"max_length", 4}};

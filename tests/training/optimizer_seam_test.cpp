@@ -1,5 +1,5 @@
-// An optimizer that is not part of the program works in the step, the memory plan and a move, as AdamW does.
-// tests/run/run_state_test.cpp tests it with a checkpoint.
+// Other optimizers than AdamW, and one that is not part of the program, work in the step, the memory plan and
+// a move, as AdamW does. tests/run/run_state_test.cpp tests them with a checkpoint.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
+#include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
 
 namespace trainer {
@@ -17,15 +18,25 @@ namespace {
 
 using test::make_momentum_sgd;
 
+// The optimizer of that name; momentum_sgd is known to the tests alone.
+OptimizerFactory factory_of(const std::string& optimizer) {
+  if (optimizer == "momentum_sgd") return make_momentum_sgd;
+  return optimizer == "adamw_8bit" ? OptimizerFactory(test::make_adamw_8bit) : make_optimizer;
+}
+
 struct SeamBench {
-  explicit SeamBench(const std::string& name = "qwen2_lora", at::ScalarType dtype = at::kFloat)
+  explicit SeamBench(const std::string& optimizer, const std::string& name = "qwen2_lora",
+                     at::ScalarType dtype = at::kFloat)
       : golden(name, dtype) {
+    config.optimizer.name = optimizer;
+    config.optimizer.beta1 = 0.9;
+    config.optimizer.scale_parameter = true;
     config.optimizer.learning_rate = 1e-2;
     config.optimizer.lr_scheduler_type = SchedulerType::constant;
     config.training.max_grad_norm = 0.5;
     config.training.batch_size = 2;
     config.recovery.grow_after = 0;
-    trainer.emplace(config, *golden.model, at::kCPU, 10, make_momentum_sgd);
+    trainer.emplace(config, *golden.model, at::kCPU, 10, factory_of(optimizer));
   }
   StepResult step(const StepCuts* replay = nullptr) { return trainer->step(golden.batch, replay); }
   std::map<std::string, at::Tensor> weights() const {
@@ -46,7 +57,7 @@ void expect_same_bits(const SeamBench& a, const SeamBench& b, const std::string&
 }
 
 TEST(SecondOptimizer, UpdatesTheWeightsWithTheClippedGradient) {
-  SeamBench bench;
+  SeamBench bench("momentum_sgd");
   bench.golden.model->set_dropout(0);
   const auto before = bench.weights();
   const auto gradients = bench.golden.gradients(bench.golden.one_cut(), ForwardContext{});
@@ -62,10 +73,15 @@ TEST(SecondOptimizer, UpdatesTheWeightsWithTheClippedGradient) {
   EXPECT_EQ(bench.trainer->optimizer_state().steps_taken, 1);
 }
 
-TEST(SecondOptimizer, EveryAllocationThatFailsLeavesTheSameBits) {
+class EachOptimizer : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer,
+                         testing::Values("momentum_sgd", "adamw_8bit", "adafactor"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(EachOptimizer, LeavesTheSameBitsWhicheverAllocationFails) {
   install_host_allocator();
   log::set_level(log::Level::error);
-  SeamBench wanting, ample;
+  SeamBench wanting(GetParam()), ample(GetParam());
   std::set<std::string> stages;
   wanting.trainer->on_recovery([&](const Recovery& recovery) { stages.insert(recovery.stage); });
   int64_t n = 1;
@@ -84,8 +100,8 @@ TEST(SecondOptimizer, EveryAllocationThatFailsLeavesTheSameBits) {
   EXPECT_TRUE(stages.contains("optimizer"));
 }
 
-TEST(SecondOptimizer, ARehearsalChangesNothing) {
-  SeamBench rehearses, does_not;
+TEST_P(EachOptimizer, ChangesNothingInARehearsal) {
+  SeamBench rehearses(GetParam()), does_not(GetParam());
   for (int step = 0; step < 2; step++) {
     rehearses.trainer->rehearse(rehearses.golden.batch);
     rehearses.step();
@@ -94,8 +110,8 @@ TEST(SecondOptimizer, ARehearsalChangesNothing) {
   }
 }
 
-TEST(SecondOptimizer, ContinuesOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
-  SeamBench stays, moves;
+TEST_P(EachOptimizer, ContinuesOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
+  SeamBench stays(GetParam()), moves(GetParam());
   for (SeamBench* bench : {&stays, &moves}) bench->step();
   const OptimizerTensors before = moves.trainer->optimizer_state().tensors;
   moves.trainer->move_to(at::kCPU);
@@ -108,20 +124,26 @@ TEST(SecondOptimizer, ContinuesOnAnotherDeviceAsIfItHadBeenThereFromTheStart) {
   expect_same_bits(stays, moves);
 }
 
-TEST(SecondOptimizer, ThePlanCountsItsStateInPlaceOfAdamWs) {
+int64_t charged_bytes_of(const OptimizerTensors& state) {
+  int64_t bytes = 0;
+  for (const auto& [parameter, kept] : state) {
+    for (const auto& [what, tensor] : kept) bytes += charged_bytes(static_cast<int64_t>(tensor.nbytes()));
+  }
+  return bytes;
+}
+
+TEST_P(EachOptimizer, HasItsStateInThePlanInPlaceOfAdamWs) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const SeamBench bench("qwen2", dtype);
-    int64_t sgd = 0, adamw = 0;
-    for (const TrainedParameter& parameter : bench.trainer->parameters()) {
-      sgd += charged_bytes(parameter.value.numel() * 4) + charged_bytes(8);
-      adamw += 2 * charged_bytes(static_cast<int64_t>(parameter.value.nbytes()));
-    }
+    const SeamBench bench(GetParam(), "qwen2", dtype), adamw("adamw", "qwen2", dtype);
     PlanTarget target;
     target.dtype = dtype;
     const std::filesystem::path model = bench.golden.directory / "model";
-    const MemoryPlan with_adamw = plan_memory(bench.config, model, target),
-                     with_sgd = plan_memory(bench.config, model, target, make_momentum_sgd);
-    EXPECT_EQ(with_sgd.optimizer_state - with_adamw.optimizer_state, sgd - adamw) << toString(dtype);
+    const MemoryPlan with_adamw = plan_memory(adamw.config, model, target),
+                     with_other = plan_memory(bench.config, model, target, factory_of(GetParam()));
+    EXPECT_EQ(with_other.optimizer_state - with_adamw.optimizer_state,
+              charged_bytes_of(bench.trainer->optimizer_state().tensors) -
+                  charged_bytes_of(adamw.trainer->optimizer_state().tensors))
+        << toString(dtype);
   }
 }
 

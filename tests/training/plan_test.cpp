@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
 #include "trainer/nn/nf4_weight.h"
 #include "trainer/training/prepare_model.h"
@@ -43,6 +44,8 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
       parameter.value.set_requires_grad(!config.lora);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
+    const test::TemporaryDirectory below;
+    set_offload_directory(below.path());
     Trainer trainer(config, *model, at::kCPU, 1);
     const UpdateCheck check(*model);
     trainer.step(worst_batch(config, model->encoder_decoder()));
@@ -122,6 +125,12 @@ const std::vector<Variant>& variants() {
          c.training.effective_batch_size = 2;
          c.data.max_source_length = c.data.max_target_length = c.data.max_length = 24;
        }},
+      {"full_bf16_offloaded_optimizer", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.master_weights = true;
+         c.memory.offload.optimizer = true;
+         c.memory.gradient_checkpointing = true;
+       }},
       {"lora_fp32", at::kFloat,
        [](Config& c) {
          c.lora.emplace();
@@ -141,6 +150,24 @@ const std::vector<Variant>& variants() {
          c.lora->r = 32;
          c.training.dropout = std::nullopt;
          c.training.effective_batch_size = c.training.batch_size;
+       }},
+      {"full_bf16_recompute_adafactor", at::kBFloat16,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.memory.gradient_checkpointing = true;
+         c.training.batch_size = 2;
+       }},
+      {"full_fp32_adafactor_first_moment", at::kFloat,
+       [](Config& c) {
+         c.optimizer.name = "adafactor";
+         c.optimizer.beta1 = 0.9;
+       }},
+      {"full_bf16_8bit_state", at::kBFloat16, [](Config& c) { c.optimizer.name = "adamw_8bit"; }},
+      {"lora_fp32_8bit_state", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->r = 64;
+         c.optimizer.name = "adamw_8bit";
        }},
       {"nf4_bf16_recompute", at::kBFloat16,
        [](Config& c) {

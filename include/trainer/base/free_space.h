@@ -1,4 +1,4 @@
-// Free space on a file system.
+// What a file system has room for, and where it lies.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +9,9 @@ namespace trainer {
 // Returns how many bytes this user may still write to the file system of `path`, an existing folder; quotas
 // may allow less. Throws FormatError when the system does not report it.
 int64_t free_space(const std::filesystem::path& path);
+
+// Returns whether the files of the file system of `path` lie in memory (tmpfs). False when the system does
+// not say.
+bool lies_in_memory(const std::filesystem::path& path);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Frees the memory of mapped files.
+// The memory of mapped files: frees it, and reads ahead.
 #pragma once
 
 #include <cstddef>
@@ -9,5 +9,8 @@ namespace trainer {
 // Gives the memory of the whole pages in this range of a mapped file back to the system. The pages are read
 // from disk again when they are needed.
 void release_pages(std::byte* data, int64_t bytes);
+
+// Begins to read this range of a mapped file from the disk, and does not wait for it.
+void expect_pages(std::byte* data, int64_t bytes);
 
 }  // namespace trainer

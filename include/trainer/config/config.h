@@ -60,6 +60,14 @@ class Recompute {
   int64_t blocks_;
 };
 
+// What of a run lies outside its device's memory: in the host's memory for a GPU, in a file for the CPU.
+struct Offload {
+  bool automatic = false;  // the memory plan chooses, before anything is used
+  bool optimizer = false, weights = false, activations = false;
+  bool any() const { return optimizer || weights || activations; }
+  auto operator<=>(const Offload&) const = default;
+};
+
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
@@ -169,6 +177,14 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  // adafactor; its other defaults differ, too (src/config/schema.cpp)
+  std::optional<double> beta1;  // nullopt: no first moment
+  double decay_rate = -0.8;
+  double clip_threshold = 1.0;
+  std::pair<double, double> eps{1e-30, 1e-3};
+  bool scale_parameter = false;
+  bool relative_step = false;
+  bool warmup_init = false;
   SchedulerType lr_scheduler_type = SchedulerType::linear;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;
@@ -196,6 +212,8 @@ struct MemoryConfig {
   int64_t roundup_power2_divisions = 0;
   double garbage_collection_threshold = 0;
   std::string limit;  // trainer/memory/limit.h
+  Offload offload;
+  std::string offload_dir;  // empty: output_dir
 };
 
 struct GpuConfig {
@@ -234,6 +252,11 @@ struct Config {
   // Where each key was set: "training.batch_size" -> "my.yaml:3:15" or "override 'batch_size=4'". For
   // messages only; it does not affect training.
   std::map<std::string, std::string> origins;
+
+  // The directory for files of memory.offload.
+  const std::string& offload_directory() const {
+    return memory.offload_dir.empty() ? output_dir : memory.offload_dir;
+  }
 
   // The samples of one optimizer step.
   int64_t effective_batch_size() const {

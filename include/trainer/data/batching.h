@@ -13,8 +13,8 @@
 
 namespace trainer {
 
-// The order of samples over all epochs: a permutation per epoch, seeded by (seed, epoch); file order with
-// shuffle off.
+// The order of samples over all epochs: a permutation for each epoch, seeded by (seed, epoch). Without
+// shuffling it is the order in the files.
 class SampleOrder {
  public:
   SampleOrder(int64_t dataset_size, bool shuffle, int64_t seed);
@@ -59,7 +59,7 @@ int64_t packed_tokens(const Sample& sample);
 struct CutLimits {
   MicroBatching by = MicroBatching::tokens;
   int64_t batch_size =
-      8;  // samples: rows of a micro-batch; tokens: the budgets are batch_size x the two lengths
+      8;  // by samples: rows of a micro-batch; by tokens: the budgets are batch_size x the two lengths
   int64_t max_source_length = 512;  // decoders: max_length
   int64_t max_target_length = 512;  // not used for decoders
   // The cost of a micro-batch besides its padded tokens, in tokens: small matrix products are slow, and

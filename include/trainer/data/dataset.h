@@ -1,4 +1,4 @@
-// Files of JSON lines -> samples.
+// Opens data files and returns their samples.
 #pragma once
 
 #include <cstdint>

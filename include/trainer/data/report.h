@@ -1,4 +1,5 @@
-// Statistics about the data of a run: computed before the first step, shown, and stored in data_report.json.
+// Statistics about the data of a run. They are computed before the first step, logged, and stored in
+// data_report.json.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// OUT/checkpoint-STEP: a folder that is either complete or does not exist (docs/checkpoints.md). It is filled
-// under a temporary name; a manifest with the size and checksum of every file is written last; then the
+// OUT/checkpoint-STEP: a folder that is either complete or does not exist (docs/checkpoints.md). Its files
+// are written under a temporary name, then a manifest with the size and checksum of every file, and then the
 // folder is renamed.
 #pragma once
 
@@ -39,8 +39,8 @@ class CheckpointWriter {
   const std::filesystem::path& directory() const { return temporary_; }
 
   // Syncs and lists the files, writes the manifest, renames the folder to OUT/checkpoint-STEP (replacing an
-  // existing one) and syncs OUT. Throws FormatError; then this checkpoint does not exist, or is complete if
-  // only the sync of OUT failed. Other checkpoints are never touched.
+  // existing one) and syncs OUT. If it throws a FormatError, this checkpoint does not exist; it is complete
+  // if only the sync of OUT failed. Other checkpoints are never touched.
   Checkpoint commit();
 
  private:
@@ -51,8 +51,8 @@ class CheckpointWriter {
   int64_t step_;
 };
 
-// The steps of all folders OUT/checkpoint-STEP, complete or damaged, in ascending order; empty when OUT does
-// not exist.
+// Returns the steps of all folders OUT/checkpoint-STEP, complete or damaged, in ascending order; empty when
+// OUT does not exist.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_dir);
 std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
 

@@ -1,4 +1,4 @@
-// Sizes that no real model has are refused before anything of that size is allocated.
+// Refuses sizes that no real model has, before anything of that size is allocated.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// The largest value that is accepted for a size in config.json, by its key.
+// Returns the largest value that is accepted for a size in config.json, by its key.
 int64_t largest_size(const std::string& key);
 
 // Throws FormatError when a token id in config.json (pad_token_id, decoder_start_token_id, eos_token_id) is
@@ -21,8 +21,8 @@ void check_token_ids(const nlohmann::json& config, int64_t vocab_size);
 // many together.
 void check_total_size(double parameters);
 
-// Whether the type is a floating point type, as weights must be. Integers instead come from a damaged file or
-// one of another kind.
+// Returns whether the type is a floating point type, as weights must be. Integer weights come from a damaged
+// file or from another kind of file.
 bool is_floating(Dtype dtype);
 
 }  // namespace trainer

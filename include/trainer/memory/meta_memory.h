@@ -13,7 +13,8 @@ struct MetaEvent {
   int64_t block;  // number of the block, from 0, in the order of allocation
   int64_t bytes;  // as the target's allocator counts them; negative: freed
   MemoryPhase phase;
-  uint64_t node;  // number of the running node of the backward pass; 0: none
+  uint64_t node;           // number of the running node of the backward pass; 0: none
+  bool offloaded = false;  // it lies below the device (memory/offload.h)
 };
 
 // While it lives, records the allocations of meta tensors on this thread. Only one at a time.
@@ -31,6 +32,18 @@ class MetaRecorder {
   friend class MetaAllocator;
   int64_t serial_, granularity_, blocks_ = 0;
   std::vector<MetaEvent> events_;
+};
+
+// While it lives, allocations of this thread on meta stand for memory below the device.
+class RecordingOffloaded {
+ public:
+  RecordingOffloaded();
+  ~RecordingOffloaded();
+  RecordingOffloaded(const RecordingOffloaded&) = delete;
+  RecordingOffloaded& operator=(const RecordingOffloaded&) = delete;
+
+ private:
+  bool before_;
 };
 
 }  // namespace trainer

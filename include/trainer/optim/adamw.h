@@ -1,6 +1,7 @@
 // AdamW (Loshchilov and Hutter 2019), with the arithmetic of torch.optim.AdamW.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ struct AdamwProgress {
   int64_t done = 0;         // elements of the tensor after them that have been written
   int64_t piece = 1 << 23;  // elements at once without a kernel of ours: some 400 MB
   bool rehearsal = false;   // allocates as the update does, and writes nothing
+
+  bool has_begun() const { return next > 0 || done > 0; }
+  void halve_piece() { piece = std::max<int64_t>(piece / 2, 1 << 16); }  // after running out of memory
 };
 
 // Updates all tensors, which are on one device. gradient_scale: fp32 scalar on the device, multiplied with
@@ -65,7 +69,7 @@ class AdamW final : public Optimizer {
   // After an out-of-memory exception it continues in smaller pieces.
   void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
             double learning_rate) override;
-  bool half_written() const override { return progress_.next > 0 || progress_.done > 0; }
+  bool half_written() const override { return progress_.has_begun(); }
   void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) override;
   void move_to(at::Device device) override;
   OptimizerTensors tensors() const override;

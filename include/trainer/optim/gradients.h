@@ -16,6 +16,7 @@ struct TrainedParameter {
   std::string name;
   at::Tensor value;  // the leaf
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
+  bool embedding = false;  // the table of a torch.nn.Embedding, also if an output head is tied to it
 };
 
 // Returns the parameters that require grad, in the order of the model's modules.

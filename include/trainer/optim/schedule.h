@@ -1,4 +1,5 @@
-// Learning rate schedules, computed like transformers' get_scheduler (transformers, optimization.py).
+// Learning rate schedules, computed like transformers' get_scheduler and Adafactor's relative steps
+// (transformers, optimization.py).
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ class Schedule {
   SchedulerType type_;
   double learning_rate_;
   int64_t warmup_, total_;
+  bool relative_, warmup_init_;
 };
 
 }  // namespace trainer

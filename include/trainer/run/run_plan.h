@@ -24,8 +24,10 @@ struct RunPlan {
 
   bool known() const { return plan.num_blocks > 0; }
 
-  // Returns three lines of the start block.
+  // Returns the lines of the start block.
   std::vector<std::pair<std::string, std::string>> lines() const;
+  // What is offloaded, in words.
+  std::string offloaded_text() const;
   // A line for the log and a row of metrics, for after the first step. `measured`: peak of tensors in bytes.
   std::string compared(int64_t measured) const;
   MetricRow row(int64_t step, int64_t measured) const;
@@ -37,5 +39,9 @@ LongestSample longest_sample(const Dataset& train);
 // Plans a run on `device`, under the memory limit that applies there. Throws OutOfMemoryError when no choice
 // that the configuration leaves open fits.
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device);
+
+// Throws OutOfMemoryError when there is no room below the device for what the plan offloads. The directory
+// for the files must exist.
+void check_room(const RunPlan& run, c10::Device device);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// The text of generated tokens: without special tokens, ended by stop strings, at once or streamed.
+// Turns generated tokens into text, without special tokens and up to a stop string. Also for streaming.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class AnswerText {
   // must outlive this object. Ids beyond its vocabulary (embeddings are often padded) give no text.
   AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  // Whether the last of these tokens completed a stop string.
+  // Returns whether the last of these tokens completed a stop string.
   bool stops_at(std::span<const int32_t> ids) const;
-  // The text before the first stop string.
+  // Returns the text before the first stop string.
   std::string text(std::span<const int32_t> ids) const;
-  // How many bytes of text(ids) can be shown while more tokens may follow: without an incomplete character or
-  // the possible beginning of a stop string at the end.
+  // Returns how many bytes of text(ids) can be shown while more tokens may follow. An incomplete character at
+  // the end, or a possible beginning of a stop string, is not shown yet.
   size_t shown(const std::string& text) const;
 
  private:

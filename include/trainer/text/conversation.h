@@ -1,4 +1,4 @@
-// Reads the forms of conversations that data sets use, and converts them to one.
+// Reads conversations in the forms that data sets use, and converts them to one form.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ struct Conversation {
 //                  the next line, the input if there is one; the assistant says the output.
 enum class ConversationForm { messages, conversations, alpaca };
 
-// The form, judged by the names of a row's fields; nullopt when the row holds no conversation.
+// Returns the form, which follows from the names of a row's fields; nullopt if the row holds no conversation.
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields);
 
 // Besides the messages a row may have `tools` (a list, or its JSON text), `system` (with conversations and
@@ -55,7 +55,8 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
 // it cannot be found, logs a warning with the reason and returns nullopt.
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
-// The number of messages before the last answer; all of them if there is no answer, or no question before it.
+// Returns the number of messages before the last answer, or of all messages if there is no answer or no
+// question before it.
 size_t before_last_answer(const nlohmann::ordered_json& messages);
 
 // The prompt that the model gets for the conversation's last answer, and the content of that answer.

@@ -21,7 +21,7 @@ enum class GgufTokenType : int32_t {
 };
 
 struct GgufVocabulary {
-  std::string model;  // gpt2: BPE of bytes by merges; llama: SentencePiece's BPE by scores
+  std::string model;  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores
   std::string pre;    // how text is split into words: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
   std::vector<std::string> tokens;  // by id, one for each row of the embedding
   std::vector<int32_t> types;       // GgufTokenType

@@ -15,8 +15,8 @@ std::optional<std::string_view> number_beyond_64_bits(std::string_view json, siz
 // nlohmann::json would round it to a double.
 std::optional<std::string_view> integer_beyond_64_bits(std::string_view json);
 
-// Whether lists and objects are nested deeper than `deepest`: copying and writing them would overflow the
-// stack.
+// Returns whether lists and objects are nested deeper than `deepest`. Copying or writing such JSON would
+// overflow the stack.
 bool nested_too_deep(std::string_view json, int deepest = 1000);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Scores of generated texts against their targets. They equal the numbers of the Python packages that define
+// Scores generated texts against their targets. The scores equal those of the Python packages that define
 // them. All texts must be valid UTF-8.
 #pragma once
 
@@ -11,22 +11,22 @@
 
 namespace trainer {
 
-// Whether the texts are equal, ignoring white space at both ends.
+// Returns whether the texts are equal, ignoring white space at both ends.
 bool exact_match(std::string_view prediction, std::string_view target);
 
-// Harmonic mean of precision and recall of words, 0 to 1, after the normalisation of SQuAD: lower case,
-// without ASCII punctuation and the articles a, an, the. When one side has no words left: 1 if the other has
-// none either, else 0, as in SQuAD 2.0's script (1.1's gives 0).
+// Returns the harmonic mean of precision and recall of words, 0 to 1, after SQuAD's normalisation: lower
+// case, without ASCII punctuation and the articles a, an, the. If one side has no words left, the result is 1
+// if the other has none either, otherwise 0, as in SQuAD 2.0's script (1.1's gives 0).
 double token_f1(std::string_view prediction, std::string_view target);
 
-// F-measures, 0 to 1, of `rouge_score` 0.1.2 without stemmer. Words are runs of the letters a to z and
-// digits; other scripts count for nothing.
+// F-measures, 0 to 1, as in `rouge_score` 0.1.2 without stemmer. Words are runs of the letters a to z and
+// digits; other scripts are ignored.
 struct Rouge {
   double rouge1 = 0, rouge2 = 0, rougeL = 0;
 };
 Rouge rouge(std::string_view prediction, std::string_view target);
 
-// BLEU of a corpus, 0 to 100: `sacrebleu` with its defaults (4-grams, tokenizer 13a, smoothing exp).
+// BLEU of a corpus, 0 to 100, as in `sacrebleu` with its defaults (4-grams, tokenizer 13a, smoothing exp).
 class Bleu {
  public:
   void add(std::string_view prediction, std::string_view target);
@@ -38,7 +38,8 @@ class Bleu {
   int64_t predicted_words_ = 0, target_words_ = 0;
 };
 
-// chrF of a corpus, 0 to 100: `sacrebleu` with its defaults (characters up to 6-grams, no words, beta 2).
+// chrF of a corpus, 0 to 100, as in `sacrebleu` with its defaults (characters up to 6-grams, no words, beta
+// 2).
 class Chrf {
  public:
   void add(std::string_view prediction, std::string_view target);
@@ -49,11 +50,12 @@ class Chrf {
   std::array<int64_t, kOrders> matches_{}, predicted_{}, expected_{};
 };
 
-// Scores for tasks with structured output. JSON means RFC 8259: no NaN, no comments.
+// Scores for tasks with JSON output. JSON means RFC 8259: no NaN, no comments.
 class JsonValidity {
  public:
   void add(std::string_view prediction, std::string_view target);
-  // Whether there are targets, and all so far are JSON objects or arrays; otherwise the scores mean nothing.
+  // Returns whether there are targets and all of them are JSON objects or arrays. Otherwise the scores mean
+  // nothing.
   bool applies() const { return count_ > 0 && count_ == json_targets_; }
   double valid() const;  // share of the predictions that are JSON of any kind, 0 to 1
   double match() const;  // share that equals the target, ignoring white space and the order of keys, 0 to 1
@@ -71,8 +73,8 @@ class TextMetrics {
   void add(std::string_view prediction, std::string_view target);
 
   // Returns names and values in the order in which the metrics were requested: exact_match, f1, rouge1,
-  // rouge2, rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Empty
-  // before the first add().
+  // rouge2, rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Returns
+  // nothing before the first add().
   std::vector<std::pair<std::string, double>> values() const;
 
  private:

@@ -1,4 +1,4 @@
-// Text <-> token ids, as defined by the model's own tokenizer files.
+// Converts between text and token ids, as the model's own tokenizer files define it.
 #pragma once
 
 #include <cstdint>
@@ -32,26 +32,26 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   // Returns the same ids with their ranges in `text`, like `offsets` of Hugging Face's `tokenizers`, but in
-  // bytes and with the spaces that are in a token. A token for a part of a character gets the whole
-  // character. A token for nothing in the text (</s> at the end, a space added in front) gets an empty range.
+  // bytes and with the spaces that are in a token. A token that is a part of a character gets the range of
+  // the whole character. A token without text (</s> at the end, a space added in front) gets an empty range.
   virtual TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const = 0;
 
   // Returns the text of `ids`. Characters split across tokens are joined; invalid bytes become U+FFFD. Throws
   // DataError for ids outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
-  // One more than the highest id the tokenizer can give.
+  // Returns one more than the highest id that the tokenizer can give.
   virtual int64_t vocab_size() const = 0;
 
-  // The id of a token by its exact name ("<|im_end|>", "▁the"), or none.
+  // Returns the id of a token by its exact name ("<|im_end|>", "▁the"); nullopt if there is none.
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
 
   virtual std::optional<int32_t> eos_id() const = 0;
   virtual std::optional<int32_t> pad_id() const = 0;
   virtual std::optional<int32_t> unk_id() const = 0;
 
-  // A short text that is the same only for tokenizers that give the same ids. "" when that is unknown; then
-  // nothing made with this tokenizer is cached.
+  // Returns a short text that is equal only for tokenizers that give the same ids. "" if it is not known;
+  // then nothing that was made with this tokenizer is cached.
   virtual std::string fingerprint() const { return ""; }
 
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: they match anywhere in
@@ -61,8 +61,8 @@ class Tokenizer {
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
-// Loads the tokenizer of a model directory, or of an adapter directory (its own files, else those of its base
-// model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model
+// Loads the tokenizer of a model directory, or of an adapter directory (its own files, otherwise those of its
+// base model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model
 // (SentencePiece; T5, mT5). The names of the special tokens come from tokenizer_config.json and
 // special_tokens_map.json. When something is missing, damaged or not supported, throws a FormatError that
 // names the file and the construct; never guesses.

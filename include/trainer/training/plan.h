@@ -23,6 +23,15 @@ struct PlanTarget {
   LongestSample longest;   // of the data, if known
 };
 
+// What lies below the device (memory.offload), in bytes, at the moment when it is most.
+struct OffloadedPlan {
+  int64_t weights = 0, gradients = 0, optimizer_state = 0, activations = 0;
+  int64_t moved = 0;   // bytes that go up or down in a step
+  double seconds = 0;  // that takes at an assumed rate, if nothing else happens meanwhile
+
+  int64_t total() const { return weights + gradients + optimizer_state + activations; }
+};
+
 // Sizes in bytes. The parts are what is in use at the moment of the peak, so that they add up to it.
 struct MemoryPlan {
   int64_t weights = 0;  // of the model; mapped frozen weights count with their size in the file
@@ -35,9 +44,11 @@ struct MemoryPlan {
   int64_t input = 0;
   int64_t update = 0;   // temporary tensors of the optimizer
   int64_t reserve = 0;  // outside of tensors: context and workspaces of the GPU's libraries, fragmentation
+  OffloadedPlan offloaded;  // not part of the peak
 
   int64_t batch_size = 0, recompute_blocks = 0, num_blocks = 0;  // of the plan
-  int64_t sample_tokens = 0;                                     // of a full-length sample, source and target
+  Offload offload;
+  int64_t sample_tokens = 0;  // of a full-length sample, source and target
 
   // Returns the peak that the tensor allocator will show.
   int64_t peak() const {
@@ -51,6 +62,8 @@ struct MemoryPlan {
   };
   // Returns the parts in the order of the table; the reserve is the last one.
   std::vector<Part> parts() const;
+  // Returns what is offloaded, part by part.
+  std::vector<Part> offloaded_parts() const;
 };
 
 // Returns the plan of a run, for the largest micro-batches that the configuration allows

@@ -1,11 +1,11 @@
-// Chooses what the configuration leaves open (auto): the samples of a micro-batch, and the number of blocks
-// that are recomputed in backward.
+// Chooses what the configuration leaves open (auto): the samples of a micro-batch, the number of blocks that
+// are recomputed in backward, and what is offloaded.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "trainer/config/config.h"
@@ -13,10 +13,12 @@
 
 namespace trainer {
 
-// A micro-batch size and a number of recomputed blocks, with the memory that they need.
+// A micro-batch size, a number of recomputed blocks and what is offloaded, with the memory that they need.
 struct PlanChoice {
   MemoryPlan plan;
-  double cost = 1.0;  // estimated time of a step; 1 is without recompute and in one micro-batch
+  // Estimated time of a step; 1 is without recompute and in one micro-batch. What is offloaded does not
+  // count: its seconds are in plan.offloaded.
+  double cost = 1.0;
 };
 
 // The plans of a run for different choices. Each is made once and kept.
@@ -25,14 +27,18 @@ class Planner {
   Planner(Config config, std::filesystem::path model, PlanTarget target);
 
   // Returns the plan with this batch_size and this many recomputed blocks. The effective batch stays the
-  // same.
+  // same. Offloaded is what is given, else what the configuration says (auto: nothing).
   const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks);
-  // Returns the plan of the configuration. What it leaves open is taken as batch_size 1 and all blocks.
+  const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks, const Offload& offload);
+  // Returns the plan of the configuration. What it leaves open is taken as batch_size 1, all blocks, and
+  // all that auto may offload.
   const PlanChoice& as_configured();
   // Returns the cheapest choice that needs at most `limit` bytes in all, or nothing when none does. It keeps
-  // what the configuration sets; with `whatever` it may change that too. Batch sizes are powers of two, and
-  // the size of the effective batch.
+  // what the configuration sets; with `whatever` it may change batch size and blocks too. Batch sizes are
+  // powers of two, and the size of the effective batch. More is offloaded only if nothing fits otherwise.
   std::optional<PlanChoice> cheapest(int64_t limit, bool whatever);
+  // Returns what may be offloaded, least first: what the configuration says, or what auto tries.
+  std::vector<Offload> offload_sets() const;
   // Return the batch sizes to choose from, and the numbers of blocks for a table (none, quarters, all).
   std::vector<int64_t> batch_sizes() const;
   std::vector<int64_t> block_counts();
@@ -43,14 +49,16 @@ class Planner {
  private:
   int64_t num_blocks();
   double cost(const MemoryPlan& plan) const;
-  std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, int64_t limit);
+  std::optional<PlanChoice> cheapest_with(const Offload& offload, int64_t limit, bool whatever);
+  std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
+                                          int64_t limit);
   int64_t most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best);
 
   Config config_;
   std::filesystem::path model_;
   PlanTarget target_;
   int64_t num_blocks_ = 0;  // 0: not known yet
-  std::map<std::pair<int64_t, int64_t>, PlanChoice> made_;
+  std::map<std::tuple<int64_t, int64_t, Offload>, PlanChoice> made_;
 };
 
 }  // namespace trainer

@@ -104,6 +104,7 @@ class Trainer {
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
   std::unique_ptr<Optimizer> optimizer_;
+  int64_t state_below_;  // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;

@@ -1,4 +1,4 @@
-"""The machine, the doctor, the kernels' compiler, and the unit tests on a card."""
+"""Checks the machine, trainer doctor, NVRTC (which compiles the kernels), and the unit tests on a card."""
 import json
 import pathlib
 import platform
@@ -26,7 +26,7 @@ def doctor(check):
 
 
 def test_programs(pattern):
-    """The test programs whose names of tests have this in them."""
+    """The test programs that have tests with this in their names."""
     names = json.loads((layout.TESTS / "programs.json").read_text()) if layout.BUNDLED else None
     if names is None:
         sources = layout.ROOT / "tests"
@@ -43,7 +43,7 @@ def count_tests(text):
 
 
 def run_tests(check, pattern, before=(), extra=None):
-    """Runs these tests in every program that has some; returns how many passed, failed and were skipped, and the output."""
+    """Runs these tests in every program that has any. Returns how many passed, failed and were skipped, and the output."""
     programs = test_programs(pattern)
     if not programs:
         raise Skip(f"there are no test programs in {layout.TESTS}")
@@ -62,8 +62,8 @@ def run_tests(check, pattern, before=(), extra=None):
 
 
 def nvrtc(check):
-    """With the loader told to look nowhere but in the program's and LibTorch's folders and the system's own: the folders of
-    a CUDA toolkit are in its cache or in the user's LD_LIBRARY_PATH."""
+    """Runs with a loader that looks only in the folders of the program, of LibTorch and of the system. A CUDA toolkit could
+    otherwise be found through the loader's cache or the user's LD_LIBRARY_PATH."""
     if not LOADER.exists():
         raise Skip(f"no {LOADER} on this machine")
     log = check.scratch / "loader"
@@ -85,7 +85,7 @@ def nvrtc(check):
 
 
 def unit_tests(check):
-    """On a card, a test that skips itself is a failure."""
+    """On a card, a skipped test is a failure."""
     passed, _, skipped, text = run_tests(check, "OnAGpu")
     if check.device == "cpu":
         raise Skip(f"there is no card (--device cpu): {skipped} tests started and skipped themselves")

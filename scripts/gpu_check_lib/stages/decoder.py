@@ -1,10 +1,10 @@
-"""A Qwen3-8B shape with LoRA: speed, memory, the same with less memory, side by side with Transformers and PEFT."""
+"""A Qwen3-8B shape with LoRA: speed and memory, also with less memory, next to Transformers and PEFT."""
 from .. import peers, training
 from ..stage import Stage
 
 SHAPE = "qwen3-8b"
 STEPS = 10
-# Losses of the same samples in bf16, added up in another order or with other kernels.
+# Allowed differences in bf16 for the same samples, with another order of sums or other kernels.
 BF16_FIRST, BF16_ALL, BF16_NORM = 1e-3, 2e-3, 5e-2
 LIMIT = "24GB"
 
@@ -29,7 +29,7 @@ def run(check, name, extra=None, **changes):
 
 
 def stored(check):
-    """Figures of the plain run, made now where that stage has not run."""
+    """The figures of the stage 8b-lora. If it has not run, it runs now."""
     figures = check.earlier("8b-lora").get("runs", {}).get("8B LoRA", {})
     if figures.get("steps") == case(check)["training.max_steps"]:
         return figures
@@ -44,8 +44,8 @@ def near(check, what, figures, expected):
 
 
 def expect_plan(check, figures):
-    """A plan that is too low runs out of memory; one that is far too high refuses what would fit. Tiny shapes are a few
-    MB, of which an id tensor is a per cent."""
+    """If a plan is too low, the run runs out of memory; if it is far too high, runs that would fit are refused. Tiny
+    shapes take a few MB, of which one tensor of ids is a percent."""
     ratio, below = figures["planned"] / figures["peak"], 5 if check.quick else 2
     check.expect(f"the planned peak is between {below} % below and 10 % above the measured one",
                  1 - below / 100 <= ratio <= 1.10,
@@ -87,7 +87,7 @@ def limited(check):
 
 
 def repeat(check):
-    """Rows and results, bit by bit. The earlier run may be that of the stage 8b-lora."""
+    """Compares rows and results bit by bit. The earlier run may be that of the stage 8b-lora."""
     found = run(check, "8B LoRA, again")
     expected, files = stored(check), check.earlier("8b-lora").get("files")
     if not files:
@@ -98,7 +98,7 @@ def repeat(check):
 
 
 def setting(title, changes, extra=None):
-    """A run with another setting of the allocator: the same losses, and its speed."""
+    """A run with another allocator setting must have the same losses. Its speed is recorded."""
     def stage(check):
         found = run(check, f"8B LoRA, {title}", extra, **changes)
         near(check, "as with the defaults", found.figures, stored(check))
@@ -121,7 +121,7 @@ def peer_case(check):
 
 
 def peer(check):
-    """Ours with recompute is that of the stage 8b-recompute."""
+    """trainer's run with recompute is that of the stage 8b-recompute."""
     figures = peers.measure(check, "8B LoRA", {**peer_case(check), "variants": [
         {"name": "fp32 adapters"}, {"name": "bf16 adapters", "bf16_adapters": True},
         {"name": "fp32 adapters, recompute", "recompute": True},

@@ -1,4 +1,4 @@
-"""Runs that share a card, are killed, or lose it; and the same bits twice in small."""
+"""Runs that share a card, are killed, or lose the card; and small runs that must give the same bits twice."""
 import signal
 import shutil
 
@@ -6,7 +6,7 @@ from .. import processes, training
 from ..stage import Skip, Stage
 from .decoder import BF16_ALL
 
-STEPS, STEPS_ON_A_CARD = 60, 200  # a card makes them in no time
+STEPS, STEPS_ON_A_CARD = 60, 200  # a card needs little time for them
 SAVE = 10
 KILLED_AT = 25
 
@@ -26,7 +26,7 @@ def expect_same_bits(check, what, one, other):
 
 
 def repeat(check):
-    """What runs twice gives the same bits: T5's trained bias and dropout, full and LoRA, fp32 and bf16."""
+    """The same run twice gives the same bits: T5's trained bias and dropout, full and LoRA, fp32 and bf16."""
     types = ["fp32", "bf16"] if check.machine["bf16"] else ["fp32"]
     for dtype in types:
         for shape, more in (("t5", {}), ("qwen3", training.LORA)):
@@ -56,7 +56,7 @@ def kill_and_resume(check):
 
 
 def two_at_once(check):
-    """Both must get through, out of memory or not, with the losses of a run that is alone."""
+    """Both must finish, whether they run out of memory or not, with the losses of a run that is alone."""
     shape = "qwen3-0.6b"
     sizes = {"data.max_length": 64 if check.quick else 2048, "training.batch_size": 4, "training.effective_batch_size": 4,
              "training.max_steps": 6, "model.dtype": "bf16", **training.LORA}
@@ -73,7 +73,7 @@ def two_at_once(check):
 
 
 def fall_back(check):
-    """With too little room on the card even for one sample, the run goes on on the CPU, with the same losses."""
+    """If the card has too little memory for even one sample, the run continues on the CPU, with the same losses."""
     if check.device == "cpu":
         raise Skip("there is no card to fall back from (--device cpu)")
     sizes = {"data.max_length": 1024, "training.batch_size": 1, "training.effective_batch_size": 1, "training.max_steps": 3,

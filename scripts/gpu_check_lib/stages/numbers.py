@@ -1,4 +1,4 @@
-"""Tiny models on the device against the CPU."""
+"""Compares tiny models on the device with the CPU."""
 import random
 import re
 
@@ -7,7 +7,7 @@ from ..models import sentence
 from ..stage import Stage
 
 STEPS = 10
-# Of one step in fp32: sums in another order. Of ten: what AdamW makes of that where gradients are near zero.
+# Allowed differences in fp32. One step: sums in another order. Ten steps: AdamW enlarges them where gradients are near 0.
 FIRST_STEP, TEN_STEPS = 1e-5, 2e-3
 BF16, TEN_BF16, BF16_NORM = 2e-3, 5e-3, 5e-2
 
@@ -21,7 +21,7 @@ def keys(check, shape, output, **more):
 
 
 def compare(check, shape, way, **more):
-    """One way of training it: on the CPU, on the device, and there without kernels of ours."""
+    """Trains a model in one way on the CPU, on the device, and on the device without trainer's kernels."""
     runs = {}
     places = {"cpu": ({"device": "cpu"}, None), "device": ({}, None), "device, no kernels": ({}, {"TRAINER_KERNELS": "off"})}
     for place, (changes, extra) in places.items():

@@ -1,4 +1,4 @@
-"""Which kernels take the time, how many are launched in a step, and what the processor waits for: ours and the peer's."""
+"""Which kernels take the time, how many are launched in a step, and what the CPU waits for: trainer's and the peer's."""
 import json
 
 from .. import layout, peers, processes, training

@@ -1,4 +1,4 @@
-"""A FLAN-T5-XL shape, full and LoRA, with its dropout of 0.1, beside Transformers (and PEFT)."""
+"""A FLAN-T5-XL shape, full and LoRA, with its dropout of 0.1, next to Transformers (and PEFT)."""
 from .. import peers, training
 from ..stage import Stage
 from .decoder import expect_plan

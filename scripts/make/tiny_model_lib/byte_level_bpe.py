@@ -1,13 +1,13 @@
-"""A byte-level BPE tokenizer in the form of Qwen2's tokenizer.json, its merges learnt from a text."""
+"""A byte-level BPE tokenizer in the form of Qwen2's tokenizer.json, with merges learned from a text."""
 import collections
 import json
 import re
 import unicodedata
 
-# The regular expression of Qwen2's own file; the tokenizer cuts by this one.
+# The regular expression in Qwen2's own file, which the tokenizer splits by.
 QWEN2_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
                r"\s+(?!\S)|\s+")
-# The same in the words of Python's re, which knows no \p{L}. Only the choice of merges depends on it.
+# The same for Python's re, which has no \p{L}. Only the choice of merges depends on it.
 PYTHON_SPLIT = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\w]?[^\W\d_]+|\d| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|"
                           r"\s+(?!\S)|\s+")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -28,7 +28,7 @@ def byte_alphabet():
 
 
 def learn_merges(text, count):
-    """At most `count` merges, most frequent pair first; equal counts by the pair itself, so that the order is fixed."""
+    """At most `count` merges, the most frequent pair first. Ties are sorted by the pair, so that the order is fixed."""
     alphabet = byte_alphabet()
     pieces = collections.Counter(PYTHON_SPLIT.findall(unicodedata.normalize("NFC", text)))
     words = {tuple(alphabet[byte] for byte in piece.encode()): times for piece, times in pieces.items()}
@@ -73,7 +73,7 @@ def train(text_file, vocab_size, family, directory):
               "normalized": False, "special": True} for i, token in enumerate(SPECIAL)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     split = {"type": "Split", "pattern": {"Regex": QWEN2_SPLIT}, "behavior": "Isolated", "invert": False}
-    # Qwen2's file spells a merge "a b", Qwen3's ["a", "b"].
+    # Qwen2's file writes a merge as "a b", Qwen3's as ["a", "b"].
     spelt = [list(pair) if family == "qwen3" else " ".join(pair) for pair in merges]
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": {"type": "NFC"},

@@ -1,4 +1,4 @@
-"""config.json and the tensors of each family, named, shaped and initialised as Hugging Face Transformers does."""
+"""config.json and the tensors of each family, with the names, shapes and initialisation of Hugging Face Transformers."""
 
 
 T5 = {
@@ -39,7 +39,7 @@ def t5_config(args, vocab_size):
 
 
 def t5_tensors(tensors, config):
-    """Deviations: T5PreTrainedModel._init_weights of transformers/models/t5/modeling_t5.py."""
+    """The standard deviations are those of T5PreTrainedModel._init_weights of transformers/models/t5/modeling_t5.py."""
     factor, width, inner = config["initializer_factor"], config["d_model"], config["num_heads"] * config["d_kv"]
     feed_forward = config["d_ff"]
     tensors.add_normal("shared.weight", (config["vocab_size"], width), factor)
@@ -102,7 +102,7 @@ def decoder_config(args, vocab_size, pad_id, end_id):
         "vocab_size": vocab_size,
     }
     if args.family == "qwen2":
-        del config["head_dim"]  # Qwen2's files have none; it is hidden_size / heads
+        del config["head_dim"]  # not in Qwen2's files; it is hidden_size / heads
     if args.family == "mistral":
         config.update(sliding_window=None)
     if args.family.startswith("qwen"):

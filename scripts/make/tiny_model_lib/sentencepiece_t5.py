@@ -15,8 +15,8 @@ def train(text_file, vocab_size, directory):
     if not shutil.which("spm_train"):
         sys.exit("spm_train is missing: apt-get install sentencepiece (scripts/setup does)")
     with tempfile.TemporaryDirectory() as scratch:
-        # pad 0, </s> 1, <unk> 2 and no <s>, as in T5's own file. All characters are covered, { and } too, which T5's
-        # own file lacks.
+        # pad 0, </s> 1, <unk> 2 and no <s>, as in T5's own file. All characters are covered, including { and }, which
+        # T5's own file lacks.
         trained = subprocess.run(
             ["spm_train", f"--input={text_file}", f"--model_prefix={scratch}/spiece", f"--vocab_size={vocab_size}",
              "--model_type=unigram", "--character_coverage=1.0", "--pad_id=0", "--eos_id=1", "--unk_id=2",
@@ -24,7 +24,7 @@ def train(text_file, vocab_size, directory):
              "--shuffle_input_sentence=false", "--max_sentence_length=16384"],
             check=False)
         if trained.returncode:
-            sys.exit(f"spm_train could not learn {vocab_size} pieces from {text_file}; its reason is above")
+            sys.exit(f"spm_train could not learn {vocab_size} pieces from {text_file}; see its message above")
         vocabulary = pathlib.Path(scratch, "spiece.vocab").read_text(encoding="utf-8")
         shutil.copyfile(f"{scratch}/spiece.model", directory / "spiece.model")
     write_configuration(directory)

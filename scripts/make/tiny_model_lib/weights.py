@@ -1,4 +1,4 @@
-"""Random tensors and the safetensors file they go into, with Python's standard library alone."""
+"""Random tensors, and the safetensors file for them, with only Python's standard library."""
 import array
 import json
 import random
@@ -16,7 +16,7 @@ def to_bf16(value):
 
 
 class Tensors:
-    """Tensors by name, each with its rule: a normal distribution's deviation, or one value for all elements."""
+    """Tensors by name, each with its rule: the standard deviation of a normal distribution, or one value for all."""
 
     def __init__(self, seed, dtype):
         self.seed = seed
@@ -39,7 +39,7 @@ class Tensors:
         return value if self.code == "f" else to_bf16(value)
 
     def data(self, name):
-        """The tensor's elements; they depend on the seed and the name alone."""
+        """The tensor's elements. They depend only on the seed and the name."""
         shape, deviation, value = self.rules[name]
         if deviation is None:
             return array.array(self.code, [self.stored(value)]) * size(shape)

@@ -1,4 +1,4 @@
-"""Training on conversations: the template of tests/goldens/text/chat that writes ChatML, marked for Hugging Face."""
+"""Training on conversations, with the ChatML template of tests/goldens/text/chat, marked for Hugging Face."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ TEMPLATES = Path(__file__).resolve().parents[3] / "tests/goldens/text/chat"
 
 
 def conversations(rows, draw):
-    """A system prompt, several turns, and calls of tools in some of them."""
+    """A system prompt and several turns, some of them with tool calls."""
     at = 0
     while at < len(rows):
         messages = [{"role": "system", "content": "Answer backwards."}] if draw.random() < 0.3 else []
@@ -47,5 +47,5 @@ class ChatBench(Workbench):
             row["messages"], chat_template=self.marked_template, return_dict=True, return_assistant_tokens_mask=True
         )
         ids, mask = encoded["input_ids"], encoded["assistant_masks"]
-        labels = [token if learnt else reference.IGNORE for token, learnt in zip(ids, mask)]
+        labels = [token if learned else reference.IGNORE for token, learned in zip(ids, mask)]
         return ids[:MAX_LENGTH], labels[:MAX_LENGTH]

@@ -1,8 +1,8 @@
-"""What of a conversation is to be learnt, told apart from the program in two ways.
+"""The parts of a conversation that are to be learned, found without the program, in two ways.
 
-By prefixes: an answer begins where the conversation before it, rendered with the generation prompt, ends, and ends where
-the conversation up to it does. That works where the prefix is one of the whole, which not every template keeps.
-By marks: {% generation %} written by hand into the templates of tests/goldens/text/chat, as Hugging Face reads it.
+By prefixes: an answer begins at the end of the conversation before it, rendered with the generation prompt, and ends at the
+end of the conversation up to it. This works only if these renderings are prefixes of the whole, as with most templates.
+By marks: {% generation %}, written by hand into the templates of tests/goldens/text/chat, as Hugging Face reads it.
 """
 
 import random
@@ -13,7 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from . import program as programs
 from .random_conversations import conversation, tool
 
-# (what stands in the template, what stands there with marks)
+# (text in the template, the same text with marks)
 MARKS = {
     "bars": [
         (
@@ -72,7 +72,7 @@ MARK = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
 
 
 def plain(template):
-    """A template without its own marks."""
+    """The template without its own marks."""
     return re.sub(r"\{%-\s*generation\s*%\}\{\{", "{{-", template).replace("{% endgeneration %}", "")
 
 
@@ -84,7 +84,7 @@ def marked(name, template):
 
 
 def by_prefixes(render, messages):
-    """(message, begin, end) in characters for each answer; begin or end is None where it cannot be told this way."""
+    """(message, begin, end) in characters for each answer; begin or end is None if this way cannot find it."""
     whole = render(messages, False)
     for i, message in enumerate(messages):
         if message["role"] != "assistant" or i == 0:
@@ -93,14 +93,14 @@ def by_prefixes(render, messages):
             before, after = render(messages[:i], True), render(messages[: i + 1], False)
             if after == render(messages[:i], False):  # the template leaves it out
                 continue
-        except Exception:  # a conversation that may not end there
+        except Exception:  # a conversation that must not end there
             continue
         after = after.rstrip()
         yield i, len(before) if whole.startswith(before) else None, len(after) if whole.startswith(after) else None
 
 
 def by_marks(template, messages, tools, variables):
-    """The stretches [begin, end) that Hugging Face takes from the template's marks."""
+    """The ranges [begin, end) that Hugging Face finds by the template's marks."""
     rendered, marks = render_jinja_template(
         [messages], tools=tools, chat_template=template, return_assistant_tokens_mask=True, **variables
     )
@@ -108,7 +108,7 @@ def by_marks(template, messages, tools, variables):
 
 
 def rows(tokenizer, template, count, seed):
-    """Conversations that the template takes."""
+    """Conversations that the template accepts."""
     draw, taken = random.Random(seed), []
     while len(taken) < count:
         row = {"messages": conversation(draw)}
@@ -123,7 +123,7 @@ def rows(tokenizer, template, count, seed):
 
 
 def check_masks(report, program, model, tokenizer, folder, scratch, count=40):
-    """Ids and masks of conversations, for every golden template and each of its ways to tell what is learnt."""
+    """Compares ids and masks of conversations, for every golden template, found by prefixes and by marks."""
     for name in MARKS:
         source = plain((folder / f"{name}.jinja").read_text(encoding="utf-8"))
         with_marks = marked(name, source)
@@ -144,11 +144,11 @@ def check_masks(report, program, model, tokenizer, folder, scratch, count=40):
             file.write_text(template, encoding="utf-8")
             options = ["--input", scratch / "rows.jsonl", "--chat", "--chat-template", file]
             ours = program.rows("tokenize", "--model", model, *options)
-            learnt = sum(map(sum, (row["mask"] for row in ours)))
+            learned = sum(map(sum, (row["mask"] for row in ours)))
             report.equal(f"ids of {len(drawn)} conversations, {name}", [row["ids"] for row in ours], [row["input_ids"] for row in theirs])
             differing = [
                 f"\n    {row['text']!r}\n    ours {row['mask']}\n    HF   {other['assistant_masks']}"
                 for row, other in zip(ours, theirs)
                 if row["mask"] != other["assistant_masks"]
             ]
-            report.check(f"masks by {what}, {name}", not differing and learnt > 0, f"{learnt} tokens learnt" + "".join(differing[:2]))
+            report.check(f"masks by {what}, {name}", not differing and learned > 0, f"{learned} tokens learned" + "".join(differing[:2]))

@@ -14,7 +14,7 @@ NEW_TOKENS = 24
 
 
 def relative(ours, theirs):
-    """The largest relative difference in two lists of numbers; infinite where their lengths differ."""
+    """The largest relative difference of two lists of numbers; infinite if their lengths differ."""
     if len(ours) != len(theirs):
         return float("inf")
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(ours, theirs))
@@ -29,7 +29,7 @@ def column(rows, kind, key):
 
 
 def check_training(report, bench, rows):
-    """The curve that our run wrote, against Hugging Face in float64; its own float32 run says what rounding does."""
+    """Compares the curve of trainer's run with Hugging Face in float64. Its float32 run shows the effect of rounding."""
     exact = bench.train_reference(torch.float64)
     single = [bench.train_reference(torch.float32, cut) for cut in (3, 1)]
     report.equal("supervised tokens of each step", column(rows, "train", "supervised_tokens"), exact.supervised_tokens)
@@ -46,7 +46,7 @@ def check_training(report, bench, rows):
 
 
 def check_weights(report, trained, exact, single):
-    """The final weights: at most three times as far from Hugging Face in float64 as it is itself in float32."""
+    """The final weights may be three times as far from Hugging Face in float64 as its own float32 run is."""
     if trained.keys() != exact.weights.keys():
         report.equal("names of the trained tensors", sorted(trained), sorted(exact.weights))
         return
@@ -56,7 +56,7 @@ def check_weights(report, trained, exact, single):
 
 
 def load_output(bench):
-    """What we wrote, as a user's Transformers and PEFT load it, and what these had to say: {} when all is well."""
+    """Loads trainer's files with Transformers and PEFT. Returns the model and their complaints, {} if there are none."""
     kind = AutoModelForSeq2SeqLM if bench.case.seq2seq else AutoModelForCausalLM
     base = bench.model if bench.case.lora else bench.output
     model, info = kind.from_pretrained(base, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
@@ -78,8 +78,8 @@ def tensor_names(file):
 
 
 def check_files(report, bench):
-    """The same tensors as Hugging Face saves, but for the frozen weights that PEFT adds where an embedding or a head is
-    a target."""
+    """The tensors must be those that Hugging Face saves, without the frozen weights that PEFT adds if an embedding or a
+    head is a target."""
     name = "adapter_model.safetensors" if bench.case.lora else "model.safetensors"
     theirs = tensor_names((bench.adapter or bench.model) / name)
     theirs = [tensor for tensor in theirs if not tensor.endswith(".base_layer.weight")]
@@ -113,8 +113,8 @@ def covers(text, ours, theirs):
 
 
 def check_offsets(report, bench, program, samples):
-    """Where tokens come from. Ours have the blanks and combining marks that belong to a token; where nothing of the text is
-    meant, any empty range is as good as another."""
+    """Compares token ranges. trainer's include the spaces and combining marks of a token. A token without text may have
+    any empty range."""
     encoded = [bench.tokenizer(text, return_offsets_mapping=True) for text in samples]
     theirs = [[(begin, end) for begin, end in row.offset_mapping] for row in encoded]
     ours = [[(begin, end) for begin, end in row] for row in program.offsets(bench.model, samples, bench.directory / "texts.jsonl")]
@@ -138,7 +138,7 @@ def check_tokenizer(report, bench, program):
 
 
 def check_bf16(report, bench, rows):
-    """Losses of many batches: at most 1.5 times as far from Hugging Face in float32 as it is itself in bfloat16."""
+    """Losses of many batches may be 1.5 times as far from Hugging Face in float32 as its own bfloat16 run is."""
     exact = bench.reference_losses(torch.float32)
     own = rms(bench.reference_losses(torch.bfloat16), exact)
     measured = rms(column(rows, "train", "loss"), exact)
@@ -146,7 +146,7 @@ def check_bf16(report, bench, rows):
 
 
 def check_fresh_adapter(report, bench, rows):
-    """An adapter of our own making: it starts as nothing, PEFT knows it, and its A was drawn as PEFT draws it."""
+    """An adapter that trainer initialised: it changes nothing at first, PEFT loads it, and its A has PEFT's distribution."""
     start = reference.load_model(bench.model)
     batch = bench.step_batches()[0]
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Dropout against Hugging Face's: the same distribution of losses and gradient norms over many masks of one batch."""
+"""Compares dropout with Hugging Face's: losses and gradient norms have the same distribution over many masks."""
 
 import torch
 
@@ -8,12 +8,12 @@ from .comparison import column, relative
 from .workbench import ROWS, Workbench
 
 DRAWS = 300
-STANDARD_ERRORS = 4  # seeds are fixed: the outcome is the same each time. By chance 1 in 16,000 is further off.
-# All steps see the same batch and next to no learning (none at all is an error to the program).
+STANDARD_ERRORS = 4  # seeds are fixed, so the result never changes. By chance, 1 in 16,000 is further off.
+# All steps have the same batch and a tiny learning rate (the program refuses 0).
 STILL = {"schedule": "constant", "warmup": 0, "steps": DRAWS, "learning_rate": 1e-9, "weight_decay": 0.0}
-# Of T5 in full fine-tuning. Much, so that a place where it is missing shows: with 0.1 a few hundred losses hardly tell.
+# For T5 in full fine-tuning. It is high so that a missing dropout shows; with 0.1 a few hundred losses are not enough.
 RATE = 0.5
-MODEL_DROPOUT = {"training.dropout": None}  # as its config.json says
+MODEL_DROPOUT = {"training.dropout": None}  # the value of its config.json
 ALL_LINEAR = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "lora_dropout": 0.2}
 CASES = [
     Case("t5_v1_1_dropout", "t5_v1_1", changes=MODEL_DROPOUT, **STILL),
@@ -66,7 +66,7 @@ class OneBatch(Workbench):
 
 
 def moments(values):
-    """Mean and variance, each with the square of its standard error."""
+    """Mean and variance, each with its squared standard error."""
     values = torch.tensor(values, dtype=torch.float64)
     variance = values.var()
     fourth = (values - values.mean()).pow(4).mean()

@@ -1,4 +1,4 @@
-"""Exports in safetensors, as Transformers and PEFT load them."""
+"""Checks exports in safetensors by loading them with Transformers and PEFT."""
 
 import json
 from functools import partial
@@ -50,7 +50,7 @@ def make_model(directory, family, **changes):
     else:
         tokenizer = small_tokenizers.make_byte_level(directory, "llama" if "llama" in family else "qwen", corpus, 500)
         (directory / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    rows = (len(tokenizer) + 63) // 64 * 64  # more than the tokenizer has
+    rows = (len(tokenizer) + 63) // 64 * 64  # more rows than the tokenizer has ids
     model = tiny_models.random_model(family, rows, **changes)
     model.save_pretrained(directory)
     return model
@@ -74,7 +74,7 @@ def load(family, directory, **options):
 
 
 def check_index(report, directory, largest):
-    """The index as Transformers writes one of these files."""
+    """The index must be the one that Transformers writes for these files."""
     index = json.loads((directory / "model.safetensors.index.json").read_text())
     files = sorted(path.name for path in directory.glob("*.safetensors"))
     expected = [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))]

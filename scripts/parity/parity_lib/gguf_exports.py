@@ -1,4 +1,4 @@
-"""Exports in GGUF, as the package gguf reads them and Transformers computes with them."""
+"""Checks exports in GGUF by reading them with the package gguf and computing with them in Transformers."""
 
 import json
 import re
@@ -61,14 +61,14 @@ def make_model(directory, family, changes, kind):
 
 
 def interleaved(tensor, heads):
-    """Rows of each head as readers of `llama` rotate them: (0, half), (1, half + 1), ..."""
+    """The rows of each head in the order in which readers of `llama` rotate them: (0, half), (1, half + 1), ..."""
     half = tensor.shape[0] // heads // 2
     order = [head * 2 * half + i + part * half for head in range(heads) for i in range(half) for part in range(2)]
     return tensor[order]
 
 
 def expected_tensors(model, architecture):
-    """name in GGUF -> fp32 array, by the tables of the package."""
+    """Name in GGUF -> fp32 array, with the names of the package's tables."""
     names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], model.config.num_hidden_layers)
     tensors = {}
     for name, tensor in model.state_dict().items():
@@ -182,7 +182,7 @@ def check_tokens(report, directory, fields, rows):
     reference = Tokenizer.from_file(str(directory / "tokenizer.json"))
     wrong = []
     for text in texts.corpus():
-        # Transformers puts no blank before a blank, and finds added tokens first.
+        # Transformers adds no space before a space, and finds added tokens first.
         if text.startswith((" ", "</s>")):
             continue
         ids = sentencepiece_bpe.by_scores(text, fields["tokenizer.ggml.tokens"], types, scores)
@@ -191,7 +191,7 @@ def check_tokens(report, directory, fields, rows):
 
 
 def llama3_factors(model):
-    """As the inverse frequencies of Transformers, by what they are without the scaling."""
+    """The inverse frequencies without scaling, divided by Transformers' own, which are scaled."""
     config = model.config
     head_dim = config.hidden_size // config.num_attention_heads
     plain = config.rope_parameters["rope_theta"] ** -(torch.arange(0, head_dim, 2).double() / head_dim)
@@ -220,8 +220,8 @@ def run(name, report, program, directory):
 
 
 def check_logits(report, directory, model):
-    """Transformers' own reader of GGUF takes the tensors back."""
-    # Its reader of the configuration knows no head_dim.
+    """Transformers' own GGUF reader must read the tensors back."""
+    # It does not read head_dim.
     again = AutoModelForCausalLM.from_pretrained(directory, gguf_file="F32.gguf", config=model.config).eval()
     ours, theirs = (exports.logits(each, model.config.vocab_size) for each in (again, model))
     report.at_most("logits of the GGUF in Transformers", exports.relative_error(ours, theirs), 1e-5)

@@ -1,4 +1,4 @@
-"""The files of a long run: a model wide enough for its roundings to matter, with a real vocabulary's size, and real text."""
+"""The files of a long run: real text, and a model wide enough that rounding matters, with a vocabulary of real size."""
 
 import functools
 
@@ -12,7 +12,7 @@ from .workbench import Curve, Evaluation, Workbench
 
 TRAIN_ROWS = 396  # not a multiple of the effective batch: an epoch ends in a short step
 EVAL_ROWS = 48
-PIECES = 6000  # of the tokenizers; a model's vocabulary is larger, as that of real T5 files is
+PIECES = 6000  # of the tokenizers; a model's vocabulary is larger, as in real T5 files
 LONGEST = 14  # words of a verse
 T5_SIZES = {"d_model": 128, "d_ff": 256, "d_kv": 32, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 2}
 T5_SIZES |= {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
@@ -51,7 +51,7 @@ class LongBench(Workbench):
         return model
 
     def make_adapter(self, model, task):
-        """As PEFT makes it: B is 0."""
+        """An adapter as PEFT initialises it: B is 0."""
         return get_peft_model(model, LoraConfig(task_type=task, lora_dropout=0.0, **self.case.lora))
 
     def make_rows(self, seed):
@@ -66,7 +66,7 @@ class LongBench(Workbench):
         return self.batches
 
     def train(self, program, dtype, name, changes):
-        """Our run, read from what it left."""
+        """Reads trainer's run from its output."""
         config = self.config(dtype, **SETTINGS | changes | {"output_dir": f"{dtype}-{name}"})
         rows = program.train(config, self.directory / f"{dtype}-{name}.yaml")
         evaluations = [row for row in rows if row["kind"] == "eval"]

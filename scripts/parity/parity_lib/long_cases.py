@@ -1,4 +1,4 @@
-"""What the long runs train: every family, full and LoRA, with settings that differ from family to family."""
+"""The cases of the long runs: every family, full and LoRA, with settings that differ between families."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What the long runs measured, kept in a file, and the table in docs/parity.md that is made of it."""
+"""Stores the results of the long runs in a file, and makes the table in docs/parity.md from it."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ def read():
 
 
 def rounded(value):
-    """Two digits of a measurement, five of a loss."""
+    """A measurement with two digits, a loss with five."""
     if isinstance(value, dict):
         return {key: [float(f"{x:.5g}") for x in v] if key == "loss" else rounded(v) for key, v in value.items()}
     return float(f"{value:.2g}") if isinstance(value, float) else value
 
 
 def write(measured):
-    """Adds to the record, or replaces in it, and makes the table again."""
+    """Adds to the record, replacing older results, and writes the table again."""
     record = read() | {name: rounded(case) for name, case in measured.items()}
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in record.items()) + "\n}\n")

@@ -1,4 +1,5 @@
-"""Whole curves against Hugging Face's, measured by how far Hugging Face is from itself with another cut of the batch."""
+"""Compares whole curves with Hugging Face's. The scale is how far two Hugging Face runs differ when they split the batch
+in different ways."""
 
 import torch
 
@@ -12,8 +13,9 @@ CUTS = {
     "tokens": {"training.micro_batching": "tokens", "memory.gradient_checkpointing": True},
 }
 TIMES = 10
-# The least yardstick. One step of fp32; for gradient norms more, as Hugging Face's two runs share most of their error:
-# against fp64 they are 5e-7 off and ours are not, and a tenth of the 1e-5 that single gradients are held to.
+# The smallest scale that is used: one rounding step of fp32. For gradient norms it is larger, because Hugging Face's two
+# runs share most of their error (both are off by 5e-7 from fp64, and trainer is not); it is a tenth of the 1e-5 that is
+# allowed for single gradients.
 ROUNDING = 2.0**-23
 LEAST = {"gradient norms": 1e-6}
 CURVES = {
@@ -24,13 +26,13 @@ CURVES = {
 
 
 def differences(curve, other):
-    """Relative, step by step."""
+    """The relative differences, step by step."""
     return [abs(a - b) / abs(b) for a, b in zip(curve, other, strict=True)]
 
 
 def so_far(values, least):
-    """The largest value up to each step, at least `least`. A difference stays in the weights and grows there: the
-    yardstick of a step is the largest difference up to it."""
+    """The largest value up to each step, at least `least`. This is the scale of a step, because a difference stays in
+    the weights and grows there."""
     result, largest = [], least
     for value in values:
         largest = max(largest, value)
@@ -39,7 +41,7 @@ def so_far(values, least):
 
 
 def times(ours, own, least):
-    """The largest ratio of our difference at a step to Hugging Face's own up to it."""
+    """The largest ratio, over all steps, of trainer's difference to the scale of the step."""
     return max(a / b for a, b in zip(ours, so_far(own, least), strict=True))
 
 
@@ -48,7 +50,7 @@ def rms(values):
 
 
 class Comparison:
-    """Our runs of a case in one type against Hugging Face's two."""
+    """Compares trainer's runs of a case, in one dtype, with two Hugging Face runs."""
 
     def __init__(self, report, bench, dtype):
         self.report, self.bench, self.dtype = report, bench, dtype
@@ -56,8 +58,8 @@ class Comparison:
         self.others = [bench.train_reference(DTYPES[dtype], OTHER_CUT)]
         self.stepwise = dtype == "fp32" and not bench.case.relu
         if dtype == "fp32" and bench.case.relu:
-            # Where a number within rounding of 0 takes the other sign, the derivative of relu jumps, and so does the
-            # curve. With another cut Hugging Face's forward pass has the same bits, so that both runs jump together.
+            # If rounding changes the sign of a number near 0, the derivative of relu jumps, and so does the curve. Hugging
+            # Face's forward pass has the same bits with either split, so both of its runs jump together.
             self.others.append(bench.train_reference(torch.float64, WHOLE))
         self.record = {"schedule": bench.case.schedule, "steps": bench.case.steps}
         self.record["clipped"] = sum(norm > bench.case.max_grad_norm for norm in self.whole.grad_norms)
@@ -73,7 +75,7 @@ class Comparison:
         return {what: max(each[what] for each in distances) for what in distances[0]}
 
     def weight_distances(self, run, base=None):
-        """From the whole batch's run or `base`, of the tensors with weight decay and of those without."""
+        """The distance from the run with whole batches, or from `base`, of tensors with weight decay and of those without."""
         base = base or self.whole
         return {
             what: reference.relative_error(
@@ -103,8 +105,8 @@ class Comparison:
         if self.stepwise:
             ratio = times(measured, own, LEAST.get(what, ROUNDING))
         else:
-            # With another cut the rows of a bfloat16 product are the same bits, and Hugging Face's first losses too;
-            # in other code each rounding falls elsewhere from the first step on.
+            # In bfloat16 the rows of a product, and so Hugging Face's first losses, have the same bits with either split.
+            # Other code rounds differently from the first step on.
             ratio = max(measured) / max(own)
         self.report.check(f"{cut}: {what}", ratio <= TIMES, f"{ratio:.1f} times HF's own (at most {TIMES}; {note})")
         return max(measured)
@@ -115,13 +117,13 @@ class Comparison:
 
         limit = TIMES * max(map(off, self.others))
         if self.dtype == "bf16":
-            limit = max(limit, TIMES)  # logits of 8 bits tie
+            limit = max(limit, TIMES)  # with 8 bits, logits can be equal
         counts = [evaluation.right for evaluation in self.whole.evaluations]
         self.report.check(what, off(ours) <= limit, f"off by {off(ours)} (at most {limit}) of {counts}")
 
     def check_weights(self, cut, ours, measured, exact):
-        """In bfloat16 against Hugging Face in float32, in the sense of the bfloat16 goldens: its two cuts share most of
-        their error, and whoever is nearer to float32 than they are is as far from them as they are from it."""
+        """In bfloat16, compares with Hugging Face in float32, like the bfloat16 goldens. Hugging Face's two splits share
+        most of their error, so a run that is closer to float32 than they are can be far from both."""
         if ours.weights.keys() != self.whole.weights.keys():
             self.report.equal(f"{cut}: names of the weights", sorted(ours.weights), sorted(self.whole.weights))
             return
@@ -138,7 +140,7 @@ class Comparison:
             self.report.at_most(f"{cut}: final weights {what}", distance, TIMES * max(own[what], ROUNDING), note)
 
     def check_distance_to_fp32(self, cut, ours, exact):
-        """In the sense of the bfloat16 goldens: our error is at most 1.5 times Hugging Face's."""
+        """Like the bfloat16 goldens: trainer's error may be 1.5 times Hugging Face's."""
         own = rms(differences(self.whole.losses, exact.losses))
         measured = rms(differences(ours.losses, exact.losses))
         self.record["own"]["distance to fp32"] = own
@@ -147,15 +149,15 @@ class Comparison:
 
 
 def check_yardstick(report, own, recorded):
-    """A yardstick that has grown would let anything pass."""
+    """Checks that the scale has not grown, because a large scale lets anything pass."""
     for what, difference in own.items():
         limit = TIMES * max(recorded.get(what, 0.0), ROUNDING)
         report.at_most(f"HF's own {what}", difference, limit, "10 times what is recorded")
 
 
 def check_stochastic_rounding(report, bench, program, exact):
-    """Weights and moments in bfloat16, ours rounded stochastically, Hugging Face's to the nearest: ours are the nearer
-    ones to the run in float32."""
+    """Weights and moments in bfloat16. trainer rounds stochastically and Hugging Face to the nearest, so trainer must be
+    closer to the run in float32."""
     theirs = bench.train_reference(torch.bfloat16, WHOLE, master_weights=False)
     ours = bench.train(program, "bf16", "rounded", CUTS["samples"])
     for what, curve in CURVES.items():
@@ -165,8 +167,8 @@ def check_stochastic_rounding(report, bench, program, exact):
 
 
 def run_case(report, program, bench, recorded):
-    """All runs of a case. `recorded`: what was measured before, {} if nothing. Returns what was measured now, by the
-    name of the case and the type."""
+    """Does all runs of a case. `recorded`: earlier results, or {}. Returns the new results, by the name of the case and
+    the dtype."""
     measured, exact = {}, None
     for dtype in DTYPES:
         report.case = f"{bench.case.name}_{dtype}"

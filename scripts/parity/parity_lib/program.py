@@ -13,7 +13,7 @@ class Program:
         self.path = path
 
     def run(self, *arguments):
-        """Its standard output. Raises with its last words where it fails."""
+        """Returns its standard output. If it fails, raises ProgramError with the last lines of its output."""
         done = subprocess.run([self.path, *map(str, arguments)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             last = "\n    ".join(done.stderr.strip().splitlines()[-8:])
@@ -21,8 +21,8 @@ class Program:
         return done.stdout
 
     def train(self, config, config_file):
-        """Trains as `config` (nested dictionaries) says. Returns the rows of metrics.jsonl."""
-        config_file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+        """Trains with `config` (nested dictionaries). Returns the rows of metrics.jsonl."""
+        config_file.write_text(json.dumps(config, indent=1))  # JSON is valid YAML
         self.run("train", "--config", config_file)
         metrics = config_file.parent / config["output_dir"] / "metrics.jsonl"
         return [json.loads(line) for line in metrics.read_text().splitlines()]

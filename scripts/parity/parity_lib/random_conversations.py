@@ -1,4 +1,4 @@
-"""Conversations and tools drawn at random, with what trips chat templates up."""
+"""Random conversations and tools, with contents that are difficult for chat templates."""
 
 import json
 
@@ -44,7 +44,7 @@ def tool_call(draw, plain):
 
 
 def called_tools(draw, plain):
-    """A message that calls tools, and the messages with what they gave."""
+    """A message that calls tools, and the messages with the results."""
     calls = [tool_call(draw, plain) for _ in range(1 if plain else draw.randint(1, 2))]
     yield {"role": "assistant", "content": draw.choice(["", words(draw)] if plain else ["", None, words(draw)]), "tool_calls": calls}
     for call in calls:
@@ -52,7 +52,7 @@ def called_tools(draw, plain):
 
 
 def conversation(draw):
-    plain = draw.random() < 0.6  # what every template can handle
+    plain = draw.random() < 0.6  # only what every template can handle
     messages = [{"role": "system", "content": words(draw)}] if draw.random() < 0.4 else []
     turns = draw.randint(1, 3)
     for turn in range(turns):

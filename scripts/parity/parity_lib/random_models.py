@@ -1,4 +1,4 @@
-"""Random config.json files of every family, with what such a file can ask, and weights for them."""
+"""Random config.json files of every family, with all settings that they can have, and weights for them."""
 
 import json
 
@@ -22,7 +22,7 @@ def sometimes(draw, config, key, values, probability=0.5):
 
 
 def rope_of(draw, positions):
-    """The rotary embedding, flat, without rope_theta."""
+    """The settings of the rotary embedding, without rope_theta."""
     kind = draw.choice(["none", "default", "linear", "dynamic", "yarn", "yarn", "llama3"])
     if kind in ("none", "default"):
         return {"rope_type": "default"} if kind == "default" else {}
@@ -44,7 +44,7 @@ def rope_of(draw, positions):
 
 
 def spell_rope(draw, config, rope, theta):
-    """Puts it into `config` as one of the versions of Transformers writes it."""
+    """Adds them to `config` in the form of one of the versions of Transformers."""
     style = draw.choice(["v5", "v4", "v4 type", "v4 theta inside"])
     if style == "v5":
         config["rope_parameters"] = rope | {"rope_type": rope.get("rope_type", "default")}
@@ -83,7 +83,7 @@ def spell_rope_by_layer_type(draw, config, thetas):
 
 
 def add_gemma(draw, config, family):
-    """What only Gemma's config.json has."""
+    """Settings that only Gemma's config.json has."""
     config["hidden_activation"] = config.pop("hidden_act", "gelu_pytorch_tanh")
     config["sliding_window"] = draw.choice([3, 8, 20])
     config["query_pre_attn_scalar"] = draw.choice([8, 20, 256])
@@ -182,7 +182,7 @@ def t5_config(draw, family):
 
 
 def make(draw, family, folder):
-    """folder/config.json as it was drawn, and model.safetensors. Returns the config."""
+    """Writes folder/config.json, drawn at random, and model.safetensors. Returns the config."""
     config = (t5_config if family in ENCODER_DECODERS else decoder_config)(draw, family)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

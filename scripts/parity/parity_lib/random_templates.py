@@ -1,4 +1,4 @@
-"""Templates drawn at random from the constructs that chat templates use."""
+"""Random templates, made of the constructs that chat templates use."""
 
 TEXTS = ["''", "'abc'", "'Hello World'", "'a,b,,c'", "'  pad '", "'é ß Σ'", "'x\\ny\\n'", "'%s-%s'", "'{}:{}'", "messages[0].role",
          "messages[-1]['content']", "bos_token", "'ΑΣ'", "'<b>&'", "'1_0'", "'3.7'", "'12'", "'aXbXc'", "'o\\'q'"]

@@ -25,7 +25,7 @@ def verses():
 
 
 def halves(verse):
-    """A verse as what is given and what is to be said: cut behind the word in its middle."""
+    """A verse as prompt and completion, split after the word in its middle."""
     words = verse.split()
     middle = (len(words) + 1) // 2
     return {"input": " ".join(words[:middle]), "target": " ".join(words[middle:])}

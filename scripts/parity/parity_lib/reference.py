@@ -1,7 +1,7 @@
 """Hugging Face models in a plain training loop, with the loss and the optimizer groups that `trainer` has.
 
 A batch is {"input_ids": [[...], ...], "labels": [[...], ...]}, ragged and unpadded. Encoder-decoder models: source and
-target. Decoders: labels have the length of input_ids, -100 where nothing is to be learnt.
+target. Decoders: labels are as long as input_ids, with -100 for tokens that are not learned.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ IGNORE = -100
 
 class KeepFloat64(TorchFunctionMode):
     """Transformers upcasts norms, softmax and rotary angles to float32, which rounds a float64 model. Inside this
-    context those casts leave float64 tensors alone, so that the float64 run is one all through."""
+    context these casts do not change float64 tensors, so that the whole run is in float64."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -35,14 +35,14 @@ class KeepFloat64(TorchFunctionMode):
 
 
 def precision_of(model):
-    """The context in which to run `model`: real float64 where its weights are float64."""
+    """The context in which to run `model`: real float64 if its weights are float64."""
     float64 = any(p.dtype == torch.float64 for p in model.parameters())
     return KeepFloat64() if float64 else contextlib.nullcontext()
 
 
 def load_model(directory, dtype=torch.float32, adapter=None):
     """The model in evaluation mode (no dropout) with eager attention. Anything missing or unexpected in the files is
-    an error. With an adapter its weights are what is trained, else all weights are."""
+    an error. With an adapter only its weights are trained, otherwise all weights."""
     config = AutoConfig.from_pretrained(directory)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     loading_dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
@@ -82,8 +82,8 @@ def load_quantised(directory, dtype, adapter=None, double_quant=True):
 
 
 def canonical_name(name):
-    """A parameter's name without what PEFT adds: the prefix, the adapter's name, the wrapper of a saved module or of
-    one that has an adapter."""
+    """A parameter's name without PEFT's additions: the prefix, the adapter's name, and the wrapper of a saved module or of
+    a module with an adapter."""
     name = name.removeprefix("base_model.model.").replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
     for wrapper in (".modules_to_save.default.", ".base_layer.", ".default."):
         name = name.replace(wrapper, ".")
@@ -100,8 +100,8 @@ def pad(rows, value):
 
 
 def forget_lengths(model):
-    """True where the rotary embedding is of type dynamic, which remembers the longest sequence that it has seen: that
-    is forgotten."""
+    """Returns whether the rotary embedding is of type dynamic. That type keeps the longest sequence that it has seen; it
+    is reset here."""
     if model.config.is_encoder_decoder:
         return False
     rope = model.config.rope_parameters
@@ -114,8 +114,8 @@ def forget_lengths(model):
 
 
 def supervised_logits(model, batch):
-    """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]. Type dynamic of the
-    rotary embedding takes the padded length here, and a sample's own in `trainer`: so the samples go one by one."""
+    """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]. With a rotary embedding
+    of type dynamic the samples go one by one, because Hugging Face uses the padded length and `trainer` each sample's own."""
     if forget_lengths(model) and len(batch["input_ids"]) > 1:
         parts = [supervised_logits(model, sample) for sample in cut(batch, 1)]
         return tuple(torch.cat(tensors) for tensors in zip(*parts))
@@ -134,7 +134,7 @@ def supervised_logits(model, batch):
 
 
 def token_losses(logits, labels, label_smoothing=0.0):
-    """The SUM of token losses; with smoothing as transformers.trainer_pt_utils.LabelSmoother weighs it."""
+    """The SUM of token losses, with label smoothing as in transformers.trainer_pt_utils.LabelSmoother."""
     if logits.dtype == torch.bfloat16:
         logits = logits.float()
     plain = F.cross_entropy(logits, labels, reduction="sum")
@@ -168,8 +168,8 @@ def backward(model, batch, rows=None, label_smoothing=0.0):
 
 
 class MasterWeights:
-    """What the optimizer of mixed precision updates: a float32 copy of each trained bfloat16 weight. Other weights stand
-    for themselves, and so do all where copies are not `wanted`."""
+    """The tensors that the optimizer updates: a float32 copy of each trained bfloat16 weight, and other weights themselves.
+    If copies are not `wanted`, all weights themselves."""
 
     def __init__(self, model, wanted=True):
         def master(p):
@@ -193,8 +193,8 @@ class MasterWeights:
 
 
 def clip(parameters, max_norm):
-    """clip_grad_norm_ with a norm that is added up in pieces: PyTorch's float32 norm of 4 million elements is 1e-4 too
-    small on the CPU. 0 does not clip. Returns the norm."""
+    """clip_grad_norm_ with a norm that is summed in pieces, because PyTorch's float32 norm of 4 million elements is 1e-4
+    too small on the CPU. With 0 it does not clip. Returns the norm."""
     norm = torch.nn.utils.get_total_norm([piece for p in parameters for piece in p.grad.split(128)])
     if max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
@@ -202,8 +202,8 @@ def clip(parameters, max_norm):
 
 
 def parameter_groups(model, weight_decay, masters=None):
-    """AdamW's groups by Hugging Face Trainer's rule: no decay on norms and on what has "bias" in its name (T5's
-    relative attention bias too)."""
+    """AdamW's groups by Hugging Face Trainer's rule: no weight decay for norms and for names with "bias" in them (also T5's
+    relative attention bias)."""
     decayed = set(Trainer.get_decay_parameter_names(None, model))
     copies = {id(parameter): master for parameter, master in masters.pairs} if masters else {}
     named = [(n, copies.get(id(p), p)) for n, p in model.named_parameters() if p.requires_grad]
@@ -240,7 +240,7 @@ def relative_error(actual, expected):
 
 
 def generate(model, prompt, max_new_tokens):
-    """The greedy continuation of one prompt: new token ids, the end token included where one came."""
+    """The greedy continuation of one prompt: the new token ids, with the end token if there is one."""
     forget_lengths(model)
     with torch.no_grad():
         ids = model.generate(
@@ -249,7 +249,7 @@ def generate(model, prompt, max_new_tokens):
             max_new_tokens=max_new_tokens,
             do_sample=False,
             num_beams=1,
-            # HF makes too few layers of it where T5's decoder is deeper than the encoder
+            # HF makes too few layers of it if T5's decoder is deeper than the encoder
             use_cache=not model.config.is_encoder_decoder,
         )[0].tolist()
     return ids[1:] if model.config.is_encoder_decoder else ids[len(prompt) :]

@@ -1,4 +1,4 @@
-"""One line a check, with what was measured."""
+"""Prints one line for each check, with the measured value."""
 
 
 class Report:
@@ -13,7 +13,7 @@ class Report:
         print(f"{'PASS' if passed else 'FAIL'} {self.case}: {what}{': ' + detail if detail else ''}", flush=True)
 
     def at_most(self, what, measured, limit, note=""):
-        """Not at most: NaN."""
+        """NaN fails."""
         self.check(what, measured <= limit, f"{measured:.1e} (at most {limit:.1e}{', ' + note if note else ''})")
 
     def equal(self, what, ours, theirs):

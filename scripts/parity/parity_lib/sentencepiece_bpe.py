@@ -1,4 +1,4 @@
-"""SentencePiece's BPE, as Llama 2 has it: made small, and applied by scores as the readers of GGUF do."""
+"""A small SentencePiece BPE tokenizer like Llama 2's, and its merges by scores, as GGUF readers do them."""
 
 import heapq
 import json
@@ -8,7 +8,7 @@ from transformers import LlamaTokenizer
 
 
 def make(directory, corpus, vocab_size):
-    """tokenizer.model, and the tokenizer.json that Transformers makes of it."""
+    """Writes tokenizer.model, and the tokenizer.json that Transformers makes from it."""
     directory.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([text for text in corpus if text.strip()]),
@@ -32,7 +32,7 @@ def make(directory, corpus, vocab_size):
 
 
 def by_scores(text, tokens, types, scores):
-    """Ids: the adjacent pair whose token has the highest score is merged, leftmost first; what is left over, as bytes."""
+    """The ids: the adjacent pair whose token has the highest score is merged, leftmost first; the rest becomes bytes."""
     if not text:
         return []
     ids = {token: id for id, token in enumerate(tokens) if types[id] in (1, 4)}

@@ -1,4 +1,4 @@
-"""Small tokenizers of the real kinds, trained by the libraries that real ones are trained with."""
+"""Small tokenizers of the real kinds, trained with the libraries that train real ones."""
 
 import json
 
@@ -13,7 +13,7 @@ LLAMA_SPLIT = QWEN_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")
 
 
 def make_sentencepiece(directory, corpus, vocab_size):
-    """A T5 tokenizer: spiece.model and its companions. Returns how Transformers reads it."""
+    """Makes a T5 tokenizer: spiece.model and its companion files. Returns it as Transformers loads it."""
     directory.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([text for text in corpus if text.strip()]),
@@ -37,7 +37,7 @@ def make_sentencepiece(directory, corpus, vocab_size):
 
 
 def make_byte_level(directory, family, corpus, vocab_size):
-    """A byte-level BPE tokenizer.json as Qwen has it (NFC, own end token), or as Llama 3 has it (a BOS)."""
+    """Makes a byte-level BPE tokenizer.json like Qwen's (NFC, own end token) or like Llama 3's (a BOS)."""
     directory.mkdir(parents=True, exist_ok=True)
     llama = family == "llama"
     tokenizer = Tokenizer(models.BPE(ignore_merges=llama))

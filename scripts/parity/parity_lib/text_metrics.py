@@ -1,4 +1,4 @@
-"""Scores of texts as the Python packages give them, and texts that are hard to score."""
+"""The scores of the Python packages, and texts that are difficult to score."""
 
 import collections
 import json
@@ -21,13 +21,13 @@ JSON = ["{}", "[]", '{"a": 1}', '{"a":1.0}', ' {"a": 1}\n', '{"a": 1, "b": [true
 
 
 def normalized(text):
-    """normalize_answer() of the script of SQuAD."""
+    """normalize_answer() of SQuAD's script."""
     text = "".join(character for character in text.lower() if character not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def f1(prediction, target):
-    """compute_f1() of the script of SQuAD 2.0."""
+    """compute_f1() of SQuAD 2.0's script."""
     predicted, expected = normalized(prediction), normalized(target)
     if not predicted or not expected:
         return float(predicted == expected)
@@ -37,7 +37,7 @@ def f1(prediction, target):
 
 
 def refuse(constant):
-    raise ValueError(constant)  # NaN and Infinity, which are no JSON
+    raise ValueError(constant)  # NaN and Infinity, which are not JSON
 
 
 def parsed(text):
@@ -69,7 +69,7 @@ def text(draw, words, most):
 
 
 def changed(draw, target, words):
-    """A prediction that has much of the target."""
+    """A prediction that has much in common with the target."""
     pieces = re.split(r"( )", target)
     for _ in range(draw.randint(0, 4)):
         at = draw.randrange(len(pieces))
@@ -79,7 +79,7 @@ def changed(draw, target, words):
 
 
 def corpus(draw):
-    """Predictions and targets, drawn at random."""
+    """Random predictions and targets."""
     if draw.random() < 0.15:
         count = draw.randint(1, 5)
         targets = [draw.choice([source for source in JSON if isinstance(parsed(source)[1], (dict, list))]) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Texts for the parity runs: enough words for a tokenizer, and what trips tokenizers up."""
+"""Texts for the parity runs: enough words to train a tokenizer, and texts that are difficult for tokenizers."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tiny random models of every family, in which nothing is trivially zero or one."""
+"""Tiny random models of every family, in which no weight or setting is trivially zero or one."""
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -58,8 +58,8 @@ def model_config(family, vocab_size, **changes):
         return UMT5Config(vocab_size=vocab_size, **T5_SIZES | sizes | changes)
     sizes = {"vocab_size": vocab_size, **DECODER_SIZES}
     if family == "qwen2":
-        # With the usual 1e6 the slow rotations hardly turn in a short text; the softmax then cancels their part of
-        # k_proj.bias, and what is left of its gradient is rounding.
+        # With the usual 1e6 the slow rotations hardly turn in a short text. The softmax then cancels their part of
+        # k_proj.bias, and its gradient is only rounding.
         return Qwen2Config(**sizes | rope(100.0) | {"tie_word_embeddings": True} | changes)
     if family == "qwen3":  # head_dim differs from hidden_size / num_attention_heads
         sizes |= {"head_dim": 12, "intermediate_size": 28, "num_key_value_heads": 1}
@@ -114,7 +114,7 @@ MODEL_CLASSES = {
 
 
 def spread(name, parameter, embedding_scale, norm_offset=0.0):
-    """Random values that keep activations near 1: norms around 1, less what the model adds to them; biases not 0."""
+    """Random values that keep activations near 1: norms around 1 (minus the offset that the model adds), biases not 0."""
     shape = parameter.shape
     if "relative_attention_bias" in name:
         return 0.7 * torch.randn(shape)
@@ -126,7 +126,7 @@ def spread(name, parameter, embedding_scale, norm_offset=0.0):
         return embedding_scale * torch.randn(shape)
     scale = 1.5 if name.startswith("lm_head") else 1.0
     if name.split(".")[-2] in ("o", "wo", "o_proj", "down_proj"):
-        scale = 2.0  # else a tied head repeats the token that it was given
+        scale = 2.0  # otherwise a tied head repeats its input token
     if "SelfAttention.q." in name or "EncDecAttention.q." in name:
         scale = 0.4  # T5 does not divide by the root of the head's width
     return scale * torch.randn(shape) / shape[1] ** 0.5

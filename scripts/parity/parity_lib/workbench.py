@@ -1,4 +1,4 @@
-"""The files of a case (model, tokenizer, adapter, data, our configuration) and Hugging Face's run on them."""
+"""The files of a case (model, tokenizer, adapter, data, trainer's configuration), and Hugging Face's run on them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from torch.optim import AdamW
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, get_scheduler
+from transformers.optimization import Adafactor
 
 from . import program, reference, small_tokenizers, texts, tiny_models
 
-ROWS = 3  # of a micro-batch
+ROWS = 3  # in a micro-batch
 TRAIN_ROWS = 20  # an epoch ends in a short step
 MAX_SOURCE, MAX_TARGET, MAX_LENGTH = 60, 24, 90  # some samples are longer
 WIDER = {"t5_v1_1": {"d_model": 48, "d_ff": 64}, "t5_v1_0": {"d_model": 48, "d_ff": 64}}
@@ -17,7 +18,7 @@ WIDER_DECODER = {"hidden_size": 48, "intermediate_size": 80}
 
 
 def load_tokenizer(directory):
-    """As the files say: for a tokenizer.json no class of Transformers that rebuilds it its own way."""
+    """The tokenizer exactly as in the files: no class of Transformers that rebuilds tokenizer.json differently."""
     if (Path(directory) / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(directory)
     return AutoTokenizer.from_pretrained(directory)
@@ -30,7 +31,7 @@ def rounded_up(number, multiple):
 @dataclass
 class Evaluation:
     loss: float
-    right: int  # supervised tokens that are the most probable ones
+    right: int  # supervised tokens that were predicted as most probable
     tokens: int
 
 
@@ -44,10 +45,24 @@ class Curve:
     evaluations: list
 
 
+class RelativeSteps:
+    """The learning rates of Adafactor's own schedule, without what each tensor makes of them."""
+
+    def __init__(self, settings):
+        self.settings = {"warmup_init": False} | settings | {"lr": None, "scale_parameter": False}
+        self.step_of_update = 1
+
+    def get_last_lr(self):
+        return [Adafactor._get_lr(self.settings, {"step": self.step_of_update})]
+
+    def step(self):
+        self.step_of_update += 1
+
+
 class Workbench:
     """Everything of one case in one directory."""
 
-    # Larger than usual, so that elements whose gradient is nearly 0 do not move by rounding alone (AdamW divides by it).
+    # Larger than usual, so that rounding alone does not move elements whose gradient is nearly 0 (AdamW divides by it).
     epsilon = 1e-6
     fused_adamw = False
     eval_rows_at_once = 7
@@ -83,7 +98,7 @@ class Workbench:
         return WIDER.get(self.case.family, WIDER_DECODER)
 
     def token_ids(self):
-        """A decoder's configuration knows the special tokens of its tokenizer."""
+        """Sets the special tokens of the tokenizer in a decoder's configuration."""
         tokens = self.tokenizer
         if self.case.seq2seq:
             return {}
@@ -99,7 +114,7 @@ class Workbench:
         return reference.load_model(self.model, dtype, self.adapter)
 
     def config(self, dtype="fp32", **changes):
-        """Ours, as nested dictionaries; `changes` by "section.key"."""
+        """trainer's configuration as nested dictionaries; `changes` has keys "section.key"."""
         case = self.case
         config = {
             "model": {"path": "model", "dtype": dtype},
@@ -111,8 +126,7 @@ class Workbench:
             | {"micro_batching": "samples", "dropout": 0.0}
             | {"label_smoothing": case.label_smoothing, "logging_steps": 1, "num_threads": 1}
             | {"eval_strategy": "steps", "eval_steps": case.eval_steps or case.steps, "eval_batch_size": 2},
-            "optimizer": {"learning_rate": case.learning_rate, "weight_decay": case.weight_decay}
-            | {"adam_epsilon": self.epsilon, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup},
+            "optimizer": self.optimizer_config(),
             "save": {"strategy": "no"},
             "device": "cpu",
             "output_dir": "out",
@@ -124,8 +138,33 @@ class Workbench:
             (config.setdefault(section, {}) if section else config)[name] = value
         return absolute(config, self.directory)
 
+    @property
+    def has_schedule(self):
+        return not (self.case.adafactor or {}).get("relative_step")
+
+    def optimizer_config(self):
+        case = self.case
+        config = {"weight_decay": case.weight_decay}
+        if self.has_schedule:
+            config |= {"learning_rate": case.learning_rate, "lr_scheduler_type": case.schedule, "warmup_steps": case.warmup}
+        if case.adafactor is None:
+            return config | {"adam_epsilon": self.epsilon}
+        return config | {"name": "adafactor"} | case.adafactor
+
+    def make_optimizer(self, groups):
+        """Transformers' own, and the learning rate of each step."""
+        case = self.case
+        if case.adafactor is None:
+            optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
+        else:
+            settings = {"scale_parameter": False, "relative_step": False} | case.adafactor
+            optimizer = Adafactor(groups, lr=case.learning_rate if self.has_schedule else None, **settings)
+        if self.has_schedule:
+            return optimizer, get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
+        return optimizer, RelativeSteps(settings)
+
     def encode(self, row):
-        """One sample, as `trainer` documents it (src/data/encode.h)."""
+        """One sample, made as src/data/encode.h describes."""
         tokens, eos = self.tokenizer, [self.tokenizer.eos_token_id]
         if self.case.seq2seq:
             source = tokens(row["input"], truncation=True, max_length=MAX_SOURCE).input_ids
@@ -143,13 +182,13 @@ class Workbench:
         return {"input_ids": [ids for ids, _ in samples], "labels": [labels for _, labels in samples]}
 
     def step_batches(self):
-        """The effective batch of every step, in the order of the file, epoch after epoch."""
+        """The effective batch of every step, in file order, epoch by epoch."""
         size = self.case.effective_batch_size
         epoch = [self.train_rows[at : at + size] for at in range(0, len(self.train_rows), size)]
         return [self.batch(epoch[step % len(epoch)]) for step in range(self.case.steps)]
 
     def evaluate(self, model):
-        """The mean loss of the supervised tokens of the evaluation data, and how many of them are predicted right."""
+        """The mean loss over the supervised tokens of the evaluation data, and how many of them are predicted correctly."""
         total, right, tokens = 0.0, 0, 0
         for batch in reference.cut(self.batch(self.eval_rows), self.eval_rows_at_once):
             with torch.no_grad():
@@ -164,8 +203,7 @@ class Workbench:
         case, model = self.case, self.load(dtype)
         masters = reference.MasterWeights(model, master_weights)
         groups = reference.parameter_groups(model, case.weight_decay, masters)
-        optimizer = AdamW(groups, lr=case.learning_rate, eps=self.epsilon, fused=self.fused_adamw)
-        scheduler = get_scheduler(case.schedule, optimizer, case.warmup, case.steps)
+        optimizer, scheduler = self.make_optimizer(groups)
         curve = Curve([], [], [], [], {}, [])
         for step, batch in enumerate(self.step_batches(), 1):
             model.zero_grad()
@@ -194,7 +232,7 @@ class Workbench:
 
 
 def absolute(config, directory):
-    """Paths of a configuration made absolute."""
+    """Makes the paths of a configuration absolute."""
     config["output_dir"] = str(directory / config["output_dir"])
     for section, key in (("model", "path"), ("data", "train"), ("data", "eval"), ("lora", "adapter")):
         if key in config.get(section, {}):

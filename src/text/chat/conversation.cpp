@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/ordered_json.h"
 #include "trainer/text/json_bounds.h"
 
 namespace trainer {
@@ -25,12 +26,17 @@ std::string required_text(const Json& object, const char* key, const std::string
   return *found;
 }
 
-// Parses JSON in a row's text. If it is not JSON, is_discarded() is true for the result.
-Json parse_text(const std::string& text, const std::string& where) {
+// Parses JSON in a row's text. Returns nullopt if it is not JSON.
+std::optional<Json> parse_text(const std::string& text, const std::string& where) {
   if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto large = value.is_discarded() ? std::nullopt : integer_beyond_64_bits(text);
-  if (large) throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
+  std::optional<Json> value;
+  try {
+    value = parse_ordered_json(text);
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+  if (const auto large = integer_beyond_64_bits(text))
+    throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
   return value;
 }
 
@@ -40,8 +46,9 @@ Json list_of(const Json& value, const char* key) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
-    list = parse_text(text, concat("\"", key, "\""));
-    if (list.is_discarded()) throw DataError(concat("\"", key, "\" is a text that is not JSON"));
+    std::optional<Json> parsed = parse_text(text, concat("\"", key, "\""));
+    if (!parsed) throw DataError(concat("\"", key, "\" is a text that is not JSON"));
+    list = std::move(*parsed);
   }
   if (!list.is_array()) throw DataError(concat("\"", key, "\" is ", list.type_name(), ", not a list"));
   return list;
@@ -79,7 +86,7 @@ Json said(const char* role, Json content) { return {{"role", role}, {"content", 
 
 // The text of a call {"name", "arguments"}, or of a list of them.
 Json tool_calls(const std::string& text, const std::string& where) {
-  Json calls = parse_text(text, where);
+  Json calls = parse_text(text, where).value_or(nullptr);
   if (calls.is_object()) calls = Json::array({std::move(calls)});
   if (!calls.is_array() || calls.empty())
     throw DataError(
@@ -112,22 +119,24 @@ constexpr std::array<Speaker, 11> kSpeakers{{{"human", "user"},
 Json translated(const Json& message, const std::string& where) {
   const std::string from = required_text(message, "from", where),
                     value = required_text(message, "value", where);
-  Json out;
+  OrderedObject out;
   if (from == "function_call") {
-    out = said("assistant", "");
-    out["tool_calls"] = tool_calls(value, where);
+    out.set("role", "assistant");
+    out.set("content", "");
+    out.set("tool_calls", tool_calls(value, where));
   } else {
     const auto speaker = std::ranges::find(kSpeakers, from, &Speaker::name);
     if (speaker == kSpeakers.end()) {
       throw DataError(concat(where, ": \"from\" is \"", from,
                              "\"; known are human, gpt, system, function_call, observation and tool"));
     }
-    out = said(speaker->role, value);
+    out.set("role", speaker->role);
+    out.set("content", value);
   }
   for (const auto& [key, more] : message.items()) {
-    if (key != "from" && key != "value") out[key] = more;
+    if (key != "from" && key != "value") out.set(key, more);
   }
-  return out;
+  return out.take();
 }
 
 void add_messages(Conversation& out, const Json& messages, const char* field, bool share_gpt) {

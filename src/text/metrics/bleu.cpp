@@ -1,4 +1,4 @@
-// sacrebleu 2.6, metrics/bleu.py with its defaults.
+// As in sacrebleu 2.6, metrics/bleu.py, with its defaults.
 #include <cmath>
 
 #include "trainer/text/metrics.h"
@@ -23,7 +23,7 @@ void Bleu::add(std::string_view prediction, std::string_view target) {
 
 double Bleu::score() const {
   if (correct_ == std::array<int64_t, kOrders>{}) return 0;
-  // A precision of 0 counts as half the smallest possible one, the next 0 as a quarter, and so on.
+  // The first precision of 0 counts as half of the smallest possible one, the next as a quarter, and so on.
   double logarithms = 0, smoothing = 1;
   for (size_t n = 0; n < kOrders; n++) {
     if (total_[n] == 0) return 0;  // no prediction is that long

@@ -1,4 +1,4 @@
-// sacrebleu 2.6, metrics/chrf.py with its defaults.
+// As in sacrebleu 2.6, metrics/chrf.py, with its defaults.
 #include "trainer/text/metrics.h"
 
 #include "text/metrics/ngrams.h"
@@ -29,7 +29,7 @@ void Chrf::add(std::string_view prediction, std::string_view target) {
   const auto predicted = characters(predicted_text), expected = characters(expected_text);
   for (size_t n = 1; n <= kOrders; n++) {
     matches_[n - 1] += metrics::overlap(metrics::count_runs(predicted, n), metrics::count_runs(expected, n));
-    // When a target is too short for n-grams of this order, a prediction is not penalised for its own.
+    // If a target is too short for n-grams of this order, those of the prediction do not count either.
     const int64_t in_target = metrics::runs(expected.size(), n);
     predicted_[n - 1] += in_target == 0 ? 0 : metrics::runs(predicted.size(), n);
     expected_[n - 1] += in_target;

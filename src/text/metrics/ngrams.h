@@ -9,11 +9,12 @@
 
 namespace trainer::metrics {
 
-// An n-gram of characters or words, as the part of the text that holds it.
+// n-gram of characters or words (a part of the text) -> how often it occurs.
 using Counts = std::unordered_map<std::string_view, int64_t>;
 
-// The n-grams of pieces that follow each other in one text: from the begin of one to the end of another.
-// Equal n-grams are equal texts, because the text between pieces is always the same.
+// Counts the n-grams of consecutive pieces of one text. An n-gram is the text from the begin of its first
+// piece to the end of its last. Texts can be compared, because the text between two pieces is always the
+// same.
 inline Counts count_runs(const std::vector<std::string_view>& pieces, size_t n) {
   Counts counts;
   for (size_t i = 0; i + n <= pieces.size(); i++)
@@ -21,10 +22,10 @@ inline Counts count_runs(const std::vector<std::string_view>& pieces, size_t n) 
   return counts;
 }
 
-// The number of n-grams of `pieces`.
+// Returns the number of n-grams in so many pieces.
 inline int64_t runs(size_t pieces, size_t n) { return pieces < n ? 0 : static_cast<int64_t>(pieces - n + 1); }
 
-// The sum over all n-grams of the smaller count.
+// Returns the sum of the smaller count over all n-grams.
 inline int64_t overlap(const Counts& a, const Counts& b) {
   int64_t sum = 0;
   for (const auto& [run, count] : a) {
@@ -34,7 +35,8 @@ inline int64_t overlap(const Counts& a, const Counts& b) {
   return sum;
 }
 
-// The harmonic mean of precision (matches / predicted) and recall (matches / expected); 0 without matches.
+// Returns the harmonic mean of precision (matches / predicted) and recall (matches / expected); 0 without
+// matches.
 inline double f_measure(int64_t matches, int64_t predicted, int64_t expected) {
   if (matches == 0) return 0;
   const double precision = static_cast<double>(matches) / static_cast<double>(predicted);

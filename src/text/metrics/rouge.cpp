@@ -1,4 +1,4 @@
-// rouge_score 0.1.2: tokenize.py without stemmer, rouge_scorer.py.
+// As in rouge_score 0.1.2: tokenize.py without stemmer, rouge_scorer.py.
 #include <vector>
 
 #include "trainer/text/metrics.h"
@@ -12,7 +12,8 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-// Lower case, with a space for each run of characters that are not ASCII letters or digits.
+// Returns the text in lower case, with one space for each run of characters other than ASCII letters and
+// digits.
 std::string rouge_text(std::string_view text) {
   std::string out = lower(text);
   for (char& c : out) {
@@ -26,7 +27,7 @@ double of_runs(const Words& predicted, const Words& expected, size_t n) {
   return metrics::f_measure(same, metrics::runs(predicted.size(), n), metrics::runs(expected.size(), n));
 }
 
-// The length of the longest common subsequence, a row of the table at a time.
+// Returns the length of the longest common subsequence. Keeps only one row of the table.
 int64_t longest_common(const Words& a, const Words& b) {
   std::vector<int64_t> row(b.size() + 1, 0);
   for (const std::string_view word : a) {

@@ -1,4 +1,4 @@
-// The script of SQuAD: normalize_answer(), compute_f1().
+// As in SQuAD's evaluation script: normalize_answer(), compute_f1().
 #include "trainer/text/metrics.h"
 
 #include "text/jinja/text_tests.h"
@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-// \w of Python's regular expressions.
+// \w in Python's regular expressions.
 bool is_word(std::string_view character) {
   return character == "_" || jinja::is_alnum(jinja::Text(std::string(character)));
 }

@@ -8,8 +8,8 @@
 namespace trainer::metrics {
 namespace {
 
-// All character classes are ASCII, so bytes can be tested one by one: those of longer characters are "not a
-// digit", and stay together.
+// All character classes are ASCII, so single bytes can be tested. The bytes of longer characters are "not a
+// digit" and stay together.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_point(char c) { return c == '.' || c == ','; }
 // ASCII punctuation and the space, without ' , - and the period.
@@ -24,8 +24,8 @@ std::string replaced(std::string text, std::string_view old, std::string_view by
   return text;
 }
 
-// Like re.sub() with a pattern of two characters, for which `holds` is true; the replacement writes the given
-// texts before, between and after them.
+// Like re.sub() with a pattern that matches two characters for which `holds` is true. The replacement is the
+// two characters with the given texts before, between and after them.
 template <class Holds>
 std::string spaced(const std::string& text, const Holds& holds, std::string_view before,
                    std::string_view between, std::string_view behind) {

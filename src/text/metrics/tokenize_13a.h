@@ -1,4 +1,4 @@
-// The tokenizer of mteval-v13a, the standard one for BLEU.
+// The tokenizer of mteval-v13a, the standard tokenizer for BLEU.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace trainer::metrics {
 
-// The tokens of a line with one space between them (sacrebleu, tokenizers/tokenizer_13a.py, tokenizer_re.py).
+// Returns the tokens of a line with one space between them (as in sacrebleu, tokenizers/tokenizer_13a.py,
+// tokenizer_re.py).
 std::string tokenize_13a(std::string_view line);
 
 }  // namespace trainer::metrics

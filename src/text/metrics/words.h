@@ -1,4 +1,4 @@
-// Python's string functions that the metrics use.
+// The functions of Python's str that the metrics use.
 #pragma once
 
 #include <string>

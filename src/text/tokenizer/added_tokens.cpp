@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// Where the character before text[end] begins; end > 0.
+// Returns where the character before text[end] begins; end > 0.
 size_t previous(std::string_view text, size_t end) {
   do end--;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
@@ -51,7 +51,7 @@ struct Match {
   int32_t id;
 };
 
-// The leftmost match at or behind `from`, of these the longest.
+// Returns the longest of the leftmost matches that begin at `from` or later.
 std::optional<Match> find_match(const Trie& trie, std::string_view text, size_t from) {
   for (size_t begin = from; begin < text.size(); begin++) {
     if (!trie.has_start(text[begin])) continue;

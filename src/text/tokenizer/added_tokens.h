@@ -1,5 +1,5 @@
-// Tokens that are searched for in the text before anything else happens to it: special tokens and others that
-// users added. Works like `AddedVocabulary` of the `tokenizers` library.
+// Added tokens: special tokens, and others that users added. They are found in the text before anything else
+// happens to it. Works like `AddedVocabulary` of the `tokenizers` library.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace trainer {
 struct AddedToken {
   std::string content;
   bool special = false;      // left out by decode(skip_special_tokens)
-  bool single_word = false;  // only where no letter or digit touches it
-  bool lstrip = false;       // takes the blanks before it
-  bool rstrip = false;       // takes the blanks after it
-  bool normalized = false;   // looked for in the normalized text instead of the raw one
+  bool single_word = false;  // matches only where no letter or digit touches it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = false;   // searched for in the normalized text, not in the raw text
   bool operator==(const AddedToken&) const = default;
 };
 
@@ -29,14 +29,14 @@ class AddedTokens {
  public:
   // Adds a token with this id, or changes the flags of a known one.
   void add(const AddedToken& token, int32_t id);
-  // Adds a token as the `tokenizers` library does: under the id it has already, else the one that the model's
-  // vocabulary (of so many ids) gives its name, else the next free one. Throws FormatError "WHERE: ..." when
-  // the file states another id.
+  // Adds a token as the `tokenizers` library does. It keeps the id that it already has; otherwise it gets
+  // `vocabulary_id`, the id of its name in the model's vocabulary, which has `vocabulary_size` ids; otherwise
+  // the next free one. Throws FormatError "WHERE: ..." when the file states another id.
   void add(const AddedToken& token, std::optional<int32_t> vocabulary_id, int32_t vocabulary_size,
            std::optional<int32_t> stated_id, const std::string& where);
   void make_special(int32_t id) { tokens_.at(id).special = true; }
-  // Adds tokens as a user's list: not special, looked for in normalized text; the known ones stay as they
-  // are. `find` looks a name up in the model's vocabulary.
+  // Adds a user's list of tokens. They are not special, and are searched for in normalized text. Tokens that
+  // were added before stay as they are. `find` looks up a name in the model's vocabulary.
   void add(const std::vector<std::string>& contents,
            const std::function<std::optional<int32_t>(std::string_view)>& find, int32_t vocabulary_size);
   // Call this after the last change. `normalize` is what the tokenizer does to text before it searches for
@@ -46,13 +46,13 @@ class AddedTokens {
   std::optional<int32_t> id_of(std::string_view content) const;
   // The text that a token decodes to; nullptr if it is not an added token.
   const std::string* text_of(int32_t id) const;
-  // Whether decode(skip_special_tokens) leaves it out. As in the `tokenizers` library, that goes by what it
-  // decodes to: a special token that normalization changes is kept.
+  // Whether decode(skip_special_tokens) leaves this token out. As in the `tokenizers` library, the text that
+  // it decodes to decides: a special token that normalization changes is kept.
   bool is_special(int32_t id) const;
   int32_t largest_id() const { return largest_id_; }  // -1: none
   const std::map<int32_t, AddedToken>& all() const { return tokens_; }
 
-  // A stretch of text without added tokens (id -1), or an added token.
+  // An added token, or the text between two of them (id -1).
   struct Piece {
     std::string_view text;
     int32_t id;

@@ -27,7 +27,7 @@ Bpe::MergeTable::MergeTable(const std::vector<BpeModel::Merge>& merges)
       present_(kBits / 64),
       low_(kLow * kLow) {
   int32_t rank = 0;
-  // Of equal pairs the last one counts, as in a map that is filled in this order.
+  // If a pair occurs twice, the last merge counts.
   for (const auto& merge : merges) {
     const uint64_t pair = pair_of(merge.left, merge.right), hash = mix64(pair);
     const Merged merged{rank++, merge.merged};
@@ -99,7 +99,7 @@ int32_t Bpe::id_of_character(std::string_view character) const {
 }
 
 void Bpe::append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
-  bool unknown = false;  // an unk that is still to come, as the next one may be fused with it
+  bool unknown = false;  // an unk is not appended yet: the next one may be fused with it
   for (size_t at = 0; at < word.size();) {
     const std::string_view character = word.substr(at, byte_level_ ? 1 : character_length(word, at));
     at += character.size();
@@ -120,7 +120,7 @@ size_t Bpe::merge(std::span<int32_t> symbols) const {
   return symbols.size() <= kFew ? merge_few(symbols) : merge_many(symbols);
 }
 
-// For most words: each round searches all pairs for the best one.
+// For most words. Each round searches all pairs for the best one.
 size_t Bpe::merge_few(std::span<int32_t> symbols) const {
   std::array<int32_t, kFew> ranks, merged;  // of each symbol and the next one
   size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
@@ -135,7 +135,7 @@ size_t Bpe::merge_few(std::span<int32_t> symbols) const {
         static_cast<size_t>(std::min_element(ranks.begin(), ranks.begin() + pairs) - ranks.begin());
     if (ranks[best] == kNoRank) break;
     symbols[best] = merged[best];
-    // The right one goes, and the pair that it began.
+    // Remove the right symbol, and the pair that begins with it.
     std::copy(symbols.begin() + best + 2, symbols.begin() + pairs + 1, symbols.begin() + best + 1);
     for (auto* list : {&ranks, &merged})
       std::copy(list->begin() + best + 1, list->begin() + pairs, list->begin() + best);
@@ -146,13 +146,14 @@ size_t Bpe::merge_few(std::span<int32_t> symbols) const {
   return symbols.empty() ? 0 : pairs + 1;
 }
 
-// Symbols form a linked list: next[i] is the index of the symbol after i. A merge writes its result to the
-// index of the left one. The queue may still hold pairs that no longer exist; their ids no longer match.
+// For long words. The symbols form a linked list: next[i] is the index of the symbol after i. A merge writes
+// its result to the index of the left symbol. The queue may still hold pairs that no longer exist; their ids
+// no longer match.
 size_t Bpe::merge_many(std::span<int32_t> symbols) const {
   struct Candidate {
     Merged merged;
     int32_t place, left, right;
-    // std::priority_queue gives the largest: lowest rank first, then leftmost.
+    // std::priority_queue returns the largest, which must be the lowest rank, then the leftmost.
     bool operator<(const Candidate& other) const {
       return merged.rank != other.merged.rank ? merged.rank > other.merged.rank : place > other.place;
     }

@@ -1,5 +1,5 @@
-// Byte-pair encoding: a word starts as its bytes or its characters; the pair with the lowest rank, leftmost
-// first, is merged until none is left (Sennrich, Haddow, Birch 2016).
+// Byte-pair encoding (Sennrich, Haddow, Birch 2016). A word starts as its bytes or its characters. The pair
+// with the lowest rank is merged, the leftmost one first, until no pair has a merge.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@
 namespace trainer {
 
 struct BpeModel {
-  std::vector<std::optional<std::string>> tokens;  // id -> what it stands for; none: never in a word
+  std::vector<std::optional<std::string>> tokens;  // id -> its text; nullopt: never in a word
   struct Merge {
     int32_t left, right, merged;
   };
   std::vector<Merge> merges;   // by rank
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;  // a word that is itself a token is not split, whatever the merges say
   bool byte_level = false;     // words start as bytes, not as characters
-  bool byte_fallback = false;  // characters that are no token start as the tokens of their bytes (<0xE2>)
-  std::optional<int32_t> unk;  // for what is no token; none: it is left out
-  bool fuse_unk = false;       // neighbouring unknown ones give one unk
+  bool byte_fallback = false;  // a character without a token starts as the tokens of its bytes (<0xE2>)
+  std::optional<int32_t> unk;  // for characters without a token; nullopt: they are left out
+  bool fuse_unk = false;       // unknown characters next to each other give one unk
 };
 
 class Bpe final : public WordModel {
@@ -46,13 +46,13 @@ class Bpe final : public WordModel {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  // A hash table of pairs of ids, with open addressing. Most pairs that are looked up are not in it: one bit
-  // for each hash rejects nearly all of them, from memory that stays in the processor's cache. Pairs of ids
-  // below 256, usually single bytes, have their own table.
+  // A hash table of pairs of ids, with open addressing. Most pairs that are looked up are not in it. One bit
+  // for each hash rejects nearly all of these, and the bits fit in the processor's cache. Pairs of ids below
+  // 256, usually single bytes, have their own table.
   class MergeTable {
    public:
     explicit MergeTable(const std::vector<BpeModel::Merge>& merges);
-    Merged find(int32_t left, int32_t right) const;  // rank kNoRank: there is none
+    Merged find(int32_t left, int32_t right) const;  // rank kNoRank: these two have no merge
 
    private:
     struct Slot {
@@ -70,14 +70,14 @@ class Bpe final : public WordModel {
 
   void append_start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t id_of_character(std::string_view character) const;
-  // These return the number of symbols that are left, at the front of the buffer.
+  // These merge in place and return how many symbols are left, at the front of the buffer.
   size_t merge(std::span<int32_t> symbols) const;
   size_t merge_few(std::span<int32_t> symbols) const;
   size_t merge_many(std::span<int32_t> symbols) const;
 
   MergeTable merges_;
   bool byte_level_;
-  int32_t id_of_byte_[256];  // without byte_level: of ASCII
+  int32_t id_of_byte_[256];  // without byte_level: only of ASCII
   std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> characters_;
   ByteTokens byte_tokens_;
   std::optional<int32_t> unk_;

@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// Printable Latin-1 stands for itself; the other 68 bytes are written as U+0100, U+0101, ... in their order.
+// Printable Latin-1 characters stand for themselves; the other 68 bytes are U+0100, U+0101, ... in order.
 constexpr bool stands_for_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }

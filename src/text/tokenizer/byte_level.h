@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// The bytes that `token` stands for, or none if one of its characters stands for no byte.
+// Returns the bytes that `token` stands for; nullopt if one of its characters stands for no byte.
 std::optional<std::string> byte_level_bytes(std::string_view token);
 
 }  // namespace trainer

@@ -23,7 +23,7 @@ class ByteTokens {
   std::array<int32_t, 256> ids_;
 };
 
-// The byte that a token of this name stands for, or none.
+// Returns the byte that a token of this name stands for; nullopt if it stands for none.
 std::optional<unsigned char> byte_of_token(std::string_view name);
 
 }  // namespace trainer

@@ -71,7 +71,7 @@ void Charsmap::append_grapheme(std::string_view grapheme, std::string& out) cons
 }
 
 size_t Charsmap::skip_kept(std::string_view text, size_t at) const {
-  size_t kept = at;  // the character before it is known not to combine with one behind
+  size_t kept = at;  // the character before it is known not to combine with the next
   while (at < text.size()) {
     size_t next = at;
     const char32_t c = next_code_point(text, next);

@@ -18,8 +18,8 @@ class Decoder {
  public:
   // Turns byte-level names back into bytes and joins them; invalid bytes become U+FFFD.
   void add_byte_level() { steps_.emplace_back(ByteLevel{}); }
-  // Writes a space for each `replacement`, but not at the start of the first token unless the scheme is
-  // `never`.
+  // Replaces each `replacement` by a space. The one at the start of the first token is removed instead,
+  // unless the scheme is `never`.
   void add_metaspace(std::string replacement, PrependScheme scheme) {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme});
   }
@@ -30,12 +30,13 @@ class Decoder {
   void add_byte_fallback() { steps_.emplace_back(ByteFallback{}); }
   // Joins all tokens into one.
   void add_fuse() { steps_.emplace_back(Fuse{}); }
-  // Removes up to `start` and `stop` times `content` (one character) from the two ends of each token.
+  // Removes `content` (one character) up to `start` times from the start of each token, and up to `stop`
+  // times from its end.
   void add_strip(std::string content, size_t start, size_t stop) {
     steps_.emplace_back(Strip{std::move(content), start, stop});
   }
 
-  // Without steps: the tokens with spaces between them.
+  // Returns the text. Without any steps, this is the tokens with spaces between them.
   std::string decode(std::vector<std::string> tokens) const;
   // Whether add_byte_level() is the only step.
   bool is_byte_level() const { return steps_.size() == 1 && std::holds_alternative<ByteLevel>(steps_[0]); }

@@ -16,7 +16,7 @@ class FileTokenizer : public Tokenizer {
 };
 
 // Returns the directory with the tokenizer: `directory` itself, or the base model of an adapter. Throws
-// FormatError if there is none, or none that is supported.
+// FormatError if there is no tokenizer, or only one that is not supported.
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory);
 
 // Of a directory that has a tokenizer.

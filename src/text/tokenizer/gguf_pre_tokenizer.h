@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// The name for the byte-level BPE of this tokenizer.json. Throws FormatError if no name fits exactly.
+// Returns the name for the byte-level BPE of this tokenizer.json. Throws FormatError if no name fits exactly.
 std::string gguf_pre_tokenizer(const JsonAt& tokenizer);
 
 }  // namespace trainer

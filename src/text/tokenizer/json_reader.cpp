@@ -68,7 +68,7 @@ void JsonAt::fail(const std::string& what) const {
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  constexpr int kDeepest = 64;  // steps of a pipeline may hold each other, and are read by recursion
+  constexpr int kDeepest = 64;  // nested steps are read by recursion
   const auto file = MappedFile::open(path);
   if (nested_too_deep(file->text(), kDeepest)) {
     throw FormatError(concat(path.string(), ": lists and objects are nested deeper than ", kDeepest,

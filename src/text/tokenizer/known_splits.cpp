@@ -9,7 +9,13 @@
 namespace trainer {
 namespace {
 
-enum class Class : uint8_t { letter, number, blank, newline, other };  // newline: \r and \n, blanks as well
+enum class Class : uint8_t {
+  letter,
+  number,
+  blank,
+  newline,
+  other
+};  // newline: \r and \n, which are also blanks
 
 Class find_class(char32_t c) {
   if (c == '\r' || c == '\n') return Class::newline;
@@ -18,7 +24,7 @@ Class find_class(char32_t c) {
   return is_number(c) ? Class::number : Class::other;
 }
 
-// Of the planes that have letters, numbers or white space.
+// The end of the planes that have letters, numbers or white space.
 constexpr char32_t kClassified = 0x40000;
 
 const std::array<Class, kClassified>& classes() {
@@ -30,7 +36,7 @@ const std::array<Class, kClassified>& classes() {
   return *table;
 }
 
-// What is read at a place in the text.
+// A character of the text, with its class and length.
 struct Character {
   Class is;
   size_t end;
@@ -47,7 +53,7 @@ class Reader {
     return {c < kClassified ? classes_[c] : Class::other, place};
   }
   bool is(size_t place, Class wanted) const { return place < text_.size() && at(place).is == wanted; }
-  // Behind the characters of this class, `most` at most.
+  // Returns the index after the characters of this class, at most `most` of them.
   size_t skip(size_t place, Class wanted, size_t most = static_cast<size_t>(-1)) const {
     for (; most > 0 && place < text_.size(); most--) {
       const Character next = at(place);
@@ -57,8 +63,8 @@ class Reader {
     return place;
   }
 
-  // 's|'t|'re|'ve|'m|'ll|'d behind the apostrophe at `place`, or its own end: none. With any_case also in
-  // capitals, and with the long s, which is a small form of S.
+  // Returns the end of 's|'t|'re|'ve|'m|'ll|'d if one begins at `place`, otherwise `place`. With any_case,
+  // also finds them in capitals, and with the long s, which is a lower case form of S.
   size_t contraction(size_t place, bool any_case) const {
     const size_t first = place + 1;
     if (any_case && text_.substr(first).starts_with("\u017f")) return first + 2;
@@ -76,7 +82,7 @@ class Reader {
   const std::array<Class, kClassified>& classes_;
 };
 
-// Blanks from a place on: where they end, where the last of them begins, and behind the last newline.
+// A run of blanks: its end, the start of its last character, and the index after its last newline.
 struct Blanks {
   size_t end, last, behind_newline;
 };
@@ -98,7 +104,7 @@ size_t blanks_end(const Reader& text, size_t place, const Blanks& found) {
   return found.end < text.size() && found.last > place ? found.last : found.end;
 }
 
-// The end of the match at `place`, which is never empty.
+// Returns the end of the match that begins at `place`. It is never empty.
 size_t gpt2_word(const Reader& text, size_t place) {
   if (text.has(place, '\'')) {
     const size_t end = text.contraction(place, false);

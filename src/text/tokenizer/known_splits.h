@@ -1,5 +1,5 @@
-// The patterns that GPT-2, Qwen2 and Llama 3 use to split text into words, written by hand instead of as
-// regular expressions: several times as fast, with the same words.
+// The patterns that GPT-2, Qwen2 and Llama 3 use to split text into words, as hand-written functions. They
+// are several times as fast as the regular expressions and give the same words.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-// Appends all matches in `text` (valid UTF-8). Together they are the whole text.
+// Appends all matches in `text` (valid UTF-8). Together they cover the whole text.
 using FindAll = void (*)(std::string_view text, std::vector<Span>& matches);
 
 // Returns the function for exactly this pattern; nullptr for any other pattern.

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// Without tokenizer_config.json, a Unigram vocabulary gets the special token names of T5Tokenizer.
+// If tokenizer_config.json does not name them, a Unigram vocabulary gets T5Tokenizer's special tokens.
 void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
   for (auto [name, standard] : {std::pair(&special.eos, "</s>"), {&special.pad, "<pad>"}}) {
     if (!*name && pipeline.find(standard)) *name = standard;
@@ -30,7 +30,7 @@ void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
   pipeline.suffix = ids(special.around->eos, "eos_token");
 }
 
-// A fingerprint of the files that are read here.
+// Returns a fingerprint of the files that are read here.
 std::string fingerprint_of(const std::filesystem::path& directory) {
   std::string checksums;
   for (const char* name :
@@ -66,7 +66,7 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
 }
 
 std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& directory) {
-  // T5 directories may hold both; the model's own file is the one that its pretraining used.
+  // T5 directories may hold both files. The model was pretrained with spiece.model.
   const bool sentencepiece = std::filesystem::exists(directory / "spiece.model");
   SpecialTokens special = read_special_tokens(directory);
   Pipeline pipeline = sentencepiece ? read_sentencepiece_pipeline(directory / "spiece.model", special)

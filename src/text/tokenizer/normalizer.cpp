@@ -23,7 +23,7 @@ template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
 std::string strip(std::string_view text, bool left, bool right) {
-  size_t begin = 0, end = 0;  // behind leading blanks; behind the last character that is none
+  size_t begin = 0, end = 0;  // after leading white space; before trailing white space
   bool leading = left;
   for (size_t at = 0; at < text.size();) {
     const bool blank = is_white_space(next_code_point(text, at));
@@ -44,7 +44,7 @@ std::string without_marks(std::string_view text) {
   return out;
 }
 
-// Character by character: no final sigma. One character becomes two.
+// Works character by character, so a final sigma gets no special form. One character becomes two.
 std::string lowercase(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -58,8 +58,8 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
-// Characters that form C leaves as they are, and that combine with none of each other: the blocks that most
-// text is written in. Their ends leave out combining marks and the characters that stand for another one.
+// Characters that NFC does not change and that do not combine with each other: the blocks of most text.
+// Combining marks, and characters that stand for another one, lie outside.
 constexpr CodePointRange kStayInFormC[]{
     {0x0000, 0x02ff},    // Latin
     {0x0388, 0x0482},    // Greek, Cyrillic
@@ -87,7 +87,7 @@ bool may_change(std::string_view text, NormalForm form) {
   if (form != NormalForm::c)
     return std::ranges::any_of(text, [](char byte) { return static_cast<unsigned char>(byte) >= 0x80; });
   for (size_t at = 0; at < text.size();) {
-    // Below U+0300, whose lead byte is 0xcc.
+    // Below U+0300, whose first byte is 0xcc.
     if (static_cast<unsigned char>(text[at]) < 0xcc) {
       at++;
     } else if (!stays_in_form_c(next_code_point(text, at))) {

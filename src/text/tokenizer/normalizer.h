@@ -21,7 +21,7 @@ class Normalizer {
  public:
   void add(NormalForm form) { steps_.emplace_back(form); }
   void add(Charsmap charsmap) { steps_.emplace_back(std::move(charsmap)); }
-  // Puts `text` in front, unless the text is empty.
+  // Adds `text` at the front, unless the text to normalize is empty.
   void add_prepend(std::string text) { steps_.emplace_back(Prepend{std::move(text)}); }
   void add_replace(Regex pattern, std::string content) {
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
@@ -34,7 +34,7 @@ class Normalizer {
 
   // Returns the normalized text: `text` itself (valid UTF-8) if nothing changes, or a view into `storage`.
   std::string_view normalize(std::string_view text, std::string& storage) const;
-  // The same, with the range in `text` that each byte comes from.
+  // Returns the same with the range in `text` that each byte comes from.
   AlignedText align(std::string_view text) const;
 
  private:
@@ -53,9 +53,9 @@ class Normalizer {
   std::vector<std::variant<NormalForm, Charsmap, Prepend, Replace, Strip, Lowercase, StripAccents>> steps_;
 };
 
-// `text` (valid UTF-8) in a normal form.
+// Returns `text` (valid UTF-8) in a normal form.
 std::string to_normal_form(std::string_view text, NormalForm form);
-// False when `text` is certainly in this normal form already; that is quick to check for most text.
+// Returns false when `text` is certainly in this normal form already. This is quick for most text.
 bool may_change(std::string_view text, NormalForm form);
 
 }  // namespace trainer

@@ -24,7 +24,7 @@ class PieceTrie::Builder {
   }
 
  private:
-  static constexpr int32_t kNoParent = -2;  // not free, and nobody's child
+  static constexpr int32_t kNoParent = -2;  // not free, and without a parent
   // A node stands for the first `depth` bytes of the pieces from `begin` to `end`, which are sorted.
   struct Range {
     int32_t node;
@@ -57,8 +57,8 @@ class PieceTrie::Builder {
     }
   }
 
-  // Where all children are free. The first place that is not full moves on slowly: a place that was refused
-  // often is given up.
+  // Returns a base for which the places of all children are free. The search begins at the first place that
+  // is not given up; a place that was tried in vain many times is given up.
   int32_t find_base(const std::vector<Child>& children) {
     for (size_t place = first_free_;; place++) {
       if (place == nodes_.size()) add_block();

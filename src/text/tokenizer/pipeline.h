@@ -1,6 +1,6 @@
-// The steps of a tokenizer, as given by tokenizer.json of the `tokenizers` library or by a SentencePiece
-// model: normalize, split into words, turn words into ids, add ids around them; and a decoder for the way
-// back.
+// The steps of a tokenizer, read from tokenizer.json of the `tokenizers` library or from a SentencePiece
+// model: normalize, split into words, turn words into ids, and add ids at both ends. A decoder turns ids into
+// text.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct Pipeline {
   std::unique_ptr<const WordModel> model;
   Decoder decoder;
 
-  // The model's vocabulary, by the names that files call its tokens ("Ġthe", "▁the"), and the other way.
+  // The model's vocabulary: from the names of tokens in files ("Ġthe", "▁the") to ids, and from ids to names.
   std::unordered_map<std::string, int32_t> vocabulary;
   std::vector<std::optional<std::string>> names;
-  std::optional<int32_t> unk;  // what the model gives for unknown text
+  std::optional<int32_t> unk;  // the id of unknown text
   AddedTokens added_tokens;
-  std::vector<int32_t> prefix, suffix;  // what the default call puts around a text
+  std::vector<int32_t> prefix, suffix;  // ids that the default call adds around a text
 
   std::optional<int32_t> find(std::string_view name) const {  // in the vocabulary
     const auto found = vocabulary.find(std::string(name));

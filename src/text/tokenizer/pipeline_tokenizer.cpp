@@ -37,7 +37,7 @@ void PipelineTokenizer::prepare_added_tokens() {
     return std::string(pipeline_.normalizer.normalize(text, storage));
   });
   texts_.resize(std::max(texts_.size(), static_cast<size_t>(added.largest_id() + 1)));
-  // The decoder takes added tokens for byte-level names as well, where they can be.
+  // The decoder also reads added tokens as byte-level names, if they can be.
   const bool byte_level = pipeline_.decoder.is_byte_level();
   for (const auto& [id, token] : added.all()) {
     const std::string& text = *added.text_of(id);

@@ -34,7 +34,7 @@ class PipelineTokenizer final : public FileTokenizer {
   std::vector<size_t> ends_in_word(std::string_view word, const std::vector<int32_t>& ids) const;
 
   Pipeline pipeline_;
-  // id -> what the decoder gets; for one that only puts bytes together, these bytes. None: no such id.
+  // id -> the token for the decoder; for a decoder that only joins bytes, the bytes. nullopt: no such id.
   std::vector<std::optional<std::string>> texts_;
   std::optional<int32_t> eos_, pad_, unk_;
   std::string fingerprint_;

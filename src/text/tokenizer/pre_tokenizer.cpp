@@ -8,14 +8,14 @@
 namespace trainer {
 namespace {
 
-// A part of a text, and whether a pattern matched it. All stretches together are the text.
+// A part of a text, and whether a pattern matched it. Together, all stretches are the text.
 struct Stretch {
   size_t begin, end;
   bool matched;
 };
 
-// Follows NormalizedString::split of the `tokenizers` library: a match is merged only when what it follows
-// (in the direction of merging) is none.
+// Follows NormalizedString::split of the `tokenizers` library: a match is merged with its neighbour only if
+// that is not a match.
 void merge_matches(std::vector<Stretch>& stretches) {
   std::vector<Stretch> merged;
   bool previous = false;
@@ -150,7 +150,7 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
   size_t size = 0;
   for (std::string_view part : parts.list)
     size += sign.size() + part.size() + sign.size() * static_cast<size_t>(std::ranges::count(part, ' '));
-  // All words of the text lie in one string, which must not move any more.
+  // All words of the text lie in one string, which must not move from here on.
   std::string& text = parts.storage.emplace_back();
   text.reserve(size);
   std::vector<std::string_view> before;
@@ -167,7 +167,7 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
         metaspace.scheme == PrependScheme::always || (metaspace.scheme == PrependScheme::first && first);
     if (wanted && !part.starts_with(' ') && !part.starts_with(sign)) text += sign;
     for (size_t at = 0; at < part.size();) {
-      size_t end = at;  // of what is neither blank nor sign
+      size_t end = at;  // of a run without spaces and signs
       while (end < part.size() && part[end] != ' ' && !part.substr(end).starts_with(sign)) end++;
       text += part.substr(at, end - at);
       if (end == part.size()) break;

@@ -33,15 +33,15 @@ class PreTokenizer {
   void add_whitespace() { steps_.emplace_back(Whitespace{}); }
   // Puts a space in front of each part so far, unless it begins with one.
   void add_prefix_space() { steps_.emplace_back(PrefixSpace{}); }
-  // Writes `replacement` for each space, adds one in front if there is none (`first`: only at the start of
-  // the whole text), and with `split` splits before each.
+  // Replaces each space by `replacement`, and adds one in front if there is none (scheme `first`: only at the
+  // start of the whole text). With `split`, splits before each.
   void add_metaspace(std::string replacement, PrependScheme scheme, bool split) {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme, split});
   }
 
-  // The sign for a space in words; "": a space.
+  // Returns the sign that stands for a space in words; "" if it is a space itself.
   std::string_view sign_of_blanks() const;
-  // Whether spaces are removed from words before the signs are put in front of them.
+  // Returns whether spaces are removed from words before the signs are added in front of them.
   bool drops_blanks() const;
 
   // Returns the words, none of them empty. They point into `text` or into `storage`. `at_start`: nothing

@@ -12,18 +12,18 @@
 namespace trainer {
 namespace {
 
-// Far above any vocabulary; a damaged file must not ask for all memory.
+// Far above any vocabulary. A damaged file must not use up all memory.
 constexpr uint64_t kLargestId = 1 << 24;
 
 void read_vocabulary(const JsonAt& json, Pipeline& out) {
   if (!json.value.is_object()) json.fail("an object is expected here");
   out.vocabulary.reserve(json.value.size());
   for (const auto& [name, number] : json.value.items()) {
-    // Messages cost more than the check: they are put together only when needed.
+    // A message costs more than the check, so it is made only when needed.
     const bool valid = number.is_number_unsigned() && number.get<uint64_t>() < kLargestId;
     if (!valid) json.fail(concat("token '", name, "' has no valid id"));
     const auto id = number.get<int32_t>();
-    // A vocabulary has hardly any holes; an id far beyond its size would only cost memory.
+    // A vocabulary has few unused ids; an id far beyond its size would only cost memory.
     if (id >= 16 * static_cast<int64_t>(json.value.size()) + 65536)
       json.fail(concat("the id ", id, " is too large"));
     out.vocabulary.emplace(name, id);
@@ -94,11 +94,11 @@ void read_bpe(const JsonAt& json, bool byte_level, Pipeline& out) {
       if (token) token = byte_level_bytes(*token);
     }
   }
-  // With all bytes there is nothing unknown.
+  // A vocabulary with all bytes has no unknown text.
   const bool complete = byte_level && has_all_bytes(model);
   if (byte_level && model.byte_fallback && !complete)
     json.at("byte_fallback")
-        .fail("is not supported where pre_tokenizer ByteLevel meets a vocabulary without all bytes");
+        .fail("is not supported if pre_tokenizer is ByteLevel and the vocabulary lacks some bytes");
   // Files without an unknown token may write "" here.
   if (const JsonAt unk = json.get("unk_token"); !unk.is_null() && !unk.string().empty()) {
     model.unk = out.unk = out.find(unk.string());

@@ -32,7 +32,7 @@ void read_template(const JsonAt& json, Pipeline& out) {
 void read_post_processor(const JsonAt& json, Pipeline& out) {
   if (json.is_null()) return;
   const std::string type = json.at("type").string();
-  if (type == "ByteLevel") return;  // concerns offsets only
+  if (type == "ByteLevel") return;  // affects offsets only
   if (type == "TemplateProcessing") return read_template(json, out);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
     out.prefix.insert(out.prefix.begin(), json.at("cls").item(1).id());
@@ -44,7 +44,7 @@ void read_post_processor(const JsonAt& json, Pipeline& out) {
   for (size_t i = 0; i < list.array().size(); i++) read_post_processor(list.item(i), out);
 }
 
-// A model has no row for another one.
+// The model's embedding has no row for any other id.
 void check_ids(const std::vector<int32_t>& ids, const Pipeline& pipeline, const JsonAt& json) {
   const auto size =
       std::max(static_cast<int32_t>(pipeline.names.size()), pipeline.added_tokens.largest_id() + 1);
@@ -76,7 +76,7 @@ void read_added_tokens(const JsonAt& json, Pipeline& out) {
 Pipeline read_pipeline(const std::filesystem::path& path) {
   const nlohmann::json file = read_json(path);
   const JsonAt json{file, path.string() + ":"};
-  // truncation and padding are settings of the last call; the default call overrides them.
+  // truncation and padding are the settings of an earlier call; the default call overrides them.
   json.require_known({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                       "post_processor", "decoder", "model"});
   Pipeline out;

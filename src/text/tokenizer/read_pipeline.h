@@ -8,12 +8,13 @@
 
 namespace trainer {
 
-// Throws FormatError that names the part of the file if it is damaged or cannot be done exactly as it says.
+// Throws FormatError if the file is damaged or asks for something that is not supported exactly as it says.
+// The message names the part of the file.
 Pipeline read_pipeline(const std::filesystem::path& path);
 
-// The parts. `json` may be null; then there is nothing to do.
+// These read the parts. `json` may be null; then they do nothing.
 void read_normalizer(const JsonAt& json, Normalizer& out);
-// Returns whether words are to be given to the model as bytes (ByteLevel).
+// Returns whether the model gets words as bytes (ByteLevel).
 bool read_pre_tokenizer(const JsonAt& json, PreTokenizer& out);
 void read_decoder(const JsonAt& json, Decoder& out);
 // The model with its vocabulary.

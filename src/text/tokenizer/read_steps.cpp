@@ -64,7 +64,7 @@ struct Metaspace {
   bool split;
 };
 
-// Files from before prepend_scheme say add_prefix_space.
+// Older files have add_prefix_space instead of prepend_scheme.
 Metaspace read_metaspace(const JsonAt& json) {
   json.require_known({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const bool prefix = flag(json, "add_prefix_space", true);
@@ -84,11 +84,11 @@ Metaspace read_metaspace(const JsonAt& json) {
 void read_byte_level(const JsonAt& json, PreTokenizer& out) {
   json.require_known({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (json.at("add_prefix_space").boolean()) out.add_prefix_space();
-  if (flag(json, "use_regex", true))  // absent in files older than the key
+  if (flag(json, "use_regex", true))  // missing in older files
     out.add_split(Regex(patterns::kGpt2, json.where), SplitBehavior::isolated, false);
 }
 
-// Nothing may follow ByteLevel: it would see bytes written as characters.
+// No step may follow ByteLevel, because it would see bytes that are written as characters.
 void read_pre_tokenizer(const JsonAt& json, PreTokenizer& out, bool& byte_level) {
   if (json.is_null()) return;
   if (byte_level) json.fail("a pre_tokenizer after ByteLevel is not supported");

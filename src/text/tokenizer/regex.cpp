@@ -15,8 +15,8 @@ namespace trainer {
 
 namespace {
 
-// Far above what a pattern needs that reads a text once, and about a second of work for a pattern that tries
-// all ways to match the same piece.
+// Far more than a pattern needs to read a text once, and about a second of work for a pattern that tries all
+// ways to match the same piece.
 void set_limits(pcre2_match_context* context, size_t text_bytes) {
   constexpr uint64_t kLeast = 10'000'000, kPerByte = 100;
   const auto most = static_cast<uint32_t>(std::min<uint64_t>(kLeast + kPerByte * text_bytes, UINT32_MAX));
@@ -55,7 +55,7 @@ Regex Regex::by_pcre2(std::string_view pattern, const std::string& where) {
   Regex regex;
   regex.pattern_ = pattern;
   regex.code_.reset(code, pcre2_code_free);
-  // Without a JIT for this machine, pcre2_match interprets: slower, with the same result.
+  // Without a JIT for this machine, pcre2_match interprets the pattern: slower, with the same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return regex;
 }
@@ -106,7 +106,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
     if (result < 0) too_much(pattern_, text.substr(at), result);
     matches.push_back({bounds[0], bounds[1]});
     at = bounds[1];
-    if (bounds[1] == bounds[0]) {  // an empty match: go on behind the next character
+    if (bounds[1] == bounds[0]) {  // an empty match: continue after the next character
       for (at++; at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;) at++;
     }
   }

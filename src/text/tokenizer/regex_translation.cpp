@@ -1,5 +1,6 @@
-// Translates Oniguruma's dialect to PCRE2's. What means the same in both is kept, what is spelled differently
-// is rewritten, and everything else is refused: a silently different split gives silently different ids.
+// Translates patterns from Oniguruma's dialect to PCRE2's. Constructs with the same meaning are kept, those
+// with another spelling are rewritten, and all others are refused, because another split would give wrong ids
+// without any error.
 #include <cctype>
 
 #include "trainer/base/error.h"
@@ -33,7 +34,7 @@ class Translation {
         case '.':
           replace("[^\\n]", 1);
           break;
-        case '^':  // Ruby's: of any line, but not of an empty one at the very end
+        case '^':  // in Ruby: the start of any line, except an empty last line
           replace("(?:\\A|(?<=\\n)(?!\\z))", 1);
           break;
         case '$':
@@ -61,7 +62,7 @@ class Translation {
 
   void escape() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
-    // PCRE2's own \s has U+180E, which is no White_Space; its \v is a class.
+    // PCRE2's own \s includes U+180E, which is not White_Space; its \v is a class.
     if (c == 's' || c == 'S') return replace(c == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 2);
     if (c == 'd' || c == 'D') return category("Nd", c == 'D', 2);
     if (c == 'v') return replace("\\x0b", 2);
@@ -77,8 +78,8 @@ class Translation {
     at_ += length;
   }
 
-  // A general category with the characters that it has in Oniguruma and not yet in PCRE2. (In a class, what
-  // \P leaves out cannot be told apart from the rest, and PCRE2's word stands.)
+  // A general category, with the characters that it has in Oniguruma and not yet in PCRE2. (Inside of a
+  // class, \P cannot leave these characters out, so PCRE2's table decides.)
   void category(std::string_view name, bool negated, size_t length) {
     std::string characters = concat("\\p{", name, "}");
     const AddedRange* last = nullptr;
@@ -95,8 +96,7 @@ class Translation {
     replace(concat(negated ? "[^" : "[", characters, "]"), length);
   }
 
-  // \p{L}, \p{Lu}, \p{Han}: general categories and scripts. Names are compared exactly by PCRE2, which knows
-  // them or says so.
+  // \p{L}, \p{Lu}, \p{Han}: general categories and scripts. PCRE2 reports a name that it does not know.
   void property() {
     const size_t end = pattern_.find('}', at_);
     if (!next_is("\\p{") && !next_is("\\P{")) refuse(2);
@@ -143,8 +143,8 @@ class Translation {
     refuse(4);
   }
 
-  // {n}, {n,}, {n,m}. A following + is possessive in PCRE2 and a second repetition in Oniguruma; a ? behind
-  // {n} differs as well.
+  // {n}, {n,}, {n,m}. A + after it is possessive in PCRE2 and a second repetition in Oniguruma. A ? after {n}
+  // differs as well.
   void repetition() {
     size_t end = at_ + 1;
     while (end < pattern_.size() &&

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-// The fields of one message, one after the other: a tag (number << 3 | wire type), then a value.
+// Iterates over the fields of one message. A field is a tag (number << 3 | wire type), then a value.
 class Fields {
  public:
   Fields(std::string_view message, const std::filesystem::path& path) : rest_(message), path_(path) {}

@@ -22,7 +22,8 @@ struct SentencePieceModel {
   std::string charsmap;    // NormalizerSpec.precompiled_charsmap
 };
 
-// `content` is that of the file; messages name `path`. Throws FormatError if it is not a SentencePiece model.
+// Reads `content`, the content of the file `path`. Throws FormatError if it is not a SentencePiece model; the
+// message names `path`.
 SentencePieceModel read_sentencepiece_model(std::string_view content, const std::filesystem::path& path);
 
 }  // namespace trainer

@@ -15,7 +15,7 @@ namespace {
 
 using PieceType = SentencePieceModel::PieceType;
 
-constexpr const char* kBlank = "\u2581";  // how pieces write a blank
+constexpr const char* kBlank = "\u2581";  // stands for a space in pieces
 
 std::vector<UnigramModel::Piece> all_pieces(const SentencePieceModel& model, int64_t extra_ids) {
   std::vector<UnigramModel::Piece> pieces;
@@ -30,8 +30,8 @@ int32_t unknown_piece(const SentencePieceModel& model, const std::filesystem::pa
   return static_cast<int32_t>(found - model.pieces.begin());
 }
 
-// What is a token of its own in text: T5's three (under their standard names unless the files say others),
-// control pieces and pieces that the user defined, extra ids.
+// The texts that are tokens by themselves: T5's three (with their standard names unless the files name
+// others), control pieces, pieces that the user defined, and extra ids.
 void complete(SpecialTokens& special, const SentencePieceModel& model,
               const std::vector<UnigramModel::Piece>& pieces) {
   for (auto [name, standard] :
@@ -51,7 +51,7 @@ void complete(SpecialTokens& special, const SentencePieceModel& model,
 
 Pipeline read_sentencepiece_pipeline(const std::filesystem::path& path, SpecialTokens& special) {
   const SentencePieceModel file = read_sentencepiece_model(read_file(path), path);
-  // mT5's file asks for byte_fallback; Transformers' T5Tokenizer gives <unk> all the same, and so do we.
+  // mT5's file sets byte_fallback, but Transformers' T5Tokenizer still gives <unk>, and so does this one.
   if (file.model_type != 1)
     throw FormatError(concat(path.string(), ": only unigram models (T5, mT5) are supported"));
   const UnigramModel model{all_pieces(file, special.extra_ids.value_or(100)), unknown_piece(file, path)};

@@ -1,5 +1,5 @@
-// SentencePiece as T5 uses it: pieces, then <extra_id_99> ... <extra_id_0>; </s> ends a text. Ids and text
-// are those of Transformers' T5Tokenizer.
+// SentencePiece as T5 uses it: the vocabulary is the pieces, then <extra_id_99> ... <extra_id_0>, and </s>
+// ends a text. Ids and texts are the same as with Transformers' T5Tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// Of a spiece.model. Adds to `special` what T5 has without being told. Throws FormatError for what is damaged
-// or not supported.
+// Reads a spiece.model. Adds T5's default tokens to `special`. Throws FormatError if the file is damaged or
+// not supported.
 Pipeline read_sentencepiece_pipeline(const std::filesystem::path& path, SpecialTokens& special);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// A buffer whose size is known only at run time and is usually small: on the stack if it fits.
+// A buffer whose size is known only at run time and is usually small. It lies on the stack if it fits.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-// The values are not set. T needs no constructor.
+// The values are not initialised. T must not need a constructor.
 template <typename T, size_t kOnStack>
 class SmallBuffer {
  public:

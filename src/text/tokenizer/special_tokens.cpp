@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-// A token is written as its content alone, or as an object with its flags.
+// A token is a string (its content), or an object with its flags.
 std::optional<AddedToken> read_token(const JsonAt& json) {
   if (json.is_null()) return std::nullopt;
   if (json.value.is_string()) return AddedToken{.content = json.string(), .special = true};
@@ -43,7 +43,7 @@ void read_added_tokens_decoder(const JsonAt& json, SpecialTokens& out) {
   std::ranges::sort(out.added, {}, &std::pair<int32_t, AddedToken>::first);
 }
 
-// Named tokens and lists of one file; a name that is already there is kept.
+// Adds the named tokens and the lists of one file. A name that is already known is kept.
 void read_names(const JsonAt& json, std::map<std::string, AddedToken>& named,
                 std::vector<AddedToken>& additional) {
   if (!json.value.is_object()) json.fail("an object is expected here");

@@ -16,28 +16,28 @@ namespace trainer {
 
 struct SpecialTokens {
   std::optional<std::string> eos, pad, unk;
-  std::map<std::string, std::string> by_name;  // bos_token, eos_token, ...: the text of each that is there
-  // Tokens with a name (eos_token, image_token, ...): special whatever else is said of them.
+  std::map<std::string, std::string> by_name;  // bos_token, eos_token, ... -> its text
+  // Tokens with a name (eos_token, image_token, ...). They are special, whatever their flags say.
   std::vector<AddedToken> named;
-  // additional_special_tokens: special unless they are declared otherwise.
+  // additional_special_tokens. They are special unless their flags say otherwise.
   std::vector<AddedToken> additional;
   // `added_tokens_decoder`: tokens with their ids, by id.
   std::vector<std::pair<int32_t, AddedToken>> added;
   std::optional<int64_t> extra_ids;  // T5
-  // What tokenizer_config.json says of add_bos_token and add_eos_token; neither is there: tokenizer.json
-  // decides what goes around a text.
+  // add_bos_token and add_eos_token of tokenizer_config.json. If it has neither, tokenizer.json decides which
+  // ids are added around a text.
   struct Around {
     bool bos, eos;
   };
   std::optional<Around> around;
 };
 
-// Both files may be missing. As in Transformers, special_tokens_map.json is used only when
-// tokenizer_config.json has no `added_tokens_decoder`, and then has precedence over it.
+// Both files may be missing. As in Transformers, special_tokens_map.json is read only when
+// tokenizer_config.json has no `added_tokens_decoder`; then it overrides tokenizer_config.json.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory);
 
-// Makes them added tokens as Transformers does on loading. `find` looks a name up in the model's vocabulary,
-// which has ids below `vocabulary_size`; `where` opens messages.
+// Adds these tokens to the added tokens, as Transformers does on loading. `find` looks up a name in the
+// model's vocabulary, whose ids are below `vocabulary_size`. `where` begins messages.
 void add_special_tokens(const SpecialTokens& special,
                         const std::function<std::optional<int32_t>(std::string_view)>& find,
                         int32_t vocabulary_size, const std::string& where, AddedTokens& added);

@@ -14,7 +14,7 @@ size_t count_characters(std::string_view text) {
   return count;
 }
 
-// Calls `use`(begin, end) for each grapheme: what normal forms put together never reaches beyond one.
+// Calls `use`(begin, end) for each grapheme. Normal forms never compose characters of two graphemes.
 template <class Use>
 void for_each_grapheme(std::string_view text, const Use& use) {
   utf8proc_int32_t state = 0;
@@ -33,7 +33,7 @@ void for_each_grapheme(std::string_view text, const Use& use) {
   if (begin < text.size()) use(begin, text.size());
 }
 
-// `change` is made to each grapheme, or where that gives another text to all of it at once.
+// Applies `change` to each grapheme. If that gives another text, applies it to the whole text at once.
 template <class Change>
 AlignedText changed_by_grapheme(const AlignedText& before, const Change& change) {
   AlignedText after("");
@@ -100,7 +100,7 @@ AlignedText Normalizer::align(std::string_view text) const {
         done = match.end;
       }
       next.append(now, done, bytes.size(), bytes.substr(done));
-    } else {  // characters for themselves, or left out
+    } else {  // characters that stand for themselves or were left out
       Normalizer only;
       only.steps_.push_back(step);
       std::string storage;

@@ -20,8 +20,8 @@ struct AlignedText {
   std::vector<TextRange> ranges;  // of each byte
 };
 
-// The sign for a space in words; "": a space. never_a_blank: it is only put in front of words, which contain
-// no spaces.
+// The sign that stands for a space in words; "" if it is a space itself. never_a_blank: the sign is only
+// added in front of words, and words contain no spaces.
 struct BlankSign {
   std::string_view text;
   bool never_a_blank;

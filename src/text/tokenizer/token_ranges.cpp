@@ -23,9 +23,9 @@ bool is_inside_character(std::string_view text, size_t at) {
 
 }  // namespace
 
-// Tokens that are parts of a character get all of it.
+// A token that is a part of a character gets the range of the whole character.
 struct PipelineTokenizer::RangeWriter {
-  std::string_view text;  // the whole one
+  std::string_view text;  // the whole text
   TokenizedText out;
 
   void push(int32_t id, size_t begin, size_t end) {
@@ -58,12 +58,12 @@ TokenizedText PipelineTokenizer::encode_with_ranges(std::string_view text, bool 
   return std::move(writer.out);
 }
 
-// As encode_piece(); `offset`: where the piece begins in the text.
+// Like encode_piece(). `offset`: where the piece begins in the text.
 void PipelineTokenizer::ranges_of_piece(std::string_view piece, size_t offset, RangeWriter& writer) const {
   std::string storage;
   std::string_view text = pipeline_.normalizer.normalize(piece, storage);
   if (text.empty()) return;
-  std::vector<TextRange> ranges;  // of each byte of `text`; empty: each is itself
+  std::vector<TextRange> ranges;  // of each byte of `text`; empty: nothing was changed
   if (text != piece) {
     AlignedText aligned = pipeline_.normalizer.align(piece);
     storage = std::move(aligned.bytes);
@@ -114,11 +114,11 @@ void PipelineTokenizer::ranges_of_piece(std::string_view piece, size_t offset, R
   }
 }
 
-// Where the tokens of a word end in it.
+// Returns where each token ends in its word.
 std::vector<size_t> PipelineTokenizer::ends_in_word(std::string_view word,
                                                     const std::vector<int32_t>& ids) const {
   const bool byte_level = pipeline_.decoder.is_byte_level();
-  // How much of the word from there on the token stands for; none: it does not fit there.
+  // Returns how many bytes of the word, from this place, the token stands for; nullopt if it does not fit.
   const auto fit = [&](int32_t id, size_t at) -> std::optional<size_t> {
     const auto& name = texts_[static_cast<size_t>(id)];
     if (!name) return std::nullopt;
@@ -132,7 +132,7 @@ std::vector<size_t> PipelineTokenizer::ends_in_word(std::string_view word,
   for (size_t i = 0; i < ids.size(); i++) {
     auto size = fit(ids[i], at);
     if (!size && ids[i] == pipeline_.unk) {
-      // An unknown stretch goes up to where the next token fits; two of them have a character each.
+      // An unknown token reaches up to where the next token fits. Of two in a row, each has one character.
       const bool another = i + 1 < ids.size() && ids[i + 1] == pipeline_.unk;
       size_t end = at < word.size() ? next(at) : at;
       while (!another && end < word.size() && (i + 1 == ids.size() || !fit(ids[i + 1], end))) end = next(end);

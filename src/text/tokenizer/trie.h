@@ -1,4 +1,4 @@
-// A set of byte strings with an id each, walked byte by byte.
+// A set of byte strings, each with an id, searched byte by byte.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@ class Trie {
  public:
   static constexpr int32_t kRoot = 0, kNone = -1;
 
-  // Of equal strings the first one counts.
+  // If a string is inserted twice, the first one counts.
   void insert(std::string_view text, int32_t id);
-  // The child of a node for this byte, or kNone.
+  // Returns the child of a node for this byte, or kNone.
   int32_t child(int32_t node, char byte) const;
-  // The id of the string that ends here, or kNone.
+  // Returns the id of the string that ends at this node, or kNone.
   int32_t id(int32_t node) const { return nodes_[node].id; }
   bool has_start(char byte) const { return child(kRoot, byte) != kNone; }
 

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // below the worst piece
+constexpr double kUnknownPenalty = 10;  // subtracted from the lowest score
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
 PieceTrie trie_of(const std::vector<UnigramModel::Piece>& pieces) {
@@ -47,7 +47,7 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& ids) const {
   cache_.insert(word, std::span(ids).subspan(before));
 }
 
-// Viterbi, left to right. Of equal sums the one found first stays.
+// Viterbi search from left to right. Of equal sums, the one that was found first counts.
 void Unigram::find_best(std::string_view word, End* ends) const {
   ends[0].score = 0;
   for (size_t end = 1; end <= word.size(); end++) ends[end].begin = kNowhere;
@@ -88,7 +88,7 @@ void Unigram::append(std::string_view word, const End* ends, std::vector<int32_t
   }
   std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
   if (!unknown) return;
-  // Once more, with neighboring unknown pieces joined.
+  // Go over the pieces again and join adjacent unknown ones.
   std::vector<size_t> borders{word.size()};
   while (borders.back() > 0) borders.push_back(ends[borders.back()].begin);
   std::ranges::reverse(borders);
@@ -105,7 +105,7 @@ void Unigram::append(std::string_view word, const End* ends, std::vector<int32_t
   }
 }
 
-// Unknown text is nevertheless a piece if it is the text "<unk>" itself.
+// Unknown text can still be a piece: the text "<unk>" itself.
 void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
   const int32_t id = trie_.find(text);
   if (id != PieceTrie::kNone) {

@@ -1,7 +1,7 @@
-// The unigram language model of SentencePiece: a word is split into the pieces with the largest sum of scores
-// (Kudo 2018). Sums are in double precision and word by word, as in the `tokenizers` library: pieces that
-// differ in their order only ("0" "00") tie but for rounding, and SentencePiece's own library before 0.2 sums
-// in single precision.
+// The unigram language model of SentencePiece (Kudo 2018): a word is split into the pieces with the largest
+// sum of scores. Scores are added in double precision, separately for each word, as in the `tokenizers`
+// library. This decides between the same pieces in another order ("0" "00"), whose sums differ only by
+// rounding. SentencePiece's own library before 0.2 adds in single precision.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct UnigramModel {
     std::string text;
     double score;
   };
-  std::vector<Piece> pieces;  // the place of a piece is its id
+  std::vector<Piece> pieces;  // by id
   std::optional<int32_t> unk;
   bool byte_fallback = false;
 };
@@ -30,12 +30,11 @@ struct UnigramModel {
 class Unigram final : public WordModel {
  public:
   explicit Unigram(const UnigramModel& model);
-  // Neighbouring characters that no piece covers give one unk, or with byte_fallback the tokens of their
-  // bytes.
+  // Adjacent characters that no piece covers give one unk, or with byte_fallback the tokens of their bytes.
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  // The best way to a place in the word: the last piece and where it begins.
+  // The best split of the word up to some place: its last piece, and where that begins.
   struct End {
     double score;
     size_t begin;

@@ -1,4 +1,4 @@
-// A cache of the ids of words, because text repeats its words.
+// A cache of the ids of words: words occur again and again in text.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace trainer {
 
-// It has a fixed size. It is safe to use from several threads at once, without locks: a reader that meets a
-// writer finds nothing, and a writer that meets another writer stores nothing.
+// Its size is fixed. It is safe to use from several threads at once and has no locks: a reader finds nothing
+// in a slot that is being written, and a writer skips such a slot.
 class WordCache {
  public:
   WordCache();
 
-  // Appends the ids of `word` when it is known.
+  // Appends the ids of `word` and returns true; returns false if the word is not in the cache.
   bool find(std::string_view word, std::vector<int32_t>& ids) const;
-  // Keeps the ids of a word that is short enough, in the place of another one.
+  // Stores the ids of a word, in place of another word. Does nothing if the word or its ids are too long.
   void insert(std::string_view word, std::span<const int32_t> ids);
 
  private:
@@ -28,16 +28,16 @@ class WordCache {
   using Unit = std::atomic<uint64_t>;
   using Key = std::array<uint64_t, kWordUnits>;  // the bytes of a word, zeros behind them
 
-  // Two cache lines. The state's upper half is the sizes of word and ids, its lower half a count of changes
-  // that is odd while one is made (a sequence lock, after Boehm, "Can seqlocks get along with programming
-  // language memory models?", 2012).
+  // Two cache lines. The upper half of `state` holds the sizes of the word and of its ids. The lower half
+  // counts changes and is odd during a change (a sequence lock: Boehm, "Can seqlocks get along with
+  // programming language memory models?", 2012).
   struct alignas(64) Slot {
     Unit state{0};
     std::array<Unit, kWordUnits> word{};
     std::array<Unit, kIdUnits> ids{};
   };
 
-  static size_t pack(std::string_view word, Key& key);  // gives the number of units
+  static size_t pack(std::string_view word, Key& key);  // returns the number of units
   static size_t slot_of(const Key& key, size_t units, size_t size);
 
   std::unique_ptr<Slot[]> slots_;

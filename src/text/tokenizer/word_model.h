@@ -11,7 +11,7 @@ namespace trainer {
 class WordModel {
  public:
   virtual ~WordModel() = default;
-  // Appends the ids of a word of valid UTF-8. Throws DataError for what the model cannot express at all.
+  // Appends the ids of a word (valid UTF-8). Throws DataError if the model has no ids for a part of it.
   virtual void encode(std::string_view word, std::vector<int32_t>& ids) const = 0;
 };
 

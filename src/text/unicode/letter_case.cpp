@@ -18,7 +18,7 @@ struct Span {
   char32_t first, last;
 };
 
-// Other_Lowercase and Other_Uppercase of Unicode: letters by use, not by case_category.
+// Unicode's Other_Lowercase and Other_Uppercase: characters used as letters, in other general categories.
 constexpr Span kOtherLower[] = {
     {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},    {0x2e0, 0x2e4},
     {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},   {0x1d78, 0x1d78},  {0x1d9b, 0x1dbf},
@@ -32,7 +32,7 @@ bool within(char32_t c, std::span<const Span> spans) {
   return std::ranges::any_of(spans, [&](const Span& span) { return c >= span.first && c <= span.last; });
 }
 
-// Case_Ignorable of Unicode: what may stand between the letters of a word without ending it.
+// Unicode's Case_Ignorable: characters between letters that do not end a word.
 bool is_case_ignorable(char32_t c) {
   switch (case_category(c)) {
     case UTF8PROC_CATEGORY_MN:
@@ -64,7 +64,7 @@ const SpecialCasing* special(char32_t c) {
   return found != std::end(kSpecialCasing) && found->lower == c ? &*found : nullptr;
 }
 
-// A sigma at the end of a word is another letter.
+// A sigma at the end of a word has another form.
 bool ends_word(std::span<const char32_t> text, size_t at) {
   size_t before = at, after = at + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) before--;

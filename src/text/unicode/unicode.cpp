@@ -10,7 +10,7 @@ namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
-// The range of a sorted table that has c, or nullptr.
+// Returns the range of a sorted table that contains c, or nullptr.
 template <typename Range>
 const Range* find_range(char32_t c, std::span<const Range> ranges) {
   const auto found = std::ranges::lower_bound(ranges, c, {}, &Range::last);
@@ -52,7 +52,7 @@ bool is_word_character(char32_t c) {
       return true;
     case UTF8PROC_CATEGORY_CN:
       return is_new_word_character(c);
-    default:  // circled and squared letters are Other_Alphabetic, the two joiners Join_Control
+    default:  // circled and squared letters (Other_Alphabetic), and the two joiners (Join_Control)
       return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
              (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
   }

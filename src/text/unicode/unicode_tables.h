@@ -16,10 +16,10 @@ struct AddedRange {
 
 // Characters newer than Unicode 14, with their general category, by code point.
 std::span<const AddedRange> added_to_categories();
-// Those of them (and newer ones) that its Digits takes for numbers.
+// Those of them, and newer ones, that the library's step Digits treats as numbers.
 std::span<const CodePointRange> new_numbers();
-// Characters that its normal forms leave unchanged, together with their neighbours: it does not know that
-// they combine, are composed or can be decomposed.
+// Characters that the library's normal forms do not change and do not combine with their neighbours. Its
+// tables are older than these characters.
 std::span<const CodePointRange> not_normalized();
 
 }  // namespace trainer

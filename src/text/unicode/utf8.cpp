@@ -9,12 +9,11 @@ namespace trainer {
 namespace {
 
 struct Sequence {
-  size_t length;  // bytes that belong together: a whole character, or the part of one that could still become
-                  // one
+  size_t length;  // in bytes: of a whole character, or of the valid beginning of one
   bool whole;
 };
 
-// The bounds on the second byte keep out overlong forms, surrogates and what lies above U+10FFFF.
+// The bounds of the second byte exclude overlong forms, surrogates and values above U+10FFFF.
 Sequence sequence_at(std::string_view text, size_t offset) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[offset + i]); };
   const unsigned char lead = byte(0);

@@ -13,6 +13,9 @@ int value_of(const char* variable, int usual) {
   const char* said = std::getenv(variable);
   return said == nullptr ? usual : std::atoi(said);
 }
+
+constexpr int kInvalidContext = 201, kOutOfMemory = 2;
+int contexts = 0;  // how often one was made the current one and not taken back
 }  // namespace
 
 extern "C" {
@@ -28,4 +31,17 @@ int cuDeviceTotalMem_v2(size_t* total, int) { return *total = 24'000'000'000, 0;
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   return *value = attribute == 75 ? value_of("FAKE_CUDA_MAJOR", 8) : 6, 0;
 }
+
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &contexts, 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+int cuCtxPushCurrent_v2(void*) { return contexts++, 0; }
+int cuCtxPopCurrent_v2(void**) { return contexts--, 0; }
+// FAKE_HOST_MEMORY: the most bytes at once.
+int cuMemHostAlloc(void** data, size_t bytes, unsigned) {
+  if (contexts == 0) return kInvalidContext;
+  if (bytes > static_cast<size_t>(value_of("FAKE_HOST_MEMORY", 1 << 30))) return kOutOfMemory;
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return std::memset(*data, 0xff, bytes), 0;
+}
+int cuMemFreeHost(void* data) { return contexts == 0 ? kInvalidContext : (std::free(data), 0); }
 }

@@ -1,0 +1,27 @@
+// Where an optimizer's state lies: in the memory of the parameters' device, or below it (memory/offload.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+// While it lives with `below`, state that this thread allocates lies below the device.
+class StateBelow {
+ public:
+  explicit StateBelow(bool below);
+  ~StateBelow();
+  StateBelow(const StateBelow&) = delete;
+  StateBelow& operator=(const StateBelow&) = delete;
+
+ private:
+  bool before_;
+};
+
+// Returns zeros for the state of a parameter on options.device(), as a tensor of that device: an update works
+// on it in place wherever it lies. Optimizers allocate all their state with this function.
+at::Tensor new_state(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// Returns a copy of the state for another device, for Optimizer::move_to().
+at::Tensor moved_state(const at::Tensor& state, at::Device device);
+
+}  // namespace trainer

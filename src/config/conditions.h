@@ -1,0 +1,19 @@
+// Keys that only some values of other keys make use of, and defaults that depend on other keys.
+#pragma once
+
+#include <string>
+
+#include "config/schema.h"
+
+namespace trainer::config {
+
+// "with optimizer.name: adafactor": where the key has no effect.
+std::string in_words(const Condition& condition);
+
+// The first condition under which the key has no effect in `config`; nullptr: it has one.
+const Condition* first_unmet(const Key& key, const Config& config);
+
+// Gives each key that was not set the default that goes with the values of other keys.
+void set_dependent_defaults(Config& config);
+
+}  // namespace trainer::config

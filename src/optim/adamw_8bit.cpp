@@ -1,0 +1,126 @@
+#include "trainer/optim/adamw_8bit.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/base/random.h"
+#include "trainer/optim/state_memory.h"
+
+namespace trainer {
+AdamW8bit::AdamW8bit(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed,
+                     int64_t fewest_coded)
+    : parameters_(std::move(parameters)), config_(config), seed_(seed), fewest_coded_(fewest_coded) {
+  at::NoGradGuard no_grad;
+  for (const TrainedParameter& parameter : parameters_) states_.push_back(state_for(parameter));
+}
+
+// bitsandbytes leaves embeddings to its users, and the Trainer of transformers asks for 32 bits for all of
+// them (trainer.py, create_optimizer): rows that are seen rarely have moments far below those of their block.
+bool AdamW8bit::has_codes(const TrainedParameter& parameter) const {
+  return !parameter.embedding && parameter.value.numel() >= fewest_coded_;
+}
+
+// All allocation of state is here.
+AdamW8bit::State AdamW8bit::state_for(const TrainedParameter& parameter) const {
+  const auto zeros = [&](at::IntArrayRef shape, at::ScalarType type) {
+    return new_state(shape, parameter.value.options().dtype(type).requires_grad(false));
+  };
+  const at::IntArrayRef shape = parameter.value.sizes();
+  State state;
+  if (has_codes(parameter)) {
+    const int64_t blocks = adamw_8bit_blocks(parameter.value.numel());
+    state = {zeros(shape, at::kByte), zeros(shape, at::kByte), zeros({blocks}, at::kFloat),
+             zeros({blocks}, at::kFloat), at::Tensor()};
+  } else {
+    const at::ScalarType type = config_.state_dtype == StateDtype::bf16 ? at::kBFloat16 : at::kFloat;
+    state = {zeros(shape, type), zeros(shape, type), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+  if (config_.master_weights && parameter.value.scalar_type() != at::kFloat)
+    state.master = zeros(shape, at::kFloat).copy_(parameter.value);
+  return state;
+}
+
+void AdamW8bit::update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
+                       double learning_rate, Progress& progress) {
+  at::NoGradGuard no_grad;
+  const int64_t step = steps_ + 1;
+  const uint64_t key = derive(seed_, static_cast<uint64_t>(step));
+  std::vector<AdamwItem> wide;
+  std::vector<Adamw8bitItem> coded;
+  for (size_t i = 0; i < parameters_.size(); i++) {
+    const at::Tensor gradient = gradients.get(i);
+    if (!gradient.defined()) continue;
+    const TrainedParameter& parameter = parameters_[i];
+    const State& s = states_[i];
+    const AdamwUpdate update{learning_rate,
+                             config_.adam_beta1,
+                             config_.adam_beta2,
+                             config_.adam_epsilon,
+                             parameter.decay ? config_.weight_decay : 0.0,
+                             step,
+                             derive(key, parameter.name)};
+    const at::Tensor weight = parameter.value.detach();
+    if (has_codes(parameter)) {
+      coded.push_back(
+          {{weight, gradient, s.exp_avg, s.exp_avg_sq, s.exp_avg_absmax, s.exp_avg_sq_absmax, s.master},
+           update});
+    } else {
+      wide.push_back({{weight, gradient, s.exp_avg, s.exp_avg_sq, s.master}, update});
+    }
+  }
+  try {
+    const at::Tensor scale = clip_scale(norm, max_grad_norm);
+    adamw_update(wide, scale, progress.wide);
+    adamw_8bit_update(coded, scale, progress.coded);
+  } catch (...) {
+    progress.wide.halve_piece();
+    progress.coded.halve_piece();
+    throw;
+  }
+}
+
+void AdamW8bit::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
+                     double learning_rate) {
+  update(gradients, norm, max_grad_norm, learning_rate, progress_);
+  steps_++;
+  progress_ = {};
+}
+
+bool AdamW8bit::half_written() const { return progress_.wide.has_begun() || progress_.coded.has_begun(); }
+
+void AdamW8bit::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
+  for (AdamwProgress* progress : {&rehearsal_.wide, &rehearsal_.coded}) {
+    progress->rehearsal = true;
+    progress->next = 0;
+    progress->done = 0;
+  }
+  update(gradients, norm, max_grad_norm, 0.0, rehearsal_);
+  rehearsal_ = {};
+}
+
+void AdamW8bit::move_to(at::Device device) {
+  at::NoGradGuard no_grad;
+  for (State& state : states_) {
+    for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.exp_avg_absmax,
+                               &state.exp_avg_sq_absmax, &state.master}) {
+      if (tensor->defined()) *tensor = moved_state(*tensor, device);
+    }
+  }
+}
+
+OptimizerTensors AdamW8bit::tensors() const {
+  OptimizerTensors kept;
+  for (size_t i = 0; i < parameters_.size(); i++) {
+    const State& state = states_[i];
+    auto& of_parameter = kept[parameters_[i].name];
+    of_parameter = {{"exp_avg", state.exp_avg}, {"exp_avg_sq", state.exp_avg_sq}};
+    if (state.exp_avg_absmax.defined()) {
+      of_parameter["exp_avg_absmax"] = state.exp_avg_absmax;
+      of_parameter["exp_avg_sq_absmax"] = state.exp_avg_sq_absmax;
+    }
+    if (state.master.defined()) of_parameter["master"] = state.master;
+  }
+  return kept;
+}
+
+}  // namespace trainer

@@ -1,0 +1,172 @@
+// The update of 8-bit AdamW on the CPU: our own loops.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "trainer/device/target_device.h"
+#include "trainer/memory/offload.h"
+#include "trainer/optim/adamw_8bit.h"
+
+#include "optim/adamw_8bit_arithmetic.h"
+#include "optim/moment_codes.h"
+#include "optim/stochastic_rounding.h"
+
+namespace trainer {
+namespace {
+
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+
+struct Absmax {
+  float exp_avg, exp_avg_sq;
+};
+
+// exp_avg, exp_avg_sq: in, the values of the codes; out, the moments. Returns the new scales. Magnitudes are
+// compared as integers, which the compiler vectorises.
+template <bool with_master, class W, class G>
+FOR_EACH_PROCESSOR Absmax update_block(W* weight, const G* gradient, float* master, float* exp_avg,
+                                       float* exp_avg_sq, Absmax absmax, float scale,
+                                       const Coefficients8bit& c, uint64_t key, int64_t first,
+                                       int64_t count) {
+  const uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
+  uint32_t largest = 0, largest_sq = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const uint32_t bits = random_bits(low, high, static_cast<uint32_t>(first + i));
+    const float g = static_cast<float>(gradient[i]) * scale;
+    const float m = exp_avg[i] * absmax.exp_avg * c.beta1 + c.one_minus_beta1 * g;
+    const float v = exp_avg_sq[i] * absmax.exp_avg_sq * c.beta2 + c.one_minus_beta2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    largest = std::max(largest, std::bit_cast<uint32_t>(m) & 0x7fffffffu);
+    largest_sq = std::max(largest_sq, std::bit_cast<uint32_t>(v));
+    const float w = with_master ? master[i] : static_cast<float>(weight[i]);
+    const float next = (w - c.step_size * (m / (std::sqrt(v) + c.epsilon))) * c.keep;
+    if constexpr (with_master) {
+      master[i] = next;
+      weight[i] = static_cast<W>(next);
+    } else {
+      weight[i] = rounded<W>(next, bits);
+    }
+  }
+  return {std::bit_cast<float>(largest), std::bit_cast<float>(largest_sq)};
+}
+
+FOR_EACH_PROCESSOR void multiply(MomentBlock values, float factor) {
+  for (size_t i = 0; i < values.size(); i++) values[i] *= factor;
+}
+
+// The moments of one block.
+struct Block {
+  alignas(64) std::array<float, kAdamw8bitBlock> exp_avg, exp_avg_sq;
+};
+
+void read_codes(const uint8_t* codes, const uint8_t* codes_sq, int64_t count, Block& block) {
+  if (count == kAdamw8bitBlock) {
+    coder_of_exp_avg().decode(std::span<const uint8_t, kAdamw8bitBlock>(codes, kAdamw8bitBlock),
+                              block.exp_avg);
+    coder_of_exp_avg_sq().decode(std::span<const uint8_t, kAdamw8bitBlock>(codes_sq, kAdamw8bitBlock),
+                                 block.exp_avg_sq);
+    return;
+  }
+  std::array<uint8_t, kAdamw8bitBlock> padded{}, padded_sq{};
+  std::copy_n(codes, count, padded.begin());
+  std::copy_n(codes_sq, count, padded_sq.begin());
+  read_codes(padded.data(), padded_sq.data(), kAdamw8bitBlock, block);
+}
+
+void write_codes(uint8_t* codes, uint8_t* codes_sq, int64_t count, Block& block, Absmax absmax) {
+  if (count == kAdamw8bitBlock) {
+    multiply(block.exp_avg, inverse_scale(absmax.exp_avg));
+    multiply(block.exp_avg_sq, inverse_scale(absmax.exp_avg_sq));
+    coder_of_exp_avg().encode(block.exp_avg, CodeBlock(codes, kAdamw8bitBlock));
+    coder_of_exp_avg_sq().encode(block.exp_avg_sq, CodeBlock(codes_sq, kAdamw8bitBlock));
+    return;
+  }
+  std::array<uint8_t, kAdamw8bitBlock> padded, padded_sq;
+  write_codes(padded.data(), padded_sq.data(), kAdamw8bitBlock, block, absmax);
+  std::copy_n(padded.begin(), count, codes);
+  std::copy_n(padded_sq.begin(), count, codes_sq);
+}
+
+template <bool with_master, class W, class G>
+void update_blocks(const Adamw8bitTensors& t, float scale, const AdamwUpdate& update, int64_t begin,
+                   int64_t end) {
+  const Coefficients8bit coefficients(update);
+  W* weight = t.weight.mutable_data_ptr<W>();
+  const G* gradient = t.gradient.const_data_ptr<G>();
+  uint8_t *codes = t.exp_avg.mutable_data_ptr<uint8_t>(),
+          *codes_sq = t.exp_avg_sq.mutable_data_ptr<uint8_t>();
+  float *absmax = t.exp_avg_absmax.mutable_data_ptr<float>(),
+        *absmax_sq = t.exp_avg_sq_absmax.mutable_data_ptr<float>();
+  float* master = with_master ? t.master.mutable_data_ptr<float>() : nullptr;
+  Block block;
+  for (int64_t b = begin; b < end; b++) {
+    const int64_t first = b * kAdamw8bitBlock, count = std::min(kAdamw8bitBlock, t.weight.numel() - first);
+    read_codes(codes + first, codes_sq + first, count, block);
+    const Absmax now = update_block<with_master>(
+        weight + first, gradient + first, with_master ? master + first : nullptr, block.exp_avg.data(),
+        block.exp_avg_sq.data(), {absmax[b], absmax_sq[b]}, scale, coefficients, update.key, first, count);
+    absmax[b] = now.exp_avg;
+    absmax_sq[b] = now.exp_avg_sq;
+    write_codes(codes + first, codes_sq + first, count, block, now);
+  }
+}
+
+template <class W, class G>
+void update_coded_tensor(const Adamw8bitTensors& t, float scale, const AdamwUpdate& update) {
+  at::parallel_for(0, adamw_8bit_blocks(t.weight.numel()), 1 << 7, [&](int64_t begin, int64_t end) {
+    if (t.master.defined()) {
+      update_blocks<true, W, G>(t, scale, update, begin, end);
+    } else {
+      update_blocks<false, W, G>(t, scale, update, begin, end);
+    }
+  });
+}
+
+void update_coded_cpu(const Adamw8bitTensors& tensors, const at::Tensor& gradient_scale,
+                      const AdamwUpdate& update, bool rehearsal) {
+  Adamw8bitTensors t = tensors;
+  t.gradient = tensors.gradient.contiguous();  // the only allocation
+  if (rehearsal) return;
+  const float scale = gradient_scale.item<float>();
+  const bool fp32_weight = t.weight.scalar_type() == at::kFloat,
+             fp32_gradient = t.gradient.scalar_type() == at::kFloat;
+  if (fp32_weight && fp32_gradient) {
+    update_coded_tensor<float, float>(t, scale, update);
+  } else if (fp32_weight) {
+    update_coded_tensor<float, at::BFloat16>(t, scale, update);
+  } else if (fp32_gradient) {
+    update_coded_tensor<at::BFloat16, float>(t, scale, update);
+  } else {
+    update_coded_tensor<at::BFloat16, at::BFloat16>(t, scale, update);
+  }
+}
+
+#undef FOR_EACH_PROCESSOR
+
+std::array<at::Tensor, 7> tensors_of(const Adamw8bitItem& item) {
+  const Adamw8bitTensors& t = item.tensors;
+  return {t.weight, t.gradient, t.exp_avg, t.exp_avg_sq, t.exp_avg_absmax, t.exp_avg_sq_absmax, t.master};
+}
+
+}  // namespace
+
+void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
+                       AdamwProgress& progress) {
+  if (items.empty()) return;
+  const at::Device device = items.front().tensors.weight.device();
+  if (target_of(device) != c10::kCPU) return adamw_8bit_update_gpu(items, gradient_scale, progress);
+  for (; progress.next < items.size(); progress.next++) {
+    const auto& [tensors, update] = items[progress.next];
+    if (progress.next + 1 < items.size()) {
+      for (const at::Tensor& tensor : tensors_of(items[progress.next + 1])) fetch_offloaded(tensor);
+    }
+    update_coded_cpu(tensors, gradient_scale, update, progress.rehearsal || device.is_meta());
+    for (const at::Tensor& tensor : tensors_of(items[progress.next])) release_offloaded(tensor);
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,231 @@
+#include "optim/moment_codes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <immintrin.h>
+#include <limits>
+
+#include "trainer/formats/dynamic_map.h"
+
+namespace trainer {
+namespace {
+
+// Where a level begins in MomentSearch::levels.
+constexpr std::array<size_t, 8> kLevelPlaces{0, 16, 32, 48, 64, 80, 112, 176};
+
+MomentCodes codes_of(bool with_sign) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  MomentCodes codes{dynamic_map(with_sign), {}};
+  for (size_t i = 0; i < 255; i++) {
+    const float middle = (codes.values[i] + codes.values[i + 1]) * 0.5f;
+    const bool next_is_even = i % 2 == 1;
+    codes.limits[i] = next_is_even ? middle : std::nextafter(middle, kInfinity);
+    if (codes.values[i + 1] == 0.0f) codes.limits[i] = 0.0f;
+  }
+  codes.limits[255] = kInfinity;
+  return codes;
+}
+
+#define AVX512 __attribute__((target("avx512f")))
+// GCC 12 warns of variables in its own functions where there is no mask.
+constexpr __mmask16 kAll = 0xffff;
+
+// Returns table[index] of `registers` x 16 entries, a power of two from 2 on. Higher bits of the index are
+// ignored.
+template <int registers>
+AVX512 inline __m512 entries_of(const __m512* table, __m512i index) {
+  if constexpr (registers == 2) {
+    return _mm512_permutex2var_ps(table[0], index, table[1]);
+  } else {
+    const __mmask16 upper = _mm512_test_epi32_mask(index, _mm512_set1_epi32(8 * registers));
+    return _mm512_mask_blend_ps(upper, entries_of<registers / 2>(table, index),
+                                entries_of<registers / 2>(table + registers / 2, index));
+  }
+}
+
+AVX512 void decode_avx512(const float* values, const uint8_t* codes, float* out) {
+  __m512 table[16];
+  for (int i = 0; i < 16; i++) table[i] = _mm512_load_ps(values + 16 * i);
+  for (int i = 0; i < 256; i += 16) {
+    const __m512i index =
+        _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
+    _mm512_storeu_ps(out + i, entries_of<16>(table, index));
+  }
+}
+
+// A binary search in eight comparisons: after each, `found` is the place in the next level.
+AVX512 __m512i search_avx512(const MomentSearch& search, __m512 x) {
+  __m512 table[19];
+  for (int i = 0; i < 19; i++) table[i] = _mm512_load_ps(search.levels.data() + 16 * i);
+  __m512i found = _mm512_setzero_si512();
+  const auto compare = [&](__m512 limit) AVX512 {
+    const __mmask16 above = _mm512_cmp_ps_mask(x, limit, _CMP_GE_OQ);
+    found = _mm512_add_epi32(found, found);
+    found = _mm512_mask_add_epi32(found, above, found, _mm512_set1_epi32(1));
+  };
+  for (int level = 0; level < 5; level++) compare(_mm512_maskz_permutexvar_ps(kAll, found, table[level]));
+  compare(entries_of<2>(table + 5, found));
+  compare(entries_of<4>(table + 7, found));
+  compare(entries_of<8>(table + 11, found));
+  return found;
+}
+
+// A rank whose fraction is closer to a whole number than this is searched for.
+constexpr float kDoubtful = 1e-3f;
+
+template <bool with_sign>
+AVX512 void encode_avx512(const MomentSearch& search, const float* scaled, uint8_t* out) {
+  const __m512 borders[2] = {_mm512_load_ps(search.borders.data()),
+                             _mm512_load_ps(search.borders.data() + 16)};
+  const __m512i decades[2] = {_mm512_load_si512(search.decades.data()),
+                              _mm512_load_si512(search.decades.data() + 16)};
+  const __m512 slopes = _mm512_load_ps(search.slopes.data()), offsets = _mm512_load_ps(search.offsets.data()),
+               most = _mm512_load_ps(search.most.data());
+  const __m512i one = _mm512_set1_epi32(1), zero_code = _mm512_set1_epi32(127);
+  for (int i = 0; i < 256; i += 16) {
+    const __m512 x = _mm512_loadu_ps(scaled + i);
+    const __m512 size =
+        _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
+    const __m512i exponent = _mm512_maskz_srli_epi32(kAll, _mm512_castps_si512(size), 23);
+    const __m512i binade = _mm512_maskz_max_epi32(
+        kAll, _mm512_sub_epi32(exponent, _mm512_set1_epi32(127 - 24)), _mm512_setzero_si512());
+    __m512i decade = _mm512_permutex2var_epi32(decades[0], binade, decades[1]);
+    const __mmask16 beyond =
+        _mm512_cmp_ps_mask(size, _mm512_permutex2var_ps(borders[0], binade, borders[1]), _CMP_GE_OQ);
+    decade = _mm512_mask_add_epi32(decade, beyond, decade, one);
+    __m512 rank = _mm512_fmadd_ps(size, _mm512_maskz_permutexvar_ps(kAll, decade, slopes),
+                                  _mm512_maskz_permutexvar_ps(kAll, decade, offsets));
+    rank = _mm512_maskz_min_ps(kAll, rank, _mm512_maskz_permutexvar_ps(kAll, decade, most));
+    __m512i code = _mm512_maskz_cvttps_epi32(kAll, rank);
+    const __m512 to_whole =
+        _mm512_sub_ps(rank, _mm512_maskz_roundscale_ps(kAll, rank, _MM_FROUND_TO_NEAREST_INT));
+    const __mmask16 doubtful = _mm512_cmp_ps_mask(
+        _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(to_whole), _mm512_set1_epi32(0x7fffffff))),
+        _mm512_set1_ps(kDoubtful), _CMP_LT_OQ);
+    if constexpr (with_sign) {
+      const __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+      const __m512i below = _mm512_maskz_min_epi32(kAll, _mm512_maskz_max_epi32(kAll, code, one), zero_code);
+      code = _mm512_mask_sub_epi32(_mm512_add_epi32(zero_code, code), negative, zero_code, below);
+    }
+    if (doubtful != 0) code = search_avx512(search, x);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_maskz_cvtepi32_epi8(kAll, code));
+  }
+}
+
+#undef AVX512
+
+bool has_avx512() {
+  static const bool has = __builtin_cpu_supports("avx512f") != 0;
+  return has;
+}
+
+}  // namespace
+
+const MomentCodes& codes_of_exp_avg() {
+  static const MomentCodes codes = codes_of(true);
+  return codes;
+}
+
+const MomentCodes& codes_of_exp_avg_sq() {
+  static const MomentCodes codes = codes_of(false);
+  return codes;
+}
+
+const MomentCoder& coder_of_exp_avg() {
+  static const MomentCoder coder(codes_of_exp_avg());
+  return coder;
+}
+
+const MomentCoder& coder_of_exp_avg_sq() {
+  static const MomentCoder coder(codes_of_exp_avg_sq());
+  return coder;
+}
+
+MomentSearch::MomentSearch(const MomentCodes& codes) : with_sign(codes.values[0] < 0.0f) {
+  const size_t zero = with_sign ? 127 : 0;
+  borders.fill(std::numeric_limits<float>::infinity());
+  // Decades 1 to 7 have 1, 2, 4, ... values, or 2, 4, 8, ... without a sign; 0 and 8 are the 0 and the 1.
+  size_t rank = 0, values = 1;
+  std::array<float, 9> begins{};  // the first limits
+  for (size_t decade = 0; decade <= 8; decade++) {
+    if (decade > 0) begins[decade] = codes.limits[zero + rank - 1];
+    const double size = std::pow(10.0, static_cast<double>(decade) - 7.0),
+                 width = 0.9 * size / static_cast<double>(values);
+    const bool even = decade > 0 && decade < 8 && values > 1;
+    slopes[decade] = even ? static_cast<float>(1.0 / width) : 0.0f;
+    offsets[decade] = static_cast<float>(static_cast<double>(rank) + (even ? -0.1 * size / width : 0.5));
+    most[decade] = static_cast<float>(rank + values) - 0.5f;
+    rank += values;
+    values = decade == 0 ? (with_sign ? 1 : 2) : decade == 7 ? 1 : 2 * values;
+  }
+  for (size_t i = 0; i < 32; i++) {
+    const float begin = i == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(i) - 24),
+                end = std::ldexp(1.0f, static_cast<int>(i) - 23);
+    decades[i] = 0;
+    for (int decade = 1; decade <= 8; decade++) {
+      const float border = begins[static_cast<size_t>(decade)];
+      if (border <= begin) decades[i] = decade;
+      if (border > begin && border < end) borders[i] = border;
+    }
+  }
+  for (size_t level = 0; level < kLevelPlaces.size(); level++) {
+    const size_t distance = size_t{256} >> level;
+    for (size_t i = 0; i < (size_t{1} << level); i++)
+      levels[kLevelPlaces[level] + i] = codes.limits[i * distance + distance / 2 - 1];
+  }
+}
+
+MomentCoder::MomentCoder(const MomentCodes& codes) : codes_(codes), search_(codes) {
+  for (uint32_t i = 0; i < kCells; i++) {
+    cells_[i] = make_cell(kFirstCell + i);
+    cells_[kCells + i] = make_cell((kFirstCell + i) | 0x8000u);
+  }
+}
+
+uint8_t MomentCoder::code_of(float scaled) const {
+  const auto above = std::ranges::upper_bound(codes_.limits, scaled);
+  return static_cast<uint8_t>(above - codes_.limits.begin());
+}
+
+// No cell has values of more than two codes.
+uint32_t MomentCoder::make_cell(uint32_t upper_bits) const {
+  const auto code = [&](uint32_t lower_bits) {
+    return code_of(std::bit_cast<float>((upper_bits << 16) | lower_bits));
+  };
+  uint32_t same = 0, other = 0x10000;  // a lower half with the code of 0, and one with another code
+  if (code(0xffff) == code(0)) same = other;
+  while (other - same > 1) {
+    const uint32_t middle = (same + other) / 2;
+    (code(middle) == code(0) ? same : other) = middle;
+  }
+  return (uint32_t{code(0)} << 24) | other;
+}
+
+void MomentCoder::decode(std::span<const uint8_t, 256> codes, MomentBlock values) const {
+  if (has_avx512()) return decode_avx512(codes_.values.data(), codes.data(), values.data());
+  decode_anywhere(codes, values);
+}
+
+void MomentCoder::encode(std::span<const float, 256> scaled, CodeBlock codes) const {
+  if (!has_avx512()) return encode_anywhere(scaled, codes);
+  const auto encode = search_.with_sign ? encode_avx512<true> : encode_avx512<false>;
+  encode(search_, scaled.data(), codes.data());
+}
+
+void MomentCoder::decode_anywhere(std::span<const uint8_t, 256> codes, MomentBlock values) const {
+  for (size_t i = 0; i < 256; i++) values[i] = codes_.values[codes[i]];
+}
+
+void MomentCoder::encode_anywhere(std::span<const float, 256> scaled, CodeBlock codes) const {
+  for (size_t i = 0; i < 256; i++) {
+    const bool negative = scaled[i] < 0.0f;
+    const uint32_t bits = std::bit_cast<uint32_t>(std::fabs(scaled[i]));
+    const int cell = std::clamp(static_cast<int>(bits >> 16) - kFirstCell, 0, kCells - 1);
+    const uint32_t entry = cells_[static_cast<size_t>(negative ? kCells + cell : cell)];
+    const int next = (bits & 0xffffu) >= (entry & 0x1ffffu) ? 1 : 0;
+    codes[i] = static_cast<uint8_t>(static_cast<int>(entry >> 24) + (negative ? -next : next));
+  }
+}
+
+}  // namespace trainer

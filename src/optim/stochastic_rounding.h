@@ -1,0 +1,43 @@
+// Stochastic rounding to bf16: the same bits in loops, with LibTorch's operators and in kernels/rounding.cuh.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/BFloat16.h>
+
+namespace trainer {
+
+// 32 random bits of an element (Wellons' lowbias32 over the key's halves).
+inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
+  uint32_t h = index * 0x9e3779b1u + low;
+  h ^= h >> 16;
+  h *= 0x7feb352du;
+  h ^= high;
+  h ^= h >> 15;
+  h *= 0x846ca68bu;
+  return h ^ (h >> 16);
+}
+
+// fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities
+// and NaN stay as they are.
+template <class T>
+inline T rounded(float value, uint32_t /*bits*/) {
+  return static_cast<T>(value);
+}
+template <>
+inline at::BFloat16 rounded<at::BFloat16>(float value, uint32_t bits) {
+  const uint32_t pattern = std::bit_cast<uint32_t>(value);
+  const bool finite = (pattern & 0x7f800000u) != 0x7f800000u;
+  const uint32_t sum = finite ? pattern + (bits & 0xffffu) : pattern;
+  return at::BFloat16(static_cast<uint16_t>(sum >> 16), at::BFloat16::from_bits());
+}
+
+// random_bits for the elements first .. first + count - 1, as int64. The device is that of `options`.
+at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::TensorOptions options);
+
+// rounded<> on tensors: returns `value` in the type of `like`. `bits`: 16 random bits per element.
+at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits);
+
+}  // namespace trainer

@@ -1,0 +1,135 @@
+// The codes of 8-bit moments are the nearest ones in bitsandbytes' maps, on every processor.
+#include "optim/moment_codes.h"
+
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "trainer/formats/safetensors.h"
+
+namespace trainer {
+namespace {
+
+using Values = std::array<float, 256>;
+using Codes = std::array<uint8_t, 256>;
+
+struct Case {
+  const char* map;
+  const MomentCodes& codes;
+  const MomentCoder& coder;
+};
+
+std::vector<Case> both() {
+  return {{"map.signed", codes_of_exp_avg(), coder_of_exp_avg()},
+          {"map.unsigned", codes_of_exp_avg_sq(), coder_of_exp_avg_sq()}};
+}
+
+Codes encoded(const MomentCoder& coder, const Values& values) {
+  Codes codes;
+  coder.encode(values, codes);
+  Codes anywhere;
+  coder.encode_anywhere(values, anywhere);
+  EXPECT_EQ(codes, anywhere);
+  return codes;
+}
+
+// Calls `visit` for values around every limit, and for all magnitudes from 2^-30 to 1 in small steps, with
+// both signs where the map has both.
+template <class Visit>
+void for_many_values(const Case& c, const Visit& visit) {
+  Values values{};
+  size_t filled = 0;
+  const bool with_sign = c.codes.values[0] < 0;
+  const auto add = [&](float value) {
+    values[filled++] = value;
+    if (filled < values.size()) return;
+    filled = 0;
+    visit(values, encoded(c.coder, values));
+  };
+  for (size_t i = 0; i < 255; i++) {
+    float value = c.codes.limits[i];
+    for (int n = 0; n < 5; n++) value = std::nextafter(value, -2.0f);
+    for (int n = 0; n < 10; n++, value = std::nextafter(value, 2.0f)) {
+      if (value >= 0 || with_sign) add(value);
+    }
+  }
+  for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-30f); bits <= 0x3f800000u; bits += 1009) {
+    add(std::bit_cast<float>(bits));
+    if (with_sign) add(-std::bit_cast<float>(bits));
+  }
+  while (filled > 0) add(1.0f);
+}
+
+TEST(MomentCodes, HaveTheValuesOfBitsandbytes) {
+  const SafetensorsFile file = read_safetensors(SOURCE_DIR "/tests/goldens/optim/adamw_8bit.safetensors");
+  for (const Case& c : both()) {
+    const auto* expected = reinterpret_cast<const float*>(file.tensors.at(c.map).data);
+    for (size_t i = 0; i < 256; i++)
+      EXPECT_EQ(std::bit_cast<uint32_t>(c.codes.values[i]), std::bit_cast<uint32_t>(expected[i]))
+          << c.map << i;
+  }
+}
+
+TEST(MomentCodes, AreThoseOfTheNearestValue) {
+  for (const Case& c : both()) {
+    int64_t seen = 0;
+    for_many_values(c, [&](const Values& values, const Codes& codes) {
+      for (size_t i = 0; i < values.size(); i++) {
+        const double x = values[i];
+        if (x < 0 && codes[i] == 126) continue;  // keeps its sign
+        const auto distance = [&](int code) {
+          return code < 0 || code > 255
+                     ? 9.0
+                     : std::abs(static_cast<double>(c.codes.values[static_cast<size_t>(code)]) - x);
+        };
+        const double own = distance(codes[i]), rounding = 2.5e-7 * std::abs(x);  // of the middle in fp32
+        ASSERT_LE(own, distance(codes[i] - 1) + rounding) << c.map << x;
+        ASSERT_LE(own, distance(codes[i] + 1) + rounding) << c.map << x;
+        seen++;
+      }
+    });
+    EXPECT_GT(seen, 200'000);
+  }
+}
+
+TEST(MomentCodes, InTheMiddleBetweenTwoTheEvenOneIsTaken) {
+  const MomentCodes& codes = codes_of_exp_avg_sq();
+  Values middles{};
+  for (size_t i = 0; i < 255; i++) middles[i] = (codes.values[i] + codes.values[i + 1]) * 0.5f;
+  const Codes found = encoded(coder_of_exp_avg_sq(), middles);
+  for (size_t i = 0; i < 255; i++) EXPECT_EQ(found[i], i % 2 == 0 ? i : i + 1);
+}
+
+TEST(MomentCodes, ANegativeValueKeepsItsSignAndZeroIsZero) {
+  Values values{};
+  values[0] = -1e-30f;
+  values[1] = 1e-30f;
+  values[2] = -0.0f;
+  values[3] = -1.0f;
+  values[4] = 1.0f;
+  values[5] = std::nextafter(1.0f, 2.0f);
+  values[6] = std::nextafter(-1.0f, -2.0f);
+  const Codes codes = encoded(coder_of_exp_avg(), values);
+  EXPECT_EQ(codes[0], 126);
+  EXPECT_LT(codes_of_exp_avg().values[126], 0.0f);
+  for (const size_t i : {1, 2, 7}) EXPECT_EQ(codes_of_exp_avg().values[codes[i]], 0.0f);
+  for (const size_t i : {3, 6}) EXPECT_EQ(codes[i], 0);
+  for (const size_t i : {4, 5}) EXPECT_EQ(codes_of_exp_avg().values[codes[i]], 1.0f);
+}
+
+TEST(MomentCodes, AreDecodedAlikeOnEveryProcessor) {
+  Codes codes;
+  for (size_t i = 0; i < 256; i++) codes[i] = static_cast<uint8_t>(37 * i);
+  for (const Case& c : both()) {
+    Values values, anywhere;
+    c.coder.decode(codes, values);
+    c.coder.decode_anywhere(codes, anywhere);
+    EXPECT_EQ(values, anywhere);
+    for (size_t i = 0; i < 256; i++) EXPECT_EQ(values[i], c.codes.values[codes[i]]);
+  }
+}
+
+}  // namespace
+}  // namespace trainer
