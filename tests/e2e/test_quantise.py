@@ -54,13 +54,16 @@ class Quantised(EndToEnd):
         self.assertEqual(tensors_of(output / name), tensors_of(self.output / name))
 
     def test_evaluates_on_the_quantised_base(self):
-        def loss(*overrides):
-            result = trainer("eval", self.output, self.data / "heldout.jsonl", "device=cpu", "data.max_length=96",
+        def loss(model, *overrides):
+            result = trainer("eval", model, self.data / "heldout.jsonl", "device=cpu", "data.max_length=96",
                              *overrides, "--json")
             self.assert_done(result)
             return json.loads(result.stdout)["eval_loss"]
 
-        self.assertNotEqual(loss("model.quantize=nf4"), loss())
+        self.assertEqual(loss(self.output), loss(self.output, "model.quantize=nf4"))
+        merged = self.scratch / "merged"  # onto the original weights
+        self.assert_done(trainer("merge", self.output, merged))
+        self.assertNotEqual(loss(self.output), loss(merged))
 
     def test_full_fine_tuning_is_refused_before_anything_is_loaded(self):
         result = self.run_with(self.scratch / "full", "lora=null")
