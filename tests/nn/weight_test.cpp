@@ -110,7 +110,7 @@ TEST(WeightFromASource, GivesTheSameWhenABlockRecomputes) {
     const at::Tensor x = Random(9).normal({40, 48});
     const auto block = [&](const at::Tensor& hidden, const auto&) { return group.forward(hidden)[1]; };
     const at::Tensor y =
-        recompute ? checkpoint(x, std::nullopt, anchor, block) : block(x, std::optional<at::Tensor>());
+        recompute ? checkpoint(x, std::nullopt, anchor, {block}) : block(x, std::optional<at::Tensor>());
     y.sin().sum().backward();
     return Tensors{group.leaves()[0].grad(), group.leaves()[1].grad()};
   };

@@ -2,37 +2,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/device/kernels.h"
 #include "trainer/device/target_device.h"
 #include "trainer/memory/meta_memory.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/gradient_norm.h"
+#include "support/started_kernels.h"
 
 namespace trainer {
 namespace {
 
-// Stands in for a GPU's kernels: writes down what is started, and may run out of memory.
-class WrittenDown : public Kernels {
- public:
-  WrittenDown() {
-    set_kernels_for_cpu([this](const KernelFile&, const std::string&) { return this; });
-  }
-  ~WrittenDown() override { set_kernels_for_cpu({}); }
-
-  std::vector<std::string> take_started() { return std::exchange(started_, {}); }
-  void fail_next_but(size_t launches) { until_failure_ = launches + 1; }
-
- protected:
-  void launch(const char* function, const KernelGrid&, std::span<const KernelArgument>) const override {
-    if (until_failure_ > 0 && --until_failure_ == 0) TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory");
-    started_.emplace_back(function);
-  }
-
- private:
-  mutable std::vector<std::string> started_;
-  mutable size_t until_failure_ = 0;
-};
+using test::StartedKernels;
 
 std::vector<AdamwItem> items_of_two_types(size_t count, at::Device device = at::kCPU) {
   std::vector<AdamwItem> items;
@@ -53,7 +33,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<AdamwItem>& items) {
 using Names = std::vector<std::string>;
 
 TEST(Launches, NormAndUpdateOfManyParametersOfTwoTypesAreFour) {
-  WrittenDown kernels;
+  StartedKernels kernels;
   const std::vector<AdamwItem> items = items_of_two_types(504);
   const at::Tensor norm = gradient_norm_gpu(gradients_of(items));
   EXPECT_EQ(kernels.take_started(), (Names{"sum_squares", "finish_norm"}));
@@ -63,7 +43,7 @@ TEST(Launches, NormAndUpdateOfManyParametersOfTwoTypesAreFour) {
 }
 
 TEST(Launches, OneThatFailsIsRepeatedAndThoseBeforeItAreNot) {
-  WrittenDown kernels;
+  StartedKernels kernels;
   const std::vector<AdamwItem> items = items_of_two_types(6);
   AdamwProgress progress;
   kernels.fail_next_but(1);
@@ -76,7 +56,7 @@ TEST(Launches, OneThatFailsIsRepeatedAndThoseBeforeItAreNot) {
 }
 
 TEST(Launches, ARehearsalStartsNone) {
-  WrittenDown kernels;
+  StartedKernels kernels;
   AdamwProgress progress{.rehearsal = true};
   adamw_update_gpu(items_of_two_types(6), at::ones({}), progress);
   EXPECT_EQ(kernels.take_started(), Names{});
