@@ -168,9 +168,8 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
               const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
-  const std::unique_ptr<Model> model =
-      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                    config.memory.offload.weights);
+  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora,
+                                                     quantisation_of(config), config.memory.offload.weights);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);
