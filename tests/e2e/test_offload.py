@@ -113,7 +113,7 @@ class Offload(EndToEnd):
             self.assert_done(first)
             second, _ = self.run_with(f"{name}-offloaded", *saves, f"memory.offload={ALL}")
             self.assert_done(second)
-            rows = [[{key: row[key] for key in ("kind", "step", "loss")} for row in read_rows(output / "metrics.jsonl")
+            rows = [[{key: row.get(key) for key in ("kind", "step", "loss", "eval_loss")} for row in read_rows(output / "metrics.jsonl")
                      if row["kind"] in ("train", "eval")] for output in (expected, found)]
             self.assertEqual(rows[0], rows[1])
             file = "model.safetensors" if name == "full" else "adapter_model.safetensors"
