@@ -79,7 +79,8 @@ class Offload(EndToEnd):
             self.assertEqual(memory[0]["planned_optimizer_state"] - memory[1]["planned_optimizer_state"], state)
             self.assertEqual(memory[0]["peak"] - memory[1]["peak"], state)
             self.assertEqual(memory[1]["offloaded"], state)
-            self.assertLess(abs(memory[1]["planned_peak"] / memory[1]["peak"] - 1), 0.02)
+            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
+            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
 
     def test_killed_and_resumed(self):
         arguments = self.arguments(BELOW, "save.strategy=steps", "save.steps=2", "model.dtype=bf16",
@@ -121,7 +122,8 @@ class Offload(EndToEnd):
             memory = [[row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
                       for output in (expected, found)]
             self.assertLess(memory[1]["peak"], memory[0]["peak"])
-            self.assertLess(abs(memory[1]["planned_peak"] / memory[1]["peak"] - 1), 0.02)
+            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
+            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
             self.assert_no_files(found)
 
     def test_auto_offloads_what_a_limit_asks_for(self):
