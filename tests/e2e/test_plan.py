@@ -104,6 +104,65 @@ class Plan(EndToEnd):
         self.assert_done(table)
         self.assertIn("optimizer state", table.stdout)
 
+    def search(self, preset, *arguments):
+        """Returns the plan with --search; it took little memory and some seconds."""
+        process = subprocess.Popen(
+            [TRAINER, "plan", "--config", ROOT / "configs" / preset, "--json", "--search", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        out = process.stdout.read()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertLess(usage.ru_maxrss, MOST_FOR_A_PLAN)
+        self.assertLess(usage.ru_utime, 30)
+        return process.returncode, json.loads(out)
+
+    def test_measures_keep_their_promise(self):
+        """The settings of each measure, given to another plan, have its memory."""
+        for preset, card, expected in (
+                ("flan_t5_xl.yaml", "16GB", ("training.batch_size=1", "memory.offload=[optimizer]", "optimizer.name=adamw_8bit",
+                                             "optimizer.name=adafactor", "lora={}", "lora={} model.quantize=nf4")),
+                ("qwen2_5_7b_lora_24gb.yaml", "12GB", ("model.quantize=nf4", "optimizer.name=adamw_8bit"))):
+            code, plan = self.search(preset, "--gpus", card)
+            self.assertEqual(code, 0)
+            fitting = plan["fitting"][0]
+            self.assertTrue(fitting["measures"])
+            for measure in fitting["measures"]:
+                self.assertLessEqual(measure["total"], fitting["limit"])
+            self.assertLessEqual(set(expected), {" ".join(measure["settings"]) for measure in plan["measures"]})
+            for measure in plan["measures"] + fitting["measures"]:
+                with self.subTest(preset=preset, settings=measure["settings"]):
+                    same = self.plan(preset, *measure["settings"])
+                    # A setting may bring other defaults with it; Adafactor does not clip gradients.
+                    self.assertLess(abs(same["total"] / measure["total"] - 1), 1e-4)
+                    self.assertEqual(measure["saved"], plan["total"] - measure["total"])
+                    changes = {setting.split("=")[0] for setting in measure["settings"]}
+                    exact = changes <= {"training.batch_size", "training.gradient_accumulation_steps",
+                                        "memory.gradient_checkpointing", "memory.offload"}
+                    self.assertEqual(measure["same_result"], exact)
+                    self.assertEqual(bool(measure["changes"]), not exact)
+
+    def test_the_list_of_measures(self):
+        result = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--search", "memory.limit=16GB")
+        self.assert_refused(result, 5, "more than memory.limit allows", "also, but the numbers change:",
+                            "optimizer.name=adafactor")
+        self.assertRegex(result.stdout, r"memory\.offload=\[optimizer\]  \(same result; [\d.]+ GB offloaded\)")
+        self.assertRegex(result.stdout, r"x 1\.\d\d  optimizer\.name=adamw_8bit  \(changes numbers: ")
+        self.assertIn("To fit in 16.0 GB:", result.stdout)
+
+    def test_what_does_not_fit_says_what_would(self):
+        result = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.gradient_checkpointing=false",
+                         "memory.limit=6GB")
+        self.assert_refused(result, 5, "What makes it fit, by the memory plan:\n")
+        advice = result.stderr[result.stderr.index("What makes it fit"):].splitlines()
+        self.assertLessEqual(len(advice), 7)
+        settings = advice[1].strip().split("  ")[0].split()
+        self.assert_done(trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=6GB",
+                                 "memory.gradient_checkpointing=false", *settings))
+        hopeless = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=700MB")
+        self.assert_refused(hopeless, 5, "more than memory.limit allows")
+        self.assertNotIn("What makes it fit", hopeless.stderr)
+
     def test_mistakes(self):
         self.assert_refused(trainer("plan", "model.path=no-such-model"), 4, "no-such-model", "configs/models")
         self.assert_refused(trainer("plan"), 2, "model.path")
