@@ -130,19 +130,6 @@ double work_of_forward(const std::filesystem::path& path, int64_t sample_tokens)
   return 2.0 * weights * static_cast<double>(sample_tokens) / (model->encoder_decoder() ? 2.0 : 1.0);
 }
 
-// The plan's step has at most two micro-batches. The optimizer's state is read and written once a step, all
-// else once for each micro-batch.
-double seconds_moving(const MemoryPlan& plan, int64_t effective_batch_size) {
-  const OffloadedPlan& below = plan.offloaded;
-  if (below.moved == 0) return 0;
-  const int64_t micro_batches = (effective_batch_size + plan.batch_size - 1) / plan.batch_size;
-  const double once = static_cast<double>(std::min(below.moved, 2 * below.optimizer_state));
-  const double planned = static_cast<double>(std::min<int64_t>(micro_batches, 2));
-  const double moved =
-      once + (static_cast<double>(below.moved) - once) * static_cast<double>(micro_batches) / planned;
-  return below.seconds * moved / static_cast<double>(below.moved);
-}
-
 }  // namespace
 
 Measures::Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
@@ -211,7 +198,7 @@ double Measures::seconds(const Config& config, const PlanChoice& choice) const {
   const double backward = config.lora ? 1.0 : 2.0;  // frozen weights need no gradient
   const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
   const double work = forward_work_ * (1.0 + backward) * static_cast<double>(config_.effective_batch_size());
-  return work / rate * choice.cost + seconds_moving(choice.plan, config_.effective_batch_size());
+  return work / rate * choice.cost + choice.plan.offloaded.seconds;
 }
 
 std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts) {
