@@ -1,12 +1,18 @@
 #include "run/run_parts.h"
 
+#include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
+#include "trainer/memory/oom.h"
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
+
+#include "run/choose_dtype.h"
+#include "run/what_fits.h"
 
 namespace trainer {
 namespace {
@@ -44,10 +50,32 @@ RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Devic
   return plan;
 }
 
+// Returns what `make` makes. When that is out of memory, throws OutOfMemoryError with what would fit.
+template <class Make>
+auto made_or_advised(const Config& config, const PlanTarget& target, at::Device device, const Make& make) {
+  std::string message;
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    if (!is_oom(error)) throw;
+    message = first_line(error.what());
+  }
+  throw OutOfMemoryError(concat(message, "\n", kModelDidNotFit, measures_to_fit(config, target, device)));
+}
+
 Prepared load_model_of_run(const Config& config, const Tokenizer& tokenizer, at::Device device) {
-  Prepared prepared = prepare_model(config, tokenizer, device);
-  check_vocabulary(tokenizer, *prepared.model, config.model.path);
-  return prepared;
+  const PlanTarget target{device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}};
+  return made_or_advised(config, target, device, [&] {
+    Prepared prepared = prepare_model(config, tokenizer, device);
+    check_vocabulary(tokenizer, *prepared.model, config.model.path);
+    return prepared;
+  });
+}
+
+// It allocates the optimizer's state.
+Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
+                     int64_t total_steps) {
+  return made_or_advised(config, target, device, [&] { return Trainer(config, model, device, total_steps); });
 }
 
 std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer,
@@ -84,15 +112,16 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
       prepared(load_model_of_run(given, *tokenizer, device)),
       train(Dataset::open_train(given, *tokenizer, prepared.model->encoder_decoder())),
       eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder())),
-      plan(plan_with_room(
-          given,
-          PlanTarget{device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)},
-          device)),
+      plan(plan_with_room(given, plan_target(), device)),
       config(plan.config),
       predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
       order(train.sets(), config.data.shuffle, config.seed),
       length(length_of(config, order, start.position)),
-      trainer(config, *prepared.model, device, length.total_steps) {}
+      trainer(make_trainer(config, plan_target(), *prepared.model, device, length.total_steps)) {}
+
+PlanTarget RunParts::plan_target() const {
+  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)};
+}
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {
   return budgets_to_keep(config, device, trainer.budgets(), generation_budget());

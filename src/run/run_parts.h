@@ -32,6 +32,8 @@ struct RunParts {
 
   const Dataset* eval_data() const { return eval ? &*eval : nullptr; }
   Model& model() { return *prepared.model; }
+  // What the run's memory is planned for.
+  PlanTarget plan_target() const;
   // Return the budgets that recovery has learned, to be saved, and restore them. restore_budgets() returns
   // false when they no longer apply because sizes or limits have changed.
   std::map<std::string, int64_t> learned_budgets();

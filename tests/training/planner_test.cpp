@@ -1,9 +1,11 @@
 // What the memory plan chooses in place of auto.
 #include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/config/load.h"
 #include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
@@ -11,12 +13,16 @@
 namespace trainer {
 namespace {
 
-TEST(Planner, ChoosesTheFastestThatFits) {
-  const test::TemporaryDirectory directory;
-  std::ofstream(directory.path() / "config.json")
+void write_model(const std::filesystem::path& directory) {
+  std::ofstream(directory / "config.json")
       << R"({"model_type": "t5", "vocab_size": 2000, "d_model": 256, "d_kv": 32, "d_ff": 512, "num_layers": 3,
           "num_decoder_layers": 3, "num_heads": 8, "feed_forward_proj": "gated-gelu",
           "tie_word_embeddings": false})";
+}
+
+TEST(Planner, ChoosesTheFastestThatFits) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
   Config config;
   config.training.batch_size = CountOrAuto::automatic();
   config.training.effective_batch_size = 16;
@@ -46,6 +52,36 @@ TEST(Planner, ChoosesTheFastestThatFits) {
 
   EXPECT_TRUE(planner.cheapest(smallest.total(), false));
   EXPECT_FALSE(planner.cheapest(smallest.total() - 1, false));
+}
+
+std::string yaml(const Config& config) {
+  std::ostringstream out;
+  write_yaml(config, out);
+  return out.str();
+}
+
+// auto may choose the size of micro-batches, recompute and offload, and nothing that changes numbers.
+TEST(Planner, LeavesAllButThreeKeysAsTheyAre) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.training.batch_size = CountOrAuto::automatic();
+  config.training.effective_batch_size = 8;
+  config.memory.gradient_checkpointing = Recompute::automatic();
+  config.memory.offload.automatic = true;
+  Planner planner(config, directory.path(), {});
+  const int64_t smallest = planner.as_configured().plan.total(), largest = planner.choice(8, 0).plan.total();
+  for (const int64_t limit : {smallest, (smallest + largest) / 2, largest}) {
+    const auto found = planner.cheapest(limit, /*whatever=*/false);
+    ASSERT_TRUE(found);
+    Config chosen = planner.with(*found);
+    EXPECT_NE(yaml(chosen), yaml(config));
+    chosen.training.batch_size = config.training.batch_size;
+    chosen.memory.gradient_checkpointing = config.memory.gradient_checkpointing;
+    chosen.memory.offload = config.memory.offload;
+    EXPECT_EQ(yaml(chosen), yaml(config));
+  }
+  EXPECT_FALSE(planner.cheapest(smallest - 1, /*whatever=*/false)) << "8-bit moments or LoRA would fit";
 }
 
 }  // namespace
