@@ -10,6 +10,7 @@
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
+#include "trainer/training/solve_plan.h"
 
 #include "run/choose_dtype.h"
 #include "run/what_fits.h"
@@ -63,8 +64,19 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
   throw OutOfMemoryError(concat(message, "\n", kModelDidNotFit, measures_to_fit(config, target, device)));
 }
 
-Prepared load_model_of_run(const Config& config, const Tokenizer& tokenizer, at::Device device) {
+// With memory.offload: auto, says where weights lie before they are loaded. The data are not known yet, so it
+// plans for samples of full length. What else is offloaded is chosen later, if the weights stay.
+void settle_weights(Config& config, const PlanTarget& target, at::Device device) {
+  if (!config.memory.offload.automatic) return;
+  const auto choice = Planner(config, config.model.path, target).cheapest(memory_for_run(device), false);
+  if (!choice || !choice->plan.offload.weights) return;
+  config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+  log::info("memory.offload: auto: all is offloaded, because samples of full length do not fit otherwise");
+}
+
+Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Device device) {
   const PlanTarget target{device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}};
+  settle_weights(config, target, device);
   return made_or_advised(config, target, device, [&] {
     Prepared prepared = prepare_model(config, tokenizer, device);
     check_vocabulary(tokenizer, *prepared.model, config.model.path);

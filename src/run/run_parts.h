@@ -40,7 +40,7 @@ struct RunParts {
   bool restore_budgets(const RunPosition& position);
 
   OutputDirectory& output;
-  const Config given;  // the configuration as given, with the dtype that the run began with
+  Config given;  // the configuration as given, with the dtype that the run began with
   DeviceLease lease;
   at::Device device;  // where the run is now
   const std::unique_ptr<Tokenizer> tokenizer;

@@ -36,7 +36,9 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
     }
   }
   const int64_t most = memory_for_run(device);
-  const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
+  std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
+  // The weights have been loaded: it is too late to choose where they lie.
+  if (choice && choice->plan.offload.weights != config.memory.offload.weights) choice.reset();
   if (!choice) {
     throw OutOfMemoryError(
         concat("no value that auto allows for training.batch_size, memory.gradient_checkpointing or "

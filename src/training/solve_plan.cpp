@@ -52,7 +52,8 @@ int64_t Planner::num_blocks() {
 
 std::vector<Offload> Planner::offload_sets() const {
   if (!config_.memory.offload.automatic) return {config_.memory.offload};
-  return {Offload{}, Offload{.optimizer = true}, Offload{.optimizer = true, .activations = true}};
+  return {Offload{}, Offload{.optimizer = true}, Offload{.optimizer = true, .activations = true},
+          Offload{.optimizer = true, .weights = true, .activations = true}};
 }
 
 std::vector<int64_t> Planner::batch_sizes() const {

@@ -137,6 +137,15 @@ class Offload(EndToEnd):
         self.assert_same_result(unlimited, output)
         row = [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
         self.assertGreater(row["planned_offloaded"], 0)
+        lengths = ["data.max_source_length=32", "data.max_target_length=32", "memory.gradient_checkpointing=true"]
+        ample, unlimited = self.run_with("ample-short", *lengths)
+        self.assert_done(ample)
+        row = [row for row in read_rows(unlimited / "metrics.jsonl") if row["kind"] == "memory"][0]
+        limit = row["planned_peak"] - row["planned_optimizer_state"] - row["planned_weights"] // 4
+        below, output = self.run_with("all", *lengths, "memory.offload=auto", f"memory.limit={limit / 1e3:.0f}kB")
+        self.assert_done(below)
+        self.assertIn("all is offloaded", below.stderr)
+        self.assert_same_result(unlimited, output)
         hopeless, _ = self.run_with("hopeless", "memory.offload=auto", f"memory.limit={limit / 3e3:.0f}kB")
         self.assert_refused(hopeless, 5, "memory.offload")
 
