@@ -11,7 +11,8 @@ constexpr const char* kLater = "not supported by this version";
 constexpr const char* kAlways = "not a key: this is always on; remove the line";
 constexpr const char* kNever = "not a key: this is always off; remove the line";
 constexpr const char* kNoPlace = "not supported; remove the line";
-constexpr const char* kQuantized = "not supported by this version: weights are bf16 or fp32";
+constexpr const char* kQuantized =
+    "unknown key; write model.quantize: nf4, the only kind of quantised weights (docs/quantization.md)";
 constexpr const char* kDistributed = "not supported by this version: a run uses one device";
 constexpr const char* kReports =
     "not supported by this version; metrics.jsonl in output_dir has every number of the run";

@@ -120,9 +120,15 @@ TEST_F(ConfigProblems, OffloadTakesPartsOfARun) {
 }
 
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
-  for (const char* text :
-       {"early_stopping_threshold: 0.1\n", "optimizer: {lr_scheduler_kwargs: 1}\n", "load_in_4bit: true\n"}) {
+  for (const char* text : {"early_stopping_threshold: 0.1\n", "optimizer: {lr_scheduler_kwargs: 1}\n"}) {
     EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;
+  }
+}
+
+TEST_F(ConfigProblems, KeysOfQuantisationElsewhereLeadToModelQuantize) {
+  for (const char* text :
+       {"load_in_4bit: true\n", "load_in_8bit: true\n", "model: {quantization_bit: 4}\n"}) {
+    EXPECT_TRUE(contains(message(text), "write model.quantize: nf4")) << text;
   }
 }
 
