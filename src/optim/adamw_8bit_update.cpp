@@ -54,10 +54,6 @@ FOR_EACH_PROCESSOR Absmax update_block(W* weight, const G* gradient, float* mast
   return {std::bit_cast<float>(largest), std::bit_cast<float>(largest_sq)};
 }
 
-FOR_EACH_PROCESSOR void multiply(MomentBlock values, float factor) {
-  for (size_t i = 0; i < values.size(); i++) values[i] *= factor;
-}
-
 // The moments of one block.
 struct Block {
   alignas(64) std::array<float, kAdamw8bitBlock> exp_avg, exp_avg_sq;
@@ -79,10 +75,10 @@ void read_codes(const uint8_t* codes, const uint8_t* codes_sq, int64_t count, Bl
 
 void write_codes(uint8_t* codes, uint8_t* codes_sq, int64_t count, Block& block, Absmax absmax) {
   if (count == kAdamw8bitBlock) {
-    multiply(block.exp_avg, inverse_scale(absmax.exp_avg));
-    multiply(block.exp_avg_sq, inverse_scale(absmax.exp_avg_sq));
-    coder_of_exp_avg().encode(block.exp_avg, CodeBlock(codes, kAdamw8bitBlock));
-    coder_of_exp_avg_sq().encode(block.exp_avg_sq, CodeBlock(codes_sq, kAdamw8bitBlock));
+    coder_of_exp_avg().encode(block.exp_avg, inverse_scale(absmax.exp_avg),
+                              CodeBlock(codes, kAdamw8bitBlock));
+    coder_of_exp_avg_sq().encode(block.exp_avg_sq, inverse_scale(absmax.exp_avg_sq),
+                                 CodeBlock(codes_sq, kAdamw8bitBlock));
     return;
   }
   std::array<uint8_t, kAdamw8bitBlock> padded, padded_sq;
