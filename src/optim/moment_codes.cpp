@@ -15,8 +15,8 @@ namespace {
 constexpr float kSmallest = 0x1p-24f;
 constexpr size_t kSmallestPlace = 127 - 24;
 
-// A rank whose distance to a whole number is less than this is searched for. Rounding moves a rank by less
-// than a fifth of this.
+// A place in the codes whose distance to a whole number is less than this is searched for. Rounding moves it
+// by less than a fifth of this.
 constexpr float kDoubtful = 1e-4f;
 
 // Where a level begins in MomentSearch::levels.
@@ -35,7 +35,7 @@ MomentCodes codes_of(bool with_sign) {
   return codes;
 }
 
-#define AVX512 __attribute__((target("avx512f,avx512dq")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
 #define AVX512_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
 // GCC 12 warns of variables in its own functions where there is no mask.
 constexpr __mmask16 kAll = 0xffff;
@@ -70,41 +70,61 @@ AVX512 __m512i search_avx512(const MomentSearch& search, __m512 x) {
   return found;
 }
 
+// Returns what the decade, and with a sign 16 for a negative value, says.
+template <bool with_sign>
+AVX512 inline __m512 of_decade(const __m512* table, __m512i decade) {
+  if constexpr (with_sign) {
+    return entries_of<2>(table, decade);
+  } else {
+    return _mm512_maskz_permutexvar_ps(kAll, decade, table[0]);
+  }
+}
+
 template <bool with_sign>
 AVX512 void encode_avx512(const MomentSearch& search, const float* values, float factor, uint8_t* out) {
   const __m512 borders[2] = {_mm512_load_ps(search.borders.data()),
-                             _mm512_load_ps(search.borders.data() + 16)};
+                             _mm512_load_ps(search.borders.data() + 16)},
+               slopes[2] = {_mm512_load_ps(search.slopes.data()), _mm512_load_ps(search.slopes.data() + 16)},
+               offsets[2] = {_mm512_load_ps(search.offsets.data()),
+                             _mm512_load_ps(search.offsets.data() + 16)};
   const __m512i decades[2] = {_mm512_load_si512(search.decades.data()),
                               _mm512_load_si512(search.decades.data() + 16)};
-  const __m512 slopes = _mm512_load_ps(search.slopes.data()), offsets = _mm512_load_ps(search.offsets.data()),
-               most = _mm512_load_ps(search.most.data()), smallest = _mm512_set1_ps(kSmallest),
+  const __m512 ends = _mm512_load_ps(search.ends.data()), smallest = _mm512_set1_ps(kSmallest),
                doubt = _mm512_set1_ps(2 * kDoubtful), factors = _mm512_set1_ps(factor);
-  const __m512i one = _mm512_set1_epi32(1), zero_code = _mm512_set1_epi32(127),
+  const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(16),
                 magnitude = _mm512_set1_epi32(0x7fffffff);
-  for (int i = 0; i < 256; i += 16) {
-    const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(values + i), factors);
+  const auto code_of = [&](__m512 x) AVX512 {
     // NaN stays NaN.
-    const __m512 size = _mm512_maskz_max_ps(
+    __m512 size = _mm512_maskz_max_ps(
         kAll, smallest, _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(x), magnitude)));
     const __m512i binade = _mm512_maskz_srli_epi32(kAll, _mm512_castps_si512(size), 23);
     __m512i decade = _mm512_permutex2var_epi32(decades[0], binade, decades[1]);
-    const __mmask16 beyond =
-        _mm512_cmp_ps_mask(size, _mm512_permutex2var_ps(borders[0], binade, borders[1]), _CMP_GE_OQ);
+    const __mmask16 beyond = _mm512_cmp_ps_mask(size, entries_of<2>(borders, binade), _CMP_GE_OQ);
     decade = _mm512_mask_add_epi32(decade, beyond, decade, one);
-    __m512 rank = _mm512_fmadd_ps(size, _mm512_maskz_permutexvar_ps(kAll, decade, slopes),
-                                  _mm512_maskz_permutexvar_ps(kAll, decade, offsets));
-    rank = _mm512_maskz_min_ps(kAll, rank, _mm512_maskz_permutexvar_ps(kAll, decade, most));
-    __m512i code = _mm512_maskz_cvttps_epi32(kAll, rank);
-    const __mmask16 doubtful =
-        _mm512_cmp_ps_mask(_mm512_maskz_reduce_ps(kAll, rank, _MM_FROUND_TO_ZERO), doubt, _CMP_LT_OQ);
+    size = _mm512_maskz_min_ps(kAll, size, _mm512_maskz_permutexvar_ps(kAll, decade, ends));
     if constexpr (with_sign) {
       const __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-      const __m512i below = _mm512_maskz_min_epi32(kAll, _mm512_maskz_max_epi32(kAll, code, one), zero_code);
-      code = _mm512_mask_sub_epi32(_mm512_add_epi32(zero_code, code), negative, zero_code, below);
+      decade = _mm512_mask_add_epi32(decade, negative, decade, minus);
     }
+    const __m512 place =
+        _mm512_fmadd_ps(size, of_decade<with_sign>(slopes, decade), of_decade<with_sign>(offsets, decade));
+    __m512i code = _mm512_maskz_cvttps_epi32(kAll, place);
+    const __mmask16 doubtful =
+        _mm512_cmp_ps_mask(_mm512_maskz_reduce_ps(kAll, place, _MM_FROUND_TO_ZERO), doubt, _CMP_LT_OQ);
     if (doubtful != 0) [[unlikely]]
       code = search_avx512(search, x);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_maskz_cvtepi32_epi8(kAll, code));
+    return code;
+  };
+  // Packing works on quarters of a register.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (int i = 0; i < 256; i += 64) {
+    __m512i code[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+      code[k] = code_of(_mm512_mul_ps(_mm512_loadu_ps(values + i + 16 * k), factors));
+    const __m512i packed =
+        _mm512_packus_epi16(_mm512_packus_epi32(code[0], code[1]), _mm512_packus_epi32(code[2], code[3]));
+    _mm512_storeu_si512(out + i, _mm512_maskz_permutexvar_epi32(kAll, order, packed));
   }
 }
 
@@ -182,10 +202,15 @@ MomentSearch::MomentSearch(const MomentCodes& codes) : with_sign(codes.values[0]
     const double size = std::pow(10.0, static_cast<double>(decade) - 7.0),
                  width = 0.9 * size / static_cast<double>(values);
     const bool even = decade > 0 && decade < 8 && values > 1;
-    slopes[decade] = even ? static_cast<float>(1.0 / width) : 0.0f;
-    offsets[decade] =
-        static_cast<float>(static_cast<double>(rank) + (even ? -0.1 * size / width + kDoubtful : 0.5));
-    most[decade] = static_cast<float>(rank + values) - 0.5f;
+    const double slope = even ? 1.0 / width : 0.0, offset = even ? -0.1 * size / width : 0.5,
+                 first = static_cast<double>(zero + rank);
+    slopes[decade] = static_cast<float>(slope);
+    offsets[decade] = static_cast<float>(first + offset + kDoubtful);
+    ends[decade] = even ? static_cast<float>((static_cast<double>(values) - 0.5 - offset) / slope) : 1.0f;
+    // A negative value counts downwards, from at least 1 and not beyond the last decade.
+    const double rank_below = std::clamp(static_cast<double>(rank), 1.0, 127.0);
+    slopes[16 + decade] = static_cast<float>(-slope);
+    offsets[16 + decade] = static_cast<float>(128.0 - rank_below - offset + kDoubtful);
     rank += values;
     values = decade == 0 ? (with_sign ? 1 : 2) : decade == 7 ? 1 : 2 * values;
   }

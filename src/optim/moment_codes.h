@@ -29,10 +29,11 @@ struct MomentSearch {
   // limit in that binade at which a decade begins, if there is one, and the decade at its beginning.
   alignas(64) std::array<float, 32> borders;
   alignas(64) std::array<int32_t, 32> decades{};
-  // By the decade: a magnitude times `slope` plus `offset`, at most `most`, is its rank, a fraction
-  // and what is doubted. The rank counts the values above 0. Below the first decade, the 0, and beyond the
-  // last one, the 1, slopes are 0.
-  alignas(64) std::array<float, 16> slopes{}, offsets{}, most{};
+  // By the decade, 16 more for a negative value: a magnitude of at most `ends` times `slopes` plus `offsets`
+  // is its code, a fraction and what is doubted. Below the first decade, the 0, and beyond the last one, the
+  // 1, slopes are 0.
+  alignas(64) std::array<float, 32> slopes{}, offsets{};
+  alignas(64) std::array<float, 16> ends{};
   // Limits by the level of a binary search. Level k has 2^k of them.
   alignas(64) std::array<float, 304> levels{};
   bool with_sign;
