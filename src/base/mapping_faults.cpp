@@ -3,9 +3,11 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unistd.h>
+#include <utility>
 
 #include "base/mapping_table.h"
 
@@ -15,7 +17,9 @@ namespace {
 struct Mapping {
   std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: unused entry
   std::atomic<int> code = 0;
-  std::array<char, 512> path{};  // written before `begin`
+  // Written before `begin` and freed after it, so that whoever finds the entry can read it. On the heap: the
+  // program must start within little memory.
+  char* path = nullptr;
 };
 
 constexpr size_t kMappings = 4096;
@@ -44,7 +48,7 @@ void on_fault(int, siginfo_t* info, void*) {
     return;
   }
   say("\ntrainer: error: ");
-  say(mapping->path.data());
+  say(mapping->path != nullptr ? mapping->path : "a file");
   say(": was cut short, or its disk failed, while it was read; the run ends here\n");
   ::_exit(mapping->code);
 }
@@ -64,7 +68,7 @@ void note_mapping(const void* begin, size_t size, const char* path) {
   const std::lock_guard lock(writing);
   for (Mapping& mapping : mappings) {
     if (mapping.begin != 0) continue;
-    std::strncpy(mapping.path.data(), path, mapping.path.size() - 1);
+    mapping.path = ::strdup(path);
     mapping.code = static_cast<int>(ExitCode::files);
     mapping.end = reinterpret_cast<uintptr_t>(begin) + size;
     mapping.begin = reinterpret_cast<uintptr_t>(begin);
@@ -74,7 +78,10 @@ void note_mapping(const void* begin, size_t size, const char* path) {
 
 void forget_mapping(const void* begin) {
   const std::lock_guard lock(writing);
-  if (Mapping* mapping = find(reinterpret_cast<uintptr_t>(begin))) mapping->begin = 0;
+  Mapping* mapping = find(reinterpret_cast<uintptr_t>(begin));
+  if (mapping == nullptr) return;
+  mapping->begin = 0;
+  std::free(std::exchange(mapping->path, nullptr));
 }
 
 void set_fault_code(const MappedFile& file, ExitCode code) {

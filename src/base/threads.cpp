@@ -12,7 +12,9 @@
 namespace trainer {
 namespace {
 
-constexpr const char* kLimits = "see ulimit -u, or pids.max of a container";
+// A thread's stack is memory, too.
+constexpr const char* kLimits =
+    "see ulimit -u, or pids.max of a container; or there is no memory for a thread, see ulimit -v and -d";
 
 }  // namespace
 

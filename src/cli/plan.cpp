@@ -25,9 +25,9 @@ void add_plan_command(CLI::App& app) {
   command->add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
   command->add_flag("--json", options->json, "Print the plan as JSON");
-  command->add_flag(
-      "--search", options->search,
-      "Show what other batch sizes and numbers of recomputed blocks need, and what they cost in time");
+  command->add_flag("--search", options->search,
+                    "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
+                    "which settings save memory");
   command->add_option("--gpus", options->gpus, "Show what fits on GPUs of these sizes: 16GB,24GB,80GB")
       ->type_name("SIZES")
       ->delimiter(',')

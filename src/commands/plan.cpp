@@ -1,6 +1,7 @@
 // trainer plan: computes the memory of a run, without weights, data or GPU.
 #include "trainer/training/plan.h"
 
+#include <chrono>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
@@ -9,12 +10,15 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/installed.h"
+#include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/models/load_model.h"
 #include "trainer/run/translate_torch_errors.h"
+#include "trainer/training/measures.h"
 #include "trainer/training/solve_plan.h"
 
 namespace trainer {
@@ -108,6 +112,38 @@ void print_search(Planner& planner) {
   std::cout << "\n";
 }
 
+// Logs a line every two seconds.
+class PlanningProgress {
+ public:
+  void count() {
+    plans_++;
+    if (seconds_since(last_) < 2) return;
+    last_ = std::chrono::steady_clock::now();
+    log::info(concat("planning: ", plans_, " plans made"));
+  }
+
+ private:
+  int plans_ = 0;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+void print_measures(const std::vector<Measure>& measures, int64_t total) {
+  if (measures.empty()) {
+    std::cout << "  none\n";
+    return;
+  }
+  std::cout << "      GB   saved    time\n";
+  for (const Measure& measure : measures) {
+    std::cout << std::setw(8) << gigabytes(measure.plan.total()) << std::setw(8)
+              << gigabytes(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
+              << std::setw(5) << measure.time << "  " << join(measure.settings, " ") << "  ("
+              << (measure.same_result() ? "same result" : concat("changes numbers: ", measure.changes));
+    if (measure.plan.offloaded.total() > 0)
+      std::cout << "; " << gigabytes(measure.plan.offloaded.total()) << " GB offloaded";
+    std::cout << ")\n";
+  }
+}
+
 // The share of a GPU's memory that a run may use by default.
 int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
 
@@ -119,6 +155,20 @@ void print_gpus(Planner& planner, const std::vector<int64_t>& gpus) {
     const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
     std::cout << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
   }
+}
+
+Json as_json(const std::vector<Measure>& measures, int64_t total) {
+  Json rows = Json::array();
+  for (const Measure& measure : measures) {
+    rows.push_back({{"settings", measure.settings},
+                    {"same_result", measure.same_result()},
+                    {"changes", measure.changes},
+                    {"total", measure.plan.total()},
+                    {"saved", total - measure.plan.total()},
+                    {"offloaded", measure.plan.offloaded.total()},
+                    {"time", measure.time}});
+  }
+  return rows;
 }
 
 Json search_as_json(Planner& planner) {
@@ -151,13 +201,26 @@ int64_t limit_of(const Config& config) {
 }
 
 struct Planned {
+  const PlanOptions& options;
   std::filesystem::path model;
   PlanTarget target;
   int64_t limit = 0;  // 0: none
+  MemoryPlan plan;
+  Planner& planner;
+  Measures& measures;
+
+  bool exceeds_limit() const { return limit > 0 && plan.total() > limit; }
+  // Returns the bounds for combinations of measures: the limit, and what a run may use of each GPU.
+  std::vector<int64_t> bounds() const {
+    std::vector<int64_t> list;
+    if (limit > 0) list.push_back(limit);
+    for (const int64_t gpu : options.gpus) list.push_back(usable(gpu));
+    return list;
+  }
 };
 
-void print_json(const PlanOptions& options, const Planned& planned, const MemoryPlan& plan,
-                Planner& planner) {
+void print_json(const Planned& planned) {
+  const MemoryPlan& plan = planned.plan;
   Json out{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
            {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
            {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks},
@@ -173,15 +236,35 @@ void print_json(const PlanOptions& options, const Planned& planned, const Memory
   }
   if (planned.limit > 0) {
     out["limit"] = planned.limit;
-    out["fits"] = plan.total() <= planned.limit;
+    out["fits"] = !planned.exceeds_limit();
   }
-  if (options.search) out["search"] = search_as_json(planner);
-  if (!options.gpus.empty()) out["gpus"] = gpus_as_json(planner, options.gpus);
+  if (planned.options.search) {
+    out["search"] = search_as_json(planned.planner);
+    out["measures"] = as_json(planned.measures.single(), plan.total());
+    out["fitting"] = Json::array();
+    for (const int64_t bound : planned.bounds())
+      out["fitting"].push_back(
+          {{"limit", bound}, {"measures", as_json(planned.measures.fitting(bound), plan.total())}});
+  }
+  if (!planned.options.gpus.empty()) out["gpus"] = gpus_as_json(planned.planner, planned.options.gpus);
   std::cout << out.dump(2) << "\n";
 }
 
-void print_table(const PlanOptions& options, const Planned& planned, const MemoryPlan& plan,
-                 Planner& planner) {
+void print_measures(const Planned& planned) {
+  const int64_t total = planned.plan.total();
+  std::cout
+      << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
+      << gigabytes(total) << " GB):\n";
+  print_measures(planned.measures.single(), total);
+  for (const int64_t bound : planned.bounds()) {
+    if (total <= bound) continue;
+    std::cout << "\nTo fit in " << gigabytes(bound) << " GB:\n";
+    print_measures(planned.measures.fitting(bound), total);
+  }
+}
+
+void print_table(const Planned& planned) {
+  const MemoryPlan& plan = planned.plan;
   std::cout << planned.model.string() << " on " << name_of(planned.target.device) << " in "
             << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", "
             << plan.recompute_blocks << " of " << plan.num_blocks << " blocks recomputed\n"
@@ -189,23 +272,34 @@ void print_table(const PlanOptions& options, const Planned& planned, const Memor
   if (planned.target.device != c10::kCPU) {
     std::cout << "Library reserve: from known sizes, not measured on a GPU.\n";
   }
-  if (options.search) print_search(planner);
-  if (!options.gpus.empty()) print_gpus(planner, options.gpus);
+  if (planned.options.search) {
+    print_search(planned.planner);
+    print_measures(planned);
+  }
+  if (!planned.options.gpus.empty()) print_gpus(planned.planner, planned.options.gpus);
 }
 
 void run_plan(const PlanOptions& options) {
   const Config& config = options.config;
   set_up_cpu(config.training.num_threads);
-  const Planned planned{find_model(config.model.path), target_for(config), limit_of(config)};
-  Planner planner(config, planned.model, planned.target);
+  const std::filesystem::path model = find_model(config.model.path);
+  const PlanTarget target = target_for(config);
+  const int64_t limit = limit_of(config);
+  PlanningProgress progress;
+  const auto after_plan = [&] { progress.count(); };
+  Planner planner(config, model, target, after_plan);
   const std::optional<PlanChoice> solved =
-      planned.limit > 0 ? planner.cheapest(planned.limit, /*whatever=*/false) : std::nullopt;
+      limit > 0 ? planner.cheapest(limit, /*whatever=*/false) : std::nullopt;
   const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
-  (options.json ? print_json : print_table)(options, planned, plan, planner);
-  if (planned.limit > 0 && plan.total() > planned.limit) {
-    throw OutOfMemoryError(concat("the plan needs ", bytes_string(plan.total() - planned.limit),
-                                  " more than memory.limit allows"));
-  }
+  Measures measures(config, model, target, plan, after_plan);
+  const Planned planned{options, model, target, limit, plan, planner, measures};
+  (options.json ? print_json : print_table)(planned);
+  if (!planned.exceeds_limit()) return;
+  std::string message =
+      concat("the plan needs ", bytes_string(plan.total() - limit), " more than memory.limit allows");
+  if (const std::string advice = fitting_text(measures.fitting(limit)); !advice.empty())
+    message += "\n" + advice;
+  throw OutOfMemoryError(message);
 }
 
 }  // namespace

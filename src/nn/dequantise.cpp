@@ -12,8 +12,9 @@ namespace {
 
 using MaybeTensor = std::optional<at::Tensor>;
 
-at::Tensor dequantise_on_host(const at::Tensor& codes, const at::Tensor& scales, const MaybeTensor& nested_scales,
-                   double offset, int64_t first, int64_t count, at::ScalarType type) {
+at::Tensor dequantise_on_host(const at::Tensor& codes, const at::Tensor& scales,
+                              const MaybeTensor& nested_scales, double offset, int64_t first, int64_t count,
+                              at::ScalarType type) {
   if (codes.is_meta()) return at::empty({count}, codes.options().dtype(type));
   Nf4Tensor tensor{{2 * codes.numel()}, codes, scales, {}, static_cast<float>(offset)};
   if (nested_scales) tensor.nested_scales = *nested_scales;

@@ -12,6 +12,8 @@
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/metric_rows.h"
 
+#include "run/what_fits.h"
+
 namespace trainer {
 namespace {
 
@@ -49,7 +51,9 @@ StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts*
 
 void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   if (const std::optional<std::string> message = out_of_memory_in(work))
-    throw OutOfMemoryError(concat(*message, "\n", save_last_state()));
+    throw OutOfMemoryError(
+        concat(*message, "\n", save_last_state(),
+               measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {

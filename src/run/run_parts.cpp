@@ -1,12 +1,19 @@
 #include "run/run_parts.h"
 
+#include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
+#include "trainer/memory/oom.h"
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
+#include "trainer/training/solve_plan.h"
+
+#include "run/choose_dtype.h"
+#include "run/what_fits.h"
 
 namespace trainer {
 namespace {
@@ -44,10 +51,43 @@ RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Devic
   return plan;
 }
 
-Prepared load_model_of_run(const Config& config, const Tokenizer& tokenizer, at::Device device) {
-  Prepared prepared = prepare_model(config, tokenizer, device);
-  check_vocabulary(tokenizer, *prepared.model, config.model.path);
-  return prepared;
+// Returns what `make` makes. When that is out of memory, throws OutOfMemoryError with what would fit.
+template <class Make>
+auto made_or_advised(const Config& config, const PlanTarget& target, at::Device device, const Make& make) {
+  std::string message;
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    if (!is_oom(error)) throw;
+    message = first_line(error.what());
+  }
+  throw OutOfMemoryError(concat(message, "\n", kModelDidNotFit, measures_to_fit(config, target, device)));
+}
+
+// With memory.offload: auto, says where weights lie before they are loaded. The data are not known yet, so it
+// plans for samples of full length. What else is offloaded is chosen later, if the weights stay.
+void settle_weights(Config& config, const PlanTarget& target, at::Device device) {
+  if (!config.memory.offload.automatic) return;
+  const auto choice = Planner(config, config.model.path, target).cheapest(memory_for_run(device), false);
+  if (!choice || !choice->plan.offload.weights) return;
+  config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
+  log::info("memory.offload: auto: all is offloaded, because samples of full length do not fit otherwise");
+}
+
+Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Device device) {
+  const PlanTarget target{device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}};
+  settle_weights(config, target, device);
+  return made_or_advised(config, target, device, [&] {
+    Prepared prepared = prepare_model(config, tokenizer, device);
+    check_vocabulary(tokenizer, *prepared.model, config.model.path);
+    return prepared;
+  });
+}
+
+// It allocates the optimizer's state.
+Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
+                     int64_t total_steps) {
+  return made_or_advised(config, target, device, [&] { return Trainer(config, model, device, total_steps); });
 }
 
 std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer,
@@ -84,15 +124,16 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
       prepared(load_model_of_run(given, *tokenizer, device)),
       train(Dataset::open_train(given, *tokenizer, prepared.model->encoder_decoder())),
       eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder())),
-      plan(plan_with_room(
-          given,
-          PlanTarget{device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)},
-          device)),
+      plan(plan_with_room(given, plan_target(), device)),
       config(plan.config),
       predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
       order(train.sets(), config.data.shuffle, config.seed),
       length(length_of(config, order, start.position)),
-      trainer(config, *prepared.model, device, length.total_steps) {}
+      trainer(make_trainer(config, plan_target(), *prepared.model, device, length.total_steps)) {}
+
+PlanTarget RunParts::plan_target() const {
+  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)};
+}
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {
   return budgets_to_keep(config, device, trainer.budgets(), generation_budget());

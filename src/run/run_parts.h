@@ -32,13 +32,15 @@ struct RunParts {
 
   const Dataset* eval_data() const { return eval ? &*eval : nullptr; }
   Model& model() { return *prepared.model; }
+  // What the run's memory is planned for.
+  PlanTarget plan_target() const;
   // Return the budgets that recovery has learned, to be saved, and restore them. restore_budgets() returns
   // false when they no longer apply because sizes or limits have changed.
   std::map<std::string, int64_t> learned_budgets();
   bool restore_budgets(const RunPosition& position);
 
   OutputDirectory& output;
-  const Config given;  // the configuration as given, with the dtype that the run began with
+  Config given;  // the configuration as given, with the dtype that the run began with
   DeviceLease lease;
   at::Device device;  // where the run is now
   const std::unique_ptr<Tokenizer> tokenizer;

@@ -10,8 +10,9 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/offload.h"
-#include "trainer/memory/summary.h"
 #include "trainer/training/solve_plan.h"
+
+#include "run/what_fits.h"
 
 namespace trainer {
 
@@ -34,15 +35,17 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
       return {config, {}, limit, false};
     }
   }
-  // Without a limit, leave a tenth of the machine's memory: other programs and files need some.
-  const int64_t most = limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
-  const std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
+  const int64_t most = memory_for_run(device);
+  std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
+  // The weights have been loaded: it is too late to choose where they lie.
+  if (choice && choice->plan.offload.weights != config.memory.offload.weights) choice.reset();
   if (!choice) {
     throw OutOfMemoryError(
         concat("no value that auto allows for training.batch_size, memory.gradient_checkpointing or "
                "memory.offload fits. The smallest plan is\n",
                plan_table(planner.as_configured().plan, most),
-               "Use LoRA or shorter samples, or give it more memory (memory.limit, another device)."));
+               "Shorter samples help, or more memory (memory.limit, another device).",
+               measures_to_fit(config, target, device)));
   }
   return {planner.with(*choice), choice->plan, limit, true};
 }

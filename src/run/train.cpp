@@ -17,6 +17,7 @@
 #include "run/resume.h"
 #include "run/run_parts.h"
 #include "run/start_block.h"
+#include "run/what_fits.h"
 
 namespace trainer {
 namespace {
@@ -66,10 +67,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
 }  // namespace
 
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
-  translate_torch_errors(
-      "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {}; "
-      "model.dtype: bf16; another device.",
-      [&] { run_training(config, sinks); });
+  translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks); });
 }
 
 }  // namespace trainer

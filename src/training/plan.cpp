@@ -115,15 +115,25 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
 // Assumed rates, in bytes a second: of PCIe 4.0 with 16 lanes, and of an NVMe disk that reads and writes.
 constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 
-OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, c10::DeviceType device) {
+// What a step moves, where the plan's step, of at most two micro-batches, moved `planned`. The optimizer's
+// state is read and written once a step, all else is taken as moved for each micro-batch.
+int64_t moved_in_a_step(int64_t planned, int64_t optimizer_state, const Config& config) {
+  const int64_t size = config.training.batch_size;
+  const int64_t micro_batches = (config.effective_batch_size() + size - 1) / size;
+  const int64_t once = std::min(planned, 2 * optimizer_state);
+  return once + (planned - once) / std::min<int64_t>(micro_batches, 2) * micro_batches;
+}
+
+OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, const Config& config,
+                                c10::DeviceType device) {
   const MemoryPlan below = at_peak(events, /*offloaded=*/true);
   OffloadedPlan plan;
   plan.weights = below.weights + below.adapters;
   plan.gradients = below.gradients;
   plan.optimizer_state = below.optimizer_state;
   plan.activations = below.peak() - plan.total();
-  plan.moved = moved;
-  plan.seconds = static_cast<double>(moved) / (device == c10::kCPU ? kDiskRate : kPcieRate);
+  plan.moved = moved_in_a_step(moved, plan.optimizer_state, config);
+  plan.seconds = static_cast<double>(plan.moved) / (device == c10::kCPU ? kDiskRate : kPcieRate);
   return plan;
 }
 
@@ -168,9 +178,8 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
               const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
-  const std::unique_ptr<Model> model =
-      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                    config.memory.offload.weights);
+  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora,
+                                                     quantisation_of(config), config.memory.offload.weights);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);
@@ -202,7 +211,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   run_step(config, model, target, optimizer, facts);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
   MemoryPlan plan = at_peak(events, /*offloaded=*/false);
-  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, target.device);
+  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, config, target.device);
   plan.offload = config.memory.offload;
   plan.reserve = reserve_of(plan, target.device);
   plan.batch_size = config.training.batch_size;

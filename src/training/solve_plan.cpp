@@ -9,8 +9,12 @@
 
 namespace trainer {
 
-Planner::Planner(Config config, std::filesystem::path model, PlanTarget target)
-    : config_(std::move(config)), model_(std::move(model)), target_(target) {
+Planner::Planner(Config config, std::filesystem::path model, PlanTarget target,
+                 std::function<void()> after_plan)
+    : config_(std::move(config)),
+      model_(std::move(model)),
+      target_(target),
+      after_plan_(std::move(after_plan)) {
   // From here on, the size of micro-batches does not change the effective batch.
   config_.training.effective_batch_size = config_.effective_batch_size();
   config_.training.gradient_accumulation_steps.reset();
@@ -21,16 +25,16 @@ const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks) 
 }
 
 const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks, const Offload& offload) {
-  const auto [at, is_new] = made_.try_emplace({batch_size, recompute_blocks, offload});
-  if (is_new) {
-    PlanChoice wanted;
-    wanted.plan.offload = offload;
-    wanted.plan.batch_size = batch_size;
-    wanted.plan.recompute_blocks = recompute_blocks;
-    at->second.plan = plan_memory(with(wanted), model_, target_);
-    at->second.cost = cost(at->second.plan);
-  }
-  return at->second;
+  const std::tuple key{batch_size, recompute_blocks, offload};
+  if (const auto made = made_.find(key); made != made_.end()) return made->second;
+  PlanChoice choice;
+  choice.plan.offload = offload;
+  choice.plan.batch_size = batch_size;
+  choice.plan.recompute_blocks = recompute_blocks;
+  choice.plan = plan_memory(with(choice), model_, target_);
+  choice.cost = cost(choice.plan);
+  if (after_plan_) after_plan_();
+  return made_.emplace(key, choice).first->second;
 }
 
 const PlanChoice& Planner::as_configured() {
@@ -48,7 +52,8 @@ int64_t Planner::num_blocks() {
 
 std::vector<Offload> Planner::offload_sets() const {
   if (!config_.memory.offload.automatic) return {config_.memory.offload};
-  return {Offload{}, Offload{.optimizer = true}, Offload{.optimizer = true, .activations = true}};
+  return {Offload{}, Offload{.optimizer = true}, Offload{.optimizer = true, .activations = true},
+          Offload{.optimizer = true, .weights = true, .activations = true}};
 }
 
 std::vector<int64_t> Planner::batch_sizes() const {

@@ -31,7 +31,7 @@ class MemoryLimit(EndToEnd):
 
     def assert_hopeless(self, result):
         self.assert_refused(result, 5, "out of memory", "weights", "gradients", "optimizer state", "peak", "limit",
-                            "What helps")
+                            "What helps", "What makes it fit, by the memory plan")
 
     def test_from_ample_to_hopeless(self):
         ample, unlimited = self.run_with("ample")
@@ -121,6 +121,20 @@ class MemoryLimit(EndToEnd):
     def test_a_limit_that_the_model_does_not_fit_in(self):
         result, _ = self.run_with("none", "memory.limit=20kB")
         self.assert_refused(result, 5, "out of memory", "limit of 20.0 kB", "The model did not fit")
+
+    def test_what_would_fit_is_true(self):
+        """The weights fit, the optimizer's state does not; with the advice the run ends well, with the same result."""
+        short = ("data.max_source_length=8", "data.max_target_length=8")
+        limited = (*short, "memory.limit=2500kB")
+        result, _ = self.run_with("no-state", *limited)
+        self.assert_refused(result, 5, "out of memory", "The model did not fit", "What makes it fit, by the memory plan:\n")
+        settings = result.stderr.split("What makes it fit, by the memory plan:\n")[1].split("  (")[0].split()
+        self.assertTrue(any(setting.startswith("memory.offload=[optimizer") for setting in settings), settings)
+        advised, output = self.run_with("advised", *limited, *settings)
+        self.assert_done(advised)
+        ample, unlimited = self.run_with("ample-short", *short)
+        self.assert_done(ample)
+        self.assert_equal_losses(output, self.losses(unlimited))
 
     def test_what_is_no_limit(self):
         result, _ = self.run_with("wrong", "memory.limit=lots")

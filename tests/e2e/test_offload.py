@@ -79,7 +79,8 @@ class Offload(EndToEnd):
             self.assertEqual(memory[0]["planned_optimizer_state"] - memory[1]["planned_optimizer_state"], state)
             self.assertEqual(memory[0]["peak"] - memory[1]["peak"], state)
             self.assertEqual(memory[1]["offloaded"], state)
-            self.assertLess(abs(memory[1]["planned_peak"] / memory[1]["peak"] - 1), 0.02)
+            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
+            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
 
     def test_killed_and_resumed(self):
         arguments = self.arguments(BELOW, "save.strategy=steps", "save.steps=2", "model.dtype=bf16",
@@ -113,7 +114,7 @@ class Offload(EndToEnd):
             self.assert_done(first)
             second, _ = self.run_with(f"{name}-offloaded", *saves, f"memory.offload={ALL}")
             self.assert_done(second)
-            rows = [[{key: row[key] for key in ("kind", "step", "loss")} for row in read_rows(output / "metrics.jsonl")
+            rows = [[{key: row.get(key) for key in ("kind", "step", "loss", "eval_loss")} for row in read_rows(output / "metrics.jsonl")
                      if row["kind"] in ("train", "eval")] for output in (expected, found)]
             self.assertEqual(rows[0], rows[1])
             file = "model.safetensors" if name == "full" else "adapter_model.safetensors"
@@ -121,7 +122,8 @@ class Offload(EndToEnd):
             memory = [[row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
                       for output in (expected, found)]
             self.assertLess(memory[1]["peak"], memory[0]["peak"])
-            self.assertLess(abs(memory[1]["planned_peak"] / memory[1]["peak"] - 1), 0.02)
+            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
+            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
             self.assert_no_files(found)
 
     def test_auto_offloads_what_a_limit_asks_for(self):
@@ -135,6 +137,15 @@ class Offload(EndToEnd):
         self.assert_same_result(unlimited, output)
         row = [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
         self.assertGreater(row["planned_offloaded"], 0)
+        lengths = ["data.max_source_length=32", "data.max_target_length=32", "memory.gradient_checkpointing=true"]
+        ample, unlimited = self.run_with("ample-short", *lengths)
+        self.assert_done(ample)
+        row = [row for row in read_rows(unlimited / "metrics.jsonl") if row["kind"] == "memory"][0]
+        limit = row["planned_peak"] - row["planned_optimizer_state"] - row["planned_weights"] // 4
+        below, output = self.run_with("all", *lengths, "memory.offload=auto", f"memory.limit={limit / 1e3:.0f}kB")
+        self.assert_done(below)
+        self.assertIn("all is offloaded", below.stderr)
+        self.assert_same_result(unlimited, output)
         hopeless, _ = self.run_with("hopeless", "memory.offload=auto", f"memory.limit={limit / 3e3:.0f}kB")
         self.assert_refused(hopeless, 5, "memory.offload")
 

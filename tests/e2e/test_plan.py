@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import tempfile
@@ -22,17 +23,22 @@ class Plan(EndToEnd):
         self.assert_done(result)
         return json.loads(result.stdout)
 
-    def test_presets_plan_without_weights(self):
-        for preset in ("flan_t5_xl.yaml", "flan_t5_xl_lora_16gb.yaml", "qwen2_5_7b_lora_24gb.yaml",
-                       "qwen3_0_6b_lora_8gb.yaml"):
-            plan = self.plan(preset)
-            self.assertEqual(sum(plan["bytes"].values()), plan["total"], preset)
-            self.assertEqual(plan["device"], "cuda")
+    def test_presets_fit_the_card_in_their_name(self):
+        presets = {preset.name: int(size[1]) for preset in (ROOT / "configs").glob("*.yaml")
+                   if (size := re.search(r"_(\d+)gb$", preset.stem))}
+        self.assertGreaterEqual(len(presets), 12)
+        for preset, size in {"flan_t5_xl.yaml": 32, **presets}.items():
+            with self.subTest(preset=preset):
+                plan = self.plan(preset, "--gpus", f"{size}GB")
+                self.assertEqual(sum(plan["bytes"].values()), plan["total"])
+                self.assertEqual(plan["device"], "cuda")
+                self.assertTrue(plan["gpus"][0]["fits"], plan["total"])
+                self.assertLess(plan["total"], 0.95 * size * 1e9)
 
     def test_published_parameter_counts(self):
         for card, parameters in (("flan-t5-small", 76_961_152), ("flan-t5-base", 247_577_856), ("flan-t5-large", 783_150_080),
-                                 ("flan-t5-xl", 2_849_757_184), ("qwen2.5-0.5b", 494_032_768),
-                                 ("qwen2.5-7b", 7_615_616_512), ("qwen3-8b", 8_190_735_360),
+                                 ("flan-t5-xl", 2_849_757_184), ("flan-t5-xxl", 11_135_332_352), ("qwen2.5-0.5b", 494_032_768),
+                                 ("qwen2.5-7b", 7_615_616_512), ("qwen3-8b", 8_190_735_360), ("qwen3-14b", 14_768_307_200),
                                  ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248)):
             plan = self.plan("robust.yaml", f"model.path={card}", "model.dtype=bf16", "lora={}", "data.max_length=8",
                              "data.max_source_length=8", "data.max_target_length=8")
@@ -40,11 +46,17 @@ class Plan(EndToEnd):
             self.assertLess(abs(plan["bytes"]["weights"] / 2 / parameters - 1), 1e-4, card)
 
     def test_figures_of_the_presets(self):
-        self.assertLessEqual(self.plan("flan_t5_xl.yaml")["total"], 25e9)
-        self.assertLessEqual(self.plan("flan_t5_xl.yaml", "batch_size=8", "optimizer.name=adamw_8bit")["total"], 18.9e9)
-        self.assertLessEqual(self.plan("qwen2_5_7b_lora_24gb.yaml", "optimizer.name=adamw_8bit")["total"], 19.05e9)
-        self.assertLessEqual(self.plan("flan_t5_xl.yaml", "batch_size=8", "optimizer.name=adafactor")["total"], 13.2e9)
-        self.assertLessEqual(self.plan("qwen2_5_7b_lora_24gb.yaml", "lora.target_modules=all-linear")["total"], 22e9)
+        full, r_128 = ("flan_t5_xl.yaml", "batch_size=8"), ("qwen2_5_7b_lora_24gb.yaml",)
+        qlora = ("model.quantize=nf4", "lora.r=16", "lora.target_modules=all-linear", "batch_size=1")
+        for most, preset, *settings in (
+                (25e9, *full), (18.9e9, *full, "optimizer.name=adamw_8bit"), (13.2e9, *full, "optimizer.name=adafactor"),
+                (22e9, *r_128, "lora.target_modules=all-linear"), (19.05e9, *r_128, "optimizer.name=adamw_8bit"),
+                (11e9, *r_128, "model.quantize=nf4"), (9.6e9, *r_128, "model.quantize=nf4", "optimizer.name=adamw_8bit"),
+                (7.7e9, *r_128, *qlora, "data.max_length=1536"),
+                (8.3e9, *r_128, *qlora, "model.path=llama-3.1-8b", "data.max_length=2048"),
+                (16e9, "qwen2_5_7b_24gb.yaml", "memory.offload=[optimizer,weights,activations]")):
+            with self.subTest(preset=preset, settings=settings):
+                self.assertLessEqual(self.plan(preset, *settings)["total"], most)
 
     def test_a_plan_of_7_billion_takes_little_memory(self):
         self.plan("qwen2_5_7b_lora_24gb.yaml")
@@ -91,6 +103,65 @@ class Plan(EndToEnd):
         table = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "--search", "--gpus", "24GB")
         self.assert_done(table)
         self.assertIn("optimizer state", table.stdout)
+
+    def search(self, preset, *arguments):
+        """Returns the plan with --search; it took little memory and some seconds."""
+        process = subprocess.Popen(
+            [TRAINER, "plan", "--config", ROOT / "configs" / preset, "--json", "--search", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        out = process.stdout.read()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertLess(usage.ru_maxrss, MOST_FOR_A_PLAN)
+        self.assertLess(usage.ru_utime, 30)
+        return process.returncode, json.loads(out)
+
+    def test_measures_keep_their_promise(self):
+        """The settings of each measure, given to another plan, have its memory."""
+        for preset, card, expected in (
+                ("flan_t5_xl.yaml", "16GB", ("training.batch_size=1", "memory.offload=[optimizer]", "optimizer.name=adamw_8bit",
+                                             "optimizer.name=adafactor", "lora={}", "lora={} model.quantize=nf4")),
+                ("qwen2_5_7b_lora_24gb.yaml", "12GB", ("model.quantize=nf4", "optimizer.name=adamw_8bit"))):
+            code, plan = self.search(preset, "--gpus", card)
+            self.assertEqual(code, 0)
+            fitting = plan["fitting"][0]
+            self.assertTrue(fitting["measures"])
+            for measure in fitting["measures"]:
+                self.assertLessEqual(measure["total"], fitting["limit"])
+            self.assertLessEqual(set(expected), {" ".join(measure["settings"]) for measure in plan["measures"]})
+            for measure in plan["measures"] + fitting["measures"]:
+                with self.subTest(preset=preset, settings=measure["settings"]):
+                    same = self.plan(preset, *measure["settings"])
+                    # A setting may bring other defaults with it; Adafactor does not clip gradients.
+                    self.assertLess(abs(same["total"] / measure["total"] - 1), 1e-4)
+                    self.assertEqual(measure["saved"], plan["total"] - measure["total"])
+                    changes = {setting.split("=")[0] for setting in measure["settings"]}
+                    exact = changes <= {"training.batch_size", "training.gradient_accumulation_steps",
+                                        "memory.gradient_checkpointing", "memory.offload"}
+                    self.assertEqual(measure["same_result"], exact)
+                    self.assertEqual(bool(measure["changes"]), not exact)
+
+    def test_the_list_of_measures(self):
+        result = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--search", "memory.limit=16GB")
+        self.assert_refused(result, 5, "more than memory.limit allows", "also, but the numbers change:",
+                            "optimizer.name=adafactor")
+        self.assertRegex(result.stdout, r"memory\.offload=\[optimizer\]  \(same result; [\d.]+ GB offloaded\)")
+        self.assertRegex(result.stdout, r"x 1\.\d\d  optimizer\.name=adamw_8bit  \(changes numbers: ")
+        self.assertIn("To fit in 16.0 GB:", result.stdout)
+
+    def test_what_does_not_fit_says_what_would(self):
+        result = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.gradient_checkpointing=false",
+                         "memory.limit=6GB")
+        self.assert_refused(result, 5, "What makes it fit, by the memory plan:\n")
+        advice = result.stderr[result.stderr.index("What makes it fit"):].splitlines()
+        self.assertLessEqual(len(advice), 7)
+        settings = advice[1].strip().split("  ")[0].split()
+        self.assert_done(trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=6GB",
+                                 "memory.gradient_checkpointing=false", *settings))
+        hopeless = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=700MB")
+        self.assert_refused(hopeless, 5, "more than memory.limit allows")
+        self.assertNotIn("What makes it fit", hopeless.stderr)
 
     def test_mistakes(self):
         self.assert_refused(trainer("plan", "model.path=no-such-model"), 4, "no-such-model", "configs/models")

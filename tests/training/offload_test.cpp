@@ -244,6 +244,20 @@ TEST_F(OffloadPlan, HasTheStateBelowAndNotInThePeak) {
   }
 }
 
+TEST_F(OffloadPlan, MovesWeightsForEachMicroBatchAndTheStateOnce) {
+  Config config = config_;
+  config.memory.offload.optimizer = config.memory.offload.weights = true;
+  config.training.batch_size = 1;
+  config.training.effective_batch_size = 2;
+  const OffloadedPlan two = plan(config).offloaded;
+  config.training.effective_batch_size = 16;
+  const OffloadedPlan sixteen = plan(config).offloaded;
+  EXPECT_EQ(sixteen.total(), two.total());
+  const int64_t state = 2 * two.optimizer_state;
+  EXPECT_GT(two.moved - state, 2 * two.weights);
+  EXPECT_EQ(sixteen.moved - state, 8 * (two.moved - state));
+}
+
 TEST_F(OffloadPlan, AutoOffloadsOnlyWhatDoesNotFitOtherwise) {
   Config config = config_;
   config.memory.offload.automatic = true;

@@ -12,7 +12,6 @@
 #include "trainer/models/load_model.h"
 #include "trainer/nn/nf4_weight.h"
 #include "trainer/training/prepare_model.h"
-#include "trainer/training/solve_plan.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 #include "trainer/training/worst_batch.h"
@@ -341,40 +340,6 @@ TEST(Plan, IsMadeForTheTarget) {
   EXPECT_GT(plan.reserve, 0);
   target.device = c10::kCPU;
   EXPECT_NE(plan_memory(Config{}, directory.path(), target).peak(), plan.peak());
-}
-
-TEST(Planner, ChoosesTheFastestThatFits) {
-  const test::TemporaryDirectory directory;
-  std::ofstream(directory.path() / "config.json") << t5(Json::object()).dump();
-  Config config;
-  config.training.batch_size = CountOrAuto::automatic();
-  config.training.effective_batch_size = 16;
-  config.memory.gradient_checkpointing = Recompute::automatic();
-  Planner planner(config, directory.path(), {});
-  const MemoryPlan largest = planner.choice(16, 0).plan, smallest = planner.choice(1, 6).plan;
-
-  const auto ample = planner.cheapest(largest.total(), false);
-  ASSERT_TRUE(ample);
-  EXPECT_EQ(ample->plan.batch_size, 16);
-  EXPECT_EQ(ample->plan.recompute_blocks, 0);
-
-  const int64_t limit = (largest.total() + smallest.total()) / 2;
-  const auto between = planner.cheapest(limit, false);
-  ASSERT_TRUE(between);
-  EXPECT_LE(between->plan.total(), limit);
-  EXPECT_GT(between->cost, ample->cost);
-  for (const int64_t size : planner.batch_sizes()) {
-    for (int64_t blocks = 0; blocks <= 6; blocks++) {
-      const PlanChoice& other = planner.choice(size, blocks);
-      EXPECT_TRUE(other.plan.total() > limit || other.cost >= between->cost) << size << " " << blocks;
-    }
-  }
-  const Config chosen = planner.with(*between);
-  EXPECT_EQ(chosen.effective_batch_size(), 16);
-  EXPECT_EQ(chosen.training.batch_size, between->plan.batch_size);
-
-  EXPECT_TRUE(planner.cheapest(smallest.total(), false));
-  EXPECT_FALSE(planner.cheapest(smallest.total() - 1, false));
 }
 
 TEST(WorstBatch, HasTheRowsThatTheBudgetsAllow) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -24,7 +25,9 @@ struct PlanChoice {
 // The plans of a run for different choices. Each is made once and kept.
 class Planner {
  public:
-  Planner(Config config, std::filesystem::path model, PlanTarget target);
+  // `after_plan` is called after each plan that was made.
+  Planner(Config config, std::filesystem::path model, PlanTarget target,
+          std::function<void()> after_plan = {});
 
   // Returns the plan with this batch_size and this many recomputed blocks. The effective batch stays the
   // same. Offloaded is what is given, else what the configuration says (auto: nothing).
@@ -45,10 +48,11 @@ class Planner {
 
   // Returns the configuration with this choice filled in.
   Config with(const PlanChoice& choice) const;
+  // Returns PlanChoice::cost of this plan.
+  double cost(const MemoryPlan& plan) const;
 
  private:
   int64_t num_blocks();
-  double cost(const MemoryPlan& plan) const;
   std::optional<PlanChoice> cheapest_with(const Offload& offload, int64_t limit, bool whatever);
   std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
                                           int64_t limit);
@@ -57,6 +61,7 @@ class Planner {
   Config config_;
   std::filesystem::path model_;
   PlanTarget target_;
+  std::function<void()> after_plan_;
   int64_t num_blocks_ = 0;  // 0: not known yet
   std::map<std::tuple<int64_t, int64_t, Offload>, PlanChoice> made_;
 };

@@ -1,0 +1,78 @@
+// What makes a run need less memory: settings to add to its configuration, with the memory that the plan then
+// has, an estimate of the time, and what they change about the result.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/config/config.h"
+#include "trainer/training/plan.h"
+#include "trainer/training/solve_plan.h"
+
+namespace trainer {
+
+struct Measure {
+  std::vector<std::string> settings;  // to add: {"memory.offload=[optimizer]"}
+  std::string changes;                // about the numbers; empty: the result is the same, up to rounding
+  MemoryPlan plan;                    // of the configuration with these settings
+  double time = 1.0;                  // estimated, of a step; 1: of the configuration as it is
+
+  bool same_result() const { return changes.empty(); }
+};
+
+// The measures for one configuration. Each plan is made once and kept.
+class Measures {
+ public:
+  // `start`: what the configuration's plan chose where it leaves something open (PlanChoice::plan).
+  // `after_plan` is called after each plan that was made.
+  Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
+           const MemoryPlan& start, std::function<void()> after_plan = {});
+
+  // Returns single measures that save at least a hundredth of the total. Those with the same result come
+  // first; then the fastest.
+  std::vector<Measure> single();
+  // Returns combinations that need at most `limit` bytes in all, in the same order: at most two with the same
+  // result and at most three others. None is listed if a part of it is enough. Empty: nothing fits, or
+  // nothing needs to be changed.
+  std::vector<Measure> fitting(int64_t limit);
+
+ private:
+  // The configuration with what changes numbers, if anything does.
+  struct Variant {
+    unsigned parts = 0;  // bits, of MeasurePart in measures.cpp
+    std::string changes;
+    Config config;
+    Planner planner;
+    bool possible = true;
+  };
+
+  void add_variant(unsigned parts);
+  // Returns what `parts` that keep the result make of the start; nullopt if they change nothing about it.
+  std::optional<PlanChoice> changed_start(unsigned parts) const;
+  std::optional<Measure> measure(Variant& variant, unsigned exact_parts);
+  std::optional<Measure> fitting_at(Variant& variant, unsigned exact_parts, int64_t limit);
+  double seconds(const Config& config, const PlanChoice& choice) const;
+
+  Config config_;  // with numbers in place of auto
+  std::filesystem::path model_;
+  PlanTarget target_;
+  MemoryPlan start_;
+  std::function<void()> after_plan_;
+  double forward_work_ = 0;  // floating-point operations of a forward pass over one sample of full length
+  std::vector<Variant> variants_;
+};
+
+// Returns lines that say which of these measures, the result of Measures::fitting(), make a run fit; "" if
+// there are none. The text ends without a newline.
+std::string fitting_text(const std::vector<Measure>& measures);
+
+// Returns the same for a run that needs more than `limit` bytes, from a plan of its own. Never throws: "" if
+// nothing fits, or if the plan fails.
+std::string what_would_fit(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                           int64_t limit);
+
+}  // namespace trainer

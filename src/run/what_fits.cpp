@@ -1,0 +1,31 @@
+#include "run/what_fits.h"
+
+#include <algorithm>
+
+#include "trainer/memory/limit.h"
+#include "trainer/memory/summary.h"
+#include "trainer/training/measures.h"
+
+namespace trainer {
+
+int64_t memory_for_run(c10::Device device) {
+  const int64_t limit = process_limit(device);
+  return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
+}
+
+std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device) {
+  const std::string text = what_would_fit(config, config.model.path, target, memory_for_run(device));
+  return text.empty() ? "" : "\n" + text;
+}
+
+std::string measures_after_retries(const Config& config, const PlanTarget& target, c10::Device device) {
+  Config smallest = config;
+  smallest.training.effective_batch_size = config.effective_batch_size();
+  smallest.training.gradient_accumulation_steps.reset();
+  smallest.training.batch_size =
+      std::min<int64_t>(config.training.batch_size, config.recovery.min_batch_size);
+  smallest.memory.gradient_checkpointing = true;
+  return measures_to_fit(smallest, target, device);
+}
+
+}  // namespace trainer

@@ -1,0 +1,293 @@
+#include "trainer/training/measures.h"
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <iomanip>
+#include <sstream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/models/load_model.h"
+
+#include "training/changed_settings.h"
+
+namespace trainer {
+namespace {
+
+// The smallest micro-batch implies the half one: a set of parts contains another one when its bits do.
+enum MeasurePart : unsigned {
+  kHalfBatch = 1,
+  kSmallestBatch = 2 | kHalfBatch,
+  kRecompute = 4,
+  kOffloadOptimizer = 8,
+  kOffloadWeights = 16,
+  kOffloadActivations = 32,
+  kOffloadAll = kOffloadOptimizer | kOffloadWeights | kOffloadActivations,
+  kAdamw8bit = 64,
+  kAdafactor = 128,
+  kLora = 256,
+  kNoMasterWeights = 512,
+  kBf16 = 1024,
+  kNf4 = 2048,
+};
+
+// Combinations that keep the result, for fitting(). A part comes before what contains it.
+const std::vector<unsigned>& exact_combinations() {
+  static const std::vector<unsigned> list = [] {
+    std::vector<unsigned> all;
+    for (const unsigned offload : {0u, unsigned{kOffloadOptimizer}, unsigned{kOffloadWeights},
+                                   kOffloadOptimizer | kOffloadWeights, unsigned{kOffloadAll}}) {
+      for (const unsigned recompute : {0u, unsigned{kRecompute}}) {
+        for (const unsigned batch : {0u, unsigned{kSmallestBatch}})
+          all.push_back(offload | recompute | batch);
+      }
+    }
+    std::ranges::stable_sort(all, {}, [](unsigned parts) { return std::popcount(parts); });
+    return all;
+  }();
+  return list;
+}
+
+constexpr unsigned kAllExact = kSmallestBatch | kRecompute | kOffloadAll;
+
+bool contains(unsigned all, unsigned parts) { return (all & parts) == parts; }
+
+// Adafactor refuses keys that only AdamW has.
+bool may_be_adafactor(const Config& config) {
+  return config.optimizer.name.starts_with("adamw") &&
+         std::ranges::none_of(
+             std::initializer_list<const char*>{"adam_beta1", "adam_beta2", "adam_epsilon"},
+             [&](const char* key) { return config.origins.contains(concat("optimizer.", key)); });
+}
+
+// What changes numbers: its name, where it applies, what it does to a configuration.
+struct Change {
+  unsigned part;
+  const char* text;
+  bool (*applies)(const Config&);
+  void (*apply)(Config&);
+};
+
+const std::vector<Change>& changes() {
+  static const std::vector<Change> list{
+      {kAdamw8bit, "moments in 8 bits", [](const Config& config) { return config.optimizer.name == "adamw"; },
+       [](Config& config) { config.optimizer.name = "adamw_8bit"; }},
+      {kAdafactor, "another optimizer", may_be_adafactor,
+       [](Config& config) { config.optimizer.name = "adafactor"; }},
+      {kNoMasterWeights, "no fp32 copy of the weights",
+       [](const Config& config) { return config.optimizer.master_weights; },
+       [](Config& config) { config.optimizer.master_weights = false; }},
+      {kBf16, "weights in bf16", [](const Config& config) { return config.model.dtype == ModelDtype::fp32; },
+       [](Config& config) { config.model.dtype = ModelDtype::bf16; }},
+      {kLora, "an adapter of rank 8 in place of all weights",
+       [](const Config& config) { return !config.lora; }, [](Config& config) { config.lora.emplace(); }},
+      {kNf4, "frozen weights in 4 bits",
+       [](const Config& config) { return config.lora && config.model.quantize == Quantize::none; },
+       [](Config& config) { config.model.quantize = Quantize::nf4; }},
+  };
+  return list;
+}
+
+// Sets of changes. A part comes before what contains it.
+constexpr unsigned kChanges[] = {kAdamw8bit, kAdafactor, kNoMasterWeights,  kBf16,
+                                 kLora,      kNf4,       kNf4 | kAdamw8bit, kLora | kNf4};
+
+const Change& change_of(unsigned part) { return *std::ranges::find(changes(), part, &Change::part); }
+
+std::vector<unsigned> single_bits(unsigned parts) {
+  std::vector<unsigned> bits;
+  for (; parts != 0; parts &= parts - 1) bits.push_back(parts & -parts);
+  return bits;
+}
+
+bool comes_first(const Measure& one, const Measure& other) {
+  if (one.same_result() != other.same_result()) return one.same_result();
+  if (one.time != other.time) return one.time < other.time;
+  return one.plan.total() < other.plan.total();
+}
+
+// Keeps at most so many from the front that keep the result, and that do not.
+std::vector<Measure> first_of(const std::vector<Measure>& sorted, int same_result, int others) {
+  std::vector<Measure> kept;
+  for (const Measure& measure : sorted) {
+    int& left = measure.same_result() ? same_result : others;
+    if (left-- > 0) kept.push_back(measure);
+  }
+  return kept;
+}
+
+// Assumed rates, in floating-point operations a second, of a GPU in bf16 and of a processor.
+constexpr double kGpuRate = 50e12, kCpuRate = 0.2e12;
+
+// Of each weight two per token. Half of an encoder-decoder sees the source, half of it the target.
+double work_of_forward(const std::filesystem::path& path, int64_t sample_tokens) {
+  const std::unique_ptr<Model> model = model_on_meta(path, at::kBFloat16, /*train_all=*/false);
+  double weights = 0;
+  model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
+    weights += static_cast<double>(parameter.numel());
+  });
+  return 2.0 * weights * static_cast<double>(sample_tokens) / (model->encoder_decoder() ? 2.0 : 1.0);
+}
+
+}  // namespace
+
+Measures::Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
+                   const MemoryPlan& start, std::function<void()> after_plan)
+    : config_(config),
+      model_(std::move(model)),
+      target_(target),
+      start_(start),
+      after_plan_(std::move(after_plan)),
+      forward_work_(work_of_forward(model_, start.sample_tokens)) {
+  config_.training.batch_size = start.batch_size;
+  config_.memory.gradient_checkpointing = start.recompute_blocks == start.num_blocks
+                                              ? Recompute(true)
+                                              : Recompute::blocks(start.recompute_blocks);
+  config_.memory.offload = start.offload;
+  config_.memory.offload.automatic = false;
+  config_.model.dtype = target.dtype == at::kFloat ? ModelDtype::fp32 : ModelDtype::bf16;
+  add_variant(0);
+  for (const unsigned parts : kChanges) add_variant(parts);
+}
+
+void Measures::add_variant(unsigned parts) {
+  Config config = config_;
+  std::vector<std::string> texts;
+  for (const unsigned part : single_bits(parts)) {
+    const Change& change = change_of(part);
+    if (!change.applies(config)) return;
+    change.apply(config);
+    texts.emplace_back(change.text);
+  }
+  PlanTarget target = target_;
+  target.dtype = config.model.dtype == ModelDtype::fp32 ? at::kFloat : at::kBFloat16;
+  variants_.push_back({parts, join(texts), config, Planner(config, model_, target, after_plan_)});
+}
+
+std::optional<PlanChoice> Measures::changed_start(unsigned parts) const {
+  PlanChoice wanted;
+  wanted.plan = start_;
+  wanted.plan.offload = config_.memory.offload;
+  int64_t& size = wanted.plan.batch_size;
+  const int64_t most = start_.batch_size;
+  if (contains(parts, kSmallestBatch)) {
+    if (most == 1) return std::nullopt;
+    size = 1;
+  } else if (contains(parts, kHalfBatch)) {
+    if (most < 4 || most % 2 != 0) return std::nullopt;
+    size = most / 2;
+  }
+  if (contains(parts, kRecompute)) {
+    if (start_.recompute_blocks == start_.num_blocks) return std::nullopt;
+    wanted.plan.recompute_blocks = start_.num_blocks;
+  }
+  const auto lower = [&](unsigned part, bool& is_below) {
+    const bool is_new = contains(parts, part) && !is_below;
+    is_below = is_below || contains(parts, part);
+    return is_new || !contains(parts, part);
+  };
+  Offload& offload = wanted.plan.offload;
+  const bool all_new = lower(kOffloadOptimizer, offload.optimizer) &&
+                       lower(kOffloadWeights, offload.weights) &&
+                       lower(kOffloadActivations, offload.activations);
+  return all_new ? std::optional(wanted) : std::nullopt;
+}
+
+double Measures::seconds(const Config& config, const PlanChoice& choice) const {
+  const double backward = config.lora ? 1.0 : 2.0;  // frozen weights need no gradient
+  const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
+  const double work = forward_work_ * (1.0 + backward) * static_cast<double>(config_.effective_batch_size());
+  return work / rate * choice.cost + choice.plan.offloaded.seconds;
+}
+
+std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts) {
+  const std::optional<PlanChoice> wanted = changed_start(exact_parts);
+  if (!wanted || !variant.possible) return std::nullopt;
+  const MemoryPlan& plan = wanted->plan;
+  try {
+    const PlanChoice& choice = variant.planner.choice(plan.batch_size, plan.recompute_blocks, plan.offload);
+    Config changed = variant.config;
+    changed.training.batch_size = plan.batch_size;
+    if (plan.recompute_blocks == plan.num_blocks) changed.memory.gradient_checkpointing = true;
+    changed.memory.offload = plan.offload;
+    const PlanChoice start{start_, variants_.front().planner.cost(start_)};
+    return Measure{changed_settings(config_, changed), variant.changes, choice.plan,
+                   seconds(variant.config, choice) / seconds(config_, start)};
+  } catch (const ConfigError&) {  // the model does not allow it
+    variant.possible = false;
+    return std::nullopt;
+  }
+}
+
+std::vector<Measure> Measures::single() {
+  std::vector<Measure> found;
+  const auto add = [&](std::optional<Measure> one) {
+    if (one && one->plan.total() <= start_.total() - start_.total() / 100) found.push_back(std::move(*one));
+  };
+  for (const unsigned parts :
+       {kHalfBatch, kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations})
+    add(measure(variants_.front(), parts));
+  for (auto variant = variants_.begin() + 1; variant != variants_.end(); ++variant) add(measure(*variant, 0));
+  std::ranges::stable_sort(found, comes_first);
+  return found;
+}
+
+std::optional<Measure> Measures::fitting_at(Variant& variant, unsigned exact_parts, int64_t limit) {
+  std::optional<Measure> one = measure(variant, exact_parts);
+  return one && one->plan.total() <= limit ? std::move(one) : std::nullopt;
+}
+
+std::vector<Measure> Measures::fitting(int64_t limit) {
+  if (start_.total() <= limit) return {};
+  unsigned possible = 0;  // what is not done already
+  for (const unsigned part :
+       {kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations}) {
+    if (changed_start(part)) possible |= part;
+  }
+  std::vector<Measure> found;
+  std::vector<unsigned> enough;
+  for (Variant& variant : variants_) {
+    if (!fitting_at(variant, kAllExact & possible, limit)) continue;
+    for (const unsigned combination : exact_combinations()) {
+      const unsigned exact = combination & possible, parts = exact | variant.parts;
+      if (std::ranges::any_of(enough, [&](unsigned part) { return contains(parts, part); })) continue;
+      std::optional<Measure> one = fitting_at(variant, exact, limit);
+      if (!one) continue;
+      enough.push_back(parts);
+      found.push_back(std::move(*one));
+    }
+  }
+  std::ranges::stable_sort(found, comes_first);
+  return first_of(found, /*same_result=*/2, /*others=*/3);
+}
+
+std::string fitting_text(const std::vector<Measure>& measures) {
+  std::ostringstream out;
+  bool same_result = true;
+  for (const Measure& measure : measures) {
+    const bool is_first = &measure == &measures.front();
+    if (is_first) out << "What makes it fit, by the memory plan" << (measure.same_result() ? ":" : "");
+    if (same_result && !measure.same_result()) {
+      out << (is_first ? ", but changes the numbers:" : "\nalso, but the numbers change:");
+      same_result = false;
+    }
+    out << "\n  " << join(measure.settings, " ") << "  (" << bytes_string(measure.plan.total()) << ", time x"
+        << std::fixed << std::setprecision(2) << measure.time;
+    if (!measure.same_result()) out << "; " << measure.changes;
+    out << ")";
+  }
+  return out.str();
+}
+
+std::string what_would_fit(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                           int64_t limit) {
+  try {
+    Planner planner(config, model, target);
+    return fitting_text(Measures(config, model, target, planner.as_configured().plan).fitting(limit));
+  } catch (const std::exception&) {  // the message that this is a part of says what happened
+    return "";
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,88 @@
+// What the memory plan chooses in place of auto.
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/config/load.h"
+#include "trainer/training/solve_plan.h"
+
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+void write_model(const std::filesystem::path& directory) {
+  std::ofstream(directory / "config.json")
+      << R"({"model_type": "t5", "vocab_size": 2000, "d_model": 256, "d_kv": 32, "d_ff": 512, "num_layers": 3,
+          "num_decoder_layers": 3, "num_heads": 8, "feed_forward_proj": "gated-gelu",
+          "tie_word_embeddings": false})";
+}
+
+TEST(Planner, ChoosesTheFastestThatFits) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.training.batch_size = CountOrAuto::automatic();
+  config.training.effective_batch_size = 16;
+  config.memory.gradient_checkpointing = Recompute::automatic();
+  Planner planner(config, directory.path(), {});
+  const MemoryPlan largest = planner.choice(16, 0).plan, smallest = planner.choice(1, 6).plan;
+
+  const auto ample = planner.cheapest(largest.total(), false);
+  ASSERT_TRUE(ample);
+  EXPECT_EQ(ample->plan.batch_size, 16);
+  EXPECT_EQ(ample->plan.recompute_blocks, 0);
+
+  const int64_t limit = (largest.total() + smallest.total()) / 2;
+  const auto between = planner.cheapest(limit, false);
+  ASSERT_TRUE(between);
+  EXPECT_LE(between->plan.total(), limit);
+  EXPECT_GT(between->cost, ample->cost);
+  for (const int64_t size : planner.batch_sizes()) {
+    for (int64_t blocks = 0; blocks <= 6; blocks++) {
+      const PlanChoice& other = planner.choice(size, blocks);
+      EXPECT_TRUE(other.plan.total() > limit || other.cost >= between->cost) << size << " " << blocks;
+    }
+  }
+  const Config chosen = planner.with(*between);
+  EXPECT_EQ(chosen.effective_batch_size(), 16);
+  EXPECT_EQ(chosen.training.batch_size, between->plan.batch_size);
+
+  EXPECT_TRUE(planner.cheapest(smallest.total(), false));
+  EXPECT_FALSE(planner.cheapest(smallest.total() - 1, false));
+}
+
+std::string yaml(const Config& config) {
+  std::ostringstream out;
+  write_yaml(config, out);
+  return out.str();
+}
+
+// auto may choose the size of micro-batches, recompute and offload, and nothing that changes numbers.
+TEST(Planner, LeavesAllButThreeKeysAsTheyAre) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.training.batch_size = CountOrAuto::automatic();
+  config.training.effective_batch_size = 8;
+  config.memory.gradient_checkpointing = Recompute::automatic();
+  config.memory.offload.automatic = true;
+  Planner planner(config, directory.path(), {});
+  const int64_t smallest = planner.as_configured().plan.total(), largest = planner.choice(8, 0).plan.total();
+  for (const int64_t limit : {smallest, (smallest + largest) / 2, largest}) {
+    const auto found = planner.cheapest(limit, /*whatever=*/false);
+    ASSERT_TRUE(found);
+    Config chosen = planner.with(*found);
+    EXPECT_NE(yaml(chosen), yaml(config));
+    chosen.training.batch_size = config.training.batch_size;
+    chosen.memory.gradient_checkpointing = config.memory.gradient_checkpointing;
+    chosen.memory.offload = config.memory.offload;
+    EXPECT_EQ(yaml(chosen), yaml(config));
+  }
+  EXPECT_FALSE(planner.cheapest(smallest - 1, /*whatever=*/false)) << "8-bit moments or LoRA would fit";
+}
+
+}  // namespace
+}  // namespace trainer
