@@ -120,36 +120,52 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       // scale * gy B
       const at::Tensor g_low = all ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
       for (size_t i = 0; i < grads.size(); i++) {
-        if (grads[i].defined()) through_layer(i, grads[i], packed, g_low);
+        if (grads[i].defined()) through_b(i, grads[i], packed, g_low);
       }
-      through_a(packed, g_low, grads);
+      if (settings.drops()) {
+        through_a_with_dropout(packed, g_low, grads);
+        through_weights(grads);
+      } else {
+        through_weights(grads);
+        through_a(packed, g_low);
+      }
       if (ctx->needs_input_grad(0)) out[0] = gx;
       return std::move(out);
     }
 
-    void through_layer(size_t i, const at::Tensor& gy, const PackedAdapters& packed,
-                       const at::Tensor& g_low) {
-      if (ctx->needs_input_grad(0)) times_into(gx, gy, weight_of(settings, parameters, i), gy.scalar_type());
+    void through_weights(const variable_list& grads) {
+      if (!ctx->needs_input_grad(0)) return;
+      for (size_t i = 0; i < grads.size(); i++) {
+        if (grads[i].defined())
+          times_into(gx, grads[i], weight_of(settings, parameters, i), grads[i].scalar_type());
+      }
+    }
+
+    void through_b(size_t i, const at::Tensor& gy, const PackedAdapters& packed, const at::Tensor& g_low) {
       product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
       if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
     }
 
-    void through_a(const PackedAdapters& packed, const at::Tensor& g_low, const variable_list& grads) {
-      if (!settings.drops()) {
-        const at::Tensor ga = product_in_fp32(g_low.t(), x);
-        for (size_t i = 0; i < grads.size(); i++) {
-          if (needs(i * kEach + kA))
-            put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
-        }
-        if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
-        return;
+    void through_a(const PackedAdapters& packed, const at::Tensor& g_low) {
+      const at::Tensor ga = product_in_fp32(g_low.t(), x);
+      for (size_t i = 0; i < settings.layers.size(); i++) {
+        if (needs(i * kEach + kA))
+          put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
       }
+      if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
+    }
+
+    // Begins gx, so that not all of x's size exist at once: gx, a product and what dropout leaves of it.
+    void through_a_with_dropout(const PackedAdapters& packed, const at::Tensor& g_low,
+                                const variable_list& grads) {
       for (size_t i = 0; i < grads.size(); i++) {
         if (!grads[i].defined()) continue;
         const at::Tensor g = packed.ranks_of(g_low, i);
         if (needs(i * kEach + kA))
           put(i * kEach + kA, product_in_fp32(g.t(), settings.input(i, x, row_keys)));
-        if (ctx->needs_input_grad(0)) gx.add_(settings.input(i, g.mm(packed.a_of(i)), row_keys));
+        if (!ctx->needs_input_grad(0)) continue;
+        const at::Tensor part = settings.input(i, g.mm(packed.a_of(i)), row_keys);
+        gx = gx.defined() ? gx.add_(part) : part;
       }
     }
   };

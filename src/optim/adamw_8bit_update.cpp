@@ -25,16 +25,18 @@ struct Absmax {
 };
 
 // exp_avg, exp_avg_sq: in, the values of the codes; out, the moments. Returns the new scales. Magnitudes are
-// compared as integers, which the compiler vectorises.
-template <bool with_master, class W, class G>
+// compared as integers, which the compiler vectorises. A whole block, and not a part of it, has a loop of its
+// own: the compiler knows its count.
+template <bool with_master, bool whole, class W, class G>
 FOR_EACH_PROCESSOR Absmax update_block(W* weight, const G* gradient, float* master, float* exp_avg,
                                        float* exp_avg_sq, Absmax absmax, float scale,
-                                       const Coefficients8bit& c, uint64_t key, int64_t first,
-                                       int64_t count) {
+                                       const Coefficients8bit& c, uint64_t key, int64_t first, int64_t part) {
+  const int count = static_cast<int>(whole ? kAdamw8bitBlock : part);
   const uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
+  uint32_t sum = static_cast<uint32_t>(first) * kRandomStride + low;
   uint32_t largest = 0, largest_sq = 0;
-  for (int64_t i = 0; i < count; i++) {
-    const uint32_t bits = random_bits(low, high, static_cast<uint32_t>(first + i));
+  for (int i = 0; i < count; i++, sum += kRandomStride) {
+    const uint32_t bits = mixed_bits(sum, high);
     const float g = static_cast<float>(gradient[i]) * scale;
     const float m = exp_avg[i] * absmax.exp_avg * c.beta1 + c.one_minus_beta1 * g;
     const float v = exp_avg_sq[i] * absmax.exp_avg_sq * c.beta2 + c.one_minus_beta2 * g * g;
@@ -52,10 +54,6 @@ FOR_EACH_PROCESSOR Absmax update_block(W* weight, const G* gradient, float* mast
     }
   }
   return {std::bit_cast<float>(largest), std::bit_cast<float>(largest_sq)};
-}
-
-FOR_EACH_PROCESSOR void multiply(MomentBlock values, float factor) {
-  for (size_t i = 0; i < values.size(); i++) values[i] *= factor;
 }
 
 // The moments of one block.
@@ -79,10 +77,10 @@ void read_codes(const uint8_t* codes, const uint8_t* codes_sq, int64_t count, Bl
 
 void write_codes(uint8_t* codes, uint8_t* codes_sq, int64_t count, Block& block, Absmax absmax) {
   if (count == kAdamw8bitBlock) {
-    multiply(block.exp_avg, inverse_scale(absmax.exp_avg));
-    multiply(block.exp_avg_sq, inverse_scale(absmax.exp_avg_sq));
-    coder_of_exp_avg().encode(block.exp_avg, CodeBlock(codes, kAdamw8bitBlock));
-    coder_of_exp_avg_sq().encode(block.exp_avg_sq, CodeBlock(codes_sq, kAdamw8bitBlock));
+    coder_of_exp_avg().encode(block.exp_avg, inverse_scale(absmax.exp_avg),
+                              CodeBlock(codes, kAdamw8bitBlock));
+    coder_of_exp_avg_sq().encode(block.exp_avg_sq, inverse_scale(absmax.exp_avg_sq),
+                                 CodeBlock(codes_sq, kAdamw8bitBlock));
     return;
   }
   std::array<uint8_t, kAdamw8bitBlock> padded, padded_sq;
@@ -102,17 +100,30 @@ void update_blocks(const Adamw8bitTensors& t, float scale, const AdamwUpdate& up
   float *absmax = t.exp_avg_absmax.mutable_data_ptr<float>(),
         *absmax_sq = t.exp_avg_sq_absmax.mutable_data_ptr<float>();
   float* master = with_master ? t.master.mutable_data_ptr<float>() : nullptr;
-  Block block;
+  std::array<Block, 2> blocks;
+  const auto count_of = [&](int64_t b) {
+    return std::min(kAdamw8bitBlock, t.weight.numel() - b * kAdamw8bitBlock);
+  };
+  const auto write_block = [&](int64_t b) {
+    const int64_t first = b * kAdamw8bitBlock;
+    write_codes(codes + first, codes_sq + first, count_of(b), blocks[static_cast<size_t>(b % 2)],
+                {absmax[b], absmax_sq[b]});
+  };
+  // A block is written after the next one's update, so that the processor need not wait for the scales.
   for (int64_t b = begin; b < end; b++) {
-    const int64_t first = b * kAdamw8bitBlock, count = std::min(kAdamw8bitBlock, t.weight.numel() - first);
+    const int64_t first = b * kAdamw8bitBlock, count = count_of(b);
+    Block& block = blocks[static_cast<size_t>(b % 2)];
     read_codes(codes + first, codes_sq + first, count, block);
-    const Absmax now = update_block<with_master>(
-        weight + first, gradient + first, with_master ? master + first : nullptr, block.exp_avg.data(),
-        block.exp_avg_sq.data(), {absmax[b], absmax_sq[b]}, scale, coefficients, update.key, first, count);
+    const auto update_this = count == kAdamw8bitBlock ? update_block<with_master, true, W, G>
+                                                      : update_block<with_master, false, W, G>;
+    const Absmax now = update_this(weight + first, gradient + first, with_master ? master + first : nullptr,
+                                   block.exp_avg.data(), block.exp_avg_sq.data(), {absmax[b], absmax_sq[b]},
+                                   scale, coefficients, update.key, first, count);
     absmax[b] = now.exp_avg;
     absmax_sq[b] = now.exp_avg_sq;
-    write_codes(codes + first, codes_sq + first, count, block, now);
+    if (b > begin) write_block(b - 1);
   }
+  if (end > begin) write_block(end - 1);
 }
 
 template <class W, class G>

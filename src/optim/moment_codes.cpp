@@ -11,6 +11,14 @@
 namespace trainer {
 namespace {
 
+// Smaller magnitudes count to its binade. Its exponent is the place of that in MomentSearch, modulo 32.
+constexpr float kSmallest = 0x1p-24f;
+constexpr size_t kSmallestPlace = 127 - 24;
+
+// A place in the codes whose distance to a whole number is less than this is searched for. Rounding moves it
+// by less than a fifth of this.
+constexpr float kDoubtful = 1e-4f;
+
 // Where a level begins in MomentSearch::levels.
 constexpr std::array<size_t, 8> kLevelPlaces{0, 16, 32, 48, 64, 80, 112, 176};
 
@@ -27,7 +35,8 @@ MomentCodes codes_of(bool with_sign) {
   return codes;
 }
 
-#define AVX512 __attribute__((target("avx512f")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
+#define AVX512_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
 // GCC 12 warns of variables in its own functions where there is no mask.
 constexpr __mmask16 kAll = 0xffff;
 
@@ -41,16 +50,6 @@ AVX512 inline __m512 entries_of(const __m512* table, __m512i index) {
     const __mmask16 upper = _mm512_test_epi32_mask(index, _mm512_set1_epi32(8 * registers));
     return _mm512_mask_blend_ps(upper, entries_of<registers / 2>(table, index),
                                 entries_of<registers / 2>(table + registers / 2, index));
-  }
-}
-
-AVX512 void decode_avx512(const float* values, const uint8_t* codes, float* out) {
-  __m512 table[16];
-  for (int i = 0; i < 16; i++) table[i] = _mm512_load_ps(values + 16 * i);
-  for (int i = 0; i < 256; i += 16) {
-    const __m512i index =
-        _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
-    _mm512_storeu_ps(out + i, entries_of<16>(table, index));
   }
 }
 
@@ -71,52 +70,102 @@ AVX512 __m512i search_avx512(const MomentSearch& search, __m512 x) {
   return found;
 }
 
-// A rank whose fraction is closer to a whole number than this is searched for.
-constexpr float kDoubtful = 1e-3f;
+// Returns what the decade, and with a sign 16 for a negative value, says.
+template <bool with_sign>
+AVX512 inline __m512 of_decade(const __m512* table, __m512i decade) {
+  if constexpr (with_sign) {
+    return entries_of<2>(table, decade);
+  } else {
+    return _mm512_maskz_permutexvar_ps(kAll, decade, table[0]);
+  }
+}
 
 template <bool with_sign>
-AVX512 void encode_avx512(const MomentSearch& search, const float* scaled, uint8_t* out) {
+AVX512 void encode_avx512(const MomentSearch& search, const float* values, float factor, uint8_t* out) {
   const __m512 borders[2] = {_mm512_load_ps(search.borders.data()),
-                             _mm512_load_ps(search.borders.data() + 16)};
+                             _mm512_load_ps(search.borders.data() + 16)},
+               slopes[2] = {_mm512_load_ps(search.slopes.data()), _mm512_load_ps(search.slopes.data() + 16)},
+               offsets[2] = {_mm512_load_ps(search.offsets.data()),
+                             _mm512_load_ps(search.offsets.data() + 16)};
   const __m512i decades[2] = {_mm512_load_si512(search.decades.data()),
                               _mm512_load_si512(search.decades.data() + 16)};
-  const __m512 slopes = _mm512_load_ps(search.slopes.data()), offsets = _mm512_load_ps(search.offsets.data()),
-               most = _mm512_load_ps(search.most.data());
-  const __m512i one = _mm512_set1_epi32(1), zero_code = _mm512_set1_epi32(127);
-  for (int i = 0; i < 256; i += 16) {
-    const __m512 x = _mm512_loadu_ps(scaled + i);
-    const __m512 size =
-        _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
-    const __m512i exponent = _mm512_maskz_srli_epi32(kAll, _mm512_castps_si512(size), 23);
-    const __m512i binade = _mm512_maskz_max_epi32(
-        kAll, _mm512_sub_epi32(exponent, _mm512_set1_epi32(127 - 24)), _mm512_setzero_si512());
+  const __m512 ends = _mm512_load_ps(search.ends.data()), smallest = _mm512_set1_ps(kSmallest),
+               doubt = _mm512_set1_ps(2 * kDoubtful), factors = _mm512_set1_ps(factor);
+  const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(16),
+                magnitude = _mm512_set1_epi32(0x7fffffff);
+  const auto code_of = [&](__m512 x) AVX512 {
+    // NaN stays NaN.
+    __m512 size = _mm512_maskz_max_ps(
+        kAll, smallest, _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(x), magnitude)));
+    const __m512i binade = _mm512_maskz_srli_epi32(kAll, _mm512_castps_si512(size), 23);
     __m512i decade = _mm512_permutex2var_epi32(decades[0], binade, decades[1]);
-    const __mmask16 beyond =
-        _mm512_cmp_ps_mask(size, _mm512_permutex2var_ps(borders[0], binade, borders[1]), _CMP_GE_OQ);
+    const __mmask16 beyond = _mm512_cmp_ps_mask(size, entries_of<2>(borders, binade), _CMP_GE_OQ);
     decade = _mm512_mask_add_epi32(decade, beyond, decade, one);
-    __m512 rank = _mm512_fmadd_ps(size, _mm512_maskz_permutexvar_ps(kAll, decade, slopes),
-                                  _mm512_maskz_permutexvar_ps(kAll, decade, offsets));
-    rank = _mm512_maskz_min_ps(kAll, rank, _mm512_maskz_permutexvar_ps(kAll, decade, most));
-    __m512i code = _mm512_maskz_cvttps_epi32(kAll, rank);
-    const __m512 to_whole =
-        _mm512_sub_ps(rank, _mm512_maskz_roundscale_ps(kAll, rank, _MM_FROUND_TO_NEAREST_INT));
-    const __mmask16 doubtful = _mm512_cmp_ps_mask(
-        _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(to_whole), _mm512_set1_epi32(0x7fffffff))),
-        _mm512_set1_ps(kDoubtful), _CMP_LT_OQ);
+    size = _mm512_maskz_min_ps(kAll, size, _mm512_maskz_permutexvar_ps(kAll, decade, ends));
     if constexpr (with_sign) {
       const __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-      const __m512i below = _mm512_maskz_min_epi32(kAll, _mm512_maskz_max_epi32(kAll, code, one), zero_code);
-      code = _mm512_mask_sub_epi32(_mm512_add_epi32(zero_code, code), negative, zero_code, below);
+      decade = _mm512_mask_add_epi32(decade, negative, decade, minus);
     }
-    if (doubtful != 0) code = search_avx512(search, x);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_maskz_cvtepi32_epi8(kAll, code));
+    const __m512 place =
+        _mm512_fmadd_ps(size, of_decade<with_sign>(slopes, decade), of_decade<with_sign>(offsets, decade));
+    __m512i code = _mm512_maskz_cvttps_epi32(kAll, place);
+    const __mmask16 doubtful =
+        _mm512_cmp_ps_mask(_mm512_maskz_reduce_ps(kAll, place, _MM_FROUND_TO_ZERO), doubt, _CMP_LT_OQ);
+    if (doubtful != 0) [[unlikely]]
+      code = search_avx512(search, x);
+    return code;
+  };
+  // Packing works on quarters of a register.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (int i = 0; i < 256; i += 64) {
+    __m512i code[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+      code[k] = code_of(_mm512_mul_ps(_mm512_loadu_ps(values + i + 16 * k), factors));
+    const __m512i packed =
+        _mm512_packus_epi16(_mm512_packus_epi32(code[0], code[1]), _mm512_packus_epi32(code[2], code[3]));
+    _mm512_storeu_si512(out + i, _mm512_maskz_permutexvar_epi32(kAll, order, packed));
+  }
+}
+
+// Returns table[index] of each byte.
+AVX512_VBMI inline __m512i bytes_of(const __m512i* table, __m512i index) {
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(index),
+                                _mm512_permutex2var_epi8(table[0], index, table[1]),
+                                _mm512_permutex2var_epi8(table[2], index, table[3]));
+}
+
+// Looks up the four bytes of a value one by one, for 64 codes at once.
+AVX512_VBMI void decode_avx512(const MomentBytes& bytes, const uint8_t* codes, float* out) {
+  __m512i table[4][4];
+  for (int i = 0; i < 16; i++)
+    table[i / 4][i % 4] = _mm512_load_si512(bytes[static_cast<size_t>(i / 4)].data() + 64 * (i % 4));
+  // Interleaving works on quarters of a register, so each quarter gets 4 codes of each result.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (int i = 0; i < 256; i += 64) {
+    const __m512i index = _mm512_maskz_permutexvar_epi32(kAll, order, _mm512_loadu_si512(codes + i));
+    __m512i byte[4];
+    for (int k = 0; k < 4; k++) byte[k] = bytes_of(table[k], index);
+    const __m512i lower[2] = {_mm512_unpacklo_epi8(byte[0], byte[1]), _mm512_unpackhi_epi8(byte[0], byte[1])},
+                  upper[2] = {_mm512_unpacklo_epi8(byte[2], byte[3]), _mm512_unpackhi_epi8(byte[2], byte[3])};
+    for (int k = 0; k < 2; k++) {
+      _mm512_storeu_si512(out + i + 32 * k, _mm512_unpacklo_epi16(lower[k], upper[k]));
+      _mm512_storeu_si512(out + i + 32 * k + 16, _mm512_unpackhi_epi16(lower[k], upper[k]));
+    }
   }
 }
 
 #undef AVX512
+#undef AVX512_VBMI
 
 bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("avx512f") != 0;
+  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+  return has;
+}
+
+bool has_avx512_vbmi() {
+  static const bool has =
+      has_avx512() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi");
   return has;
 }
 
@@ -153,20 +202,25 @@ MomentSearch::MomentSearch(const MomentCodes& codes) : with_sign(codes.values[0]
     const double size = std::pow(10.0, static_cast<double>(decade) - 7.0),
                  width = 0.9 * size / static_cast<double>(values);
     const bool even = decade > 0 && decade < 8 && values > 1;
-    slopes[decade] = even ? static_cast<float>(1.0 / width) : 0.0f;
-    offsets[decade] = static_cast<float>(static_cast<double>(rank) + (even ? -0.1 * size / width : 0.5));
-    most[decade] = static_cast<float>(rank + values) - 0.5f;
+    const double slope = even ? 1.0 / width : 0.0, offset = even ? -0.1 * size / width : 0.5,
+                 first = static_cast<double>(zero + rank);
+    slopes[decade] = static_cast<float>(slope);
+    offsets[decade] = static_cast<float>(first + offset + kDoubtful);
+    ends[decade] = even ? static_cast<float>((static_cast<double>(values) - 0.5 - offset) / slope) : 1.0f;
+    // A negative value counts downwards, from at least 1 and not beyond the last decade.
+    const double rank_below = std::clamp(static_cast<double>(rank), 1.0, 127.0);
+    slopes[16 + decade] = static_cast<float>(-slope);
+    offsets[16 + decade] = static_cast<float>(128.0 - rank_below - offset + kDoubtful);
     rank += values;
     values = decade == 0 ? (with_sign ? 1 : 2) : decade == 7 ? 1 : 2 * values;
   }
   for (size_t i = 0; i < 32; i++) {
-    const float begin = i == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(i) - 24),
-                end = std::ldexp(1.0f, static_cast<int>(i) - 23);
-    decades[i] = 0;
+    const float begin = std::ldexp(kSmallest, static_cast<int>(i));
+    const size_t place = (kSmallestPlace + i) % 32;
     for (int decade = 1; decade <= 8; decade++) {
       const float border = begins[static_cast<size_t>(decade)];
-      if (border <= begin) decades[i] = decade;
-      if (border > begin && border < end) borders[i] = border;
+      if (border <= begin) decades[place] = decade;
+      if (border > begin && border < 2 * begin) borders[place] = border;
     }
   }
   for (size_t level = 0; level < kLevelPlaces.size(); level++) {
@@ -177,6 +231,10 @@ MomentSearch::MomentSearch(const MomentCodes& codes) : with_sign(codes.values[0]
 }
 
 MomentCoder::MomentCoder(const MomentCodes& codes) : codes_(codes), search_(codes) {
+  for (size_t i = 0; i < 256; i++) {
+    for (size_t k = 0; k < 4; k++)
+      bytes_[k][i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(codes.values[i]) >> (8 * k));
+  }
   for (uint32_t i = 0; i < kCells; i++) {
     cells_[i] = make_cell(kFirstCell + i);
     cells_[kCells + i] = make_cell((kFirstCell + i) | 0x8000u);
@@ -203,24 +261,25 @@ uint32_t MomentCoder::make_cell(uint32_t upper_bits) const {
 }
 
 void MomentCoder::decode(std::span<const uint8_t, 256> codes, MomentBlock values) const {
-  if (has_avx512()) return decode_avx512(codes_.values.data(), codes.data(), values.data());
+  if (has_avx512_vbmi()) return decode_avx512(bytes_, codes.data(), values.data());
   decode_anywhere(codes, values);
 }
 
-void MomentCoder::encode(std::span<const float, 256> scaled, CodeBlock codes) const {
-  if (!has_avx512()) return encode_anywhere(scaled, codes);
+void MomentCoder::encode(std::span<const float, 256> values, float factor, CodeBlock codes) const {
+  if (!has_avx512()) return encode_anywhere(values, factor, codes);
   const auto encode = search_.with_sign ? encode_avx512<true> : encode_avx512<false>;
-  encode(search_, scaled.data(), codes.data());
+  encode(search_, values.data(), factor, codes.data());
 }
 
 void MomentCoder::decode_anywhere(std::span<const uint8_t, 256> codes, MomentBlock values) const {
   for (size_t i = 0; i < 256; i++) values[i] = codes_.values[codes[i]];
 }
 
-void MomentCoder::encode_anywhere(std::span<const float, 256> scaled, CodeBlock codes) const {
+void MomentCoder::encode_anywhere(std::span<const float, 256> values, float factor, CodeBlock codes) const {
   for (size_t i = 0; i < 256; i++) {
-    const bool negative = scaled[i] < 0.0f;
-    const uint32_t bits = std::bit_cast<uint32_t>(std::fabs(scaled[i]));
+    const float scaled = values[i] * factor;
+    const bool negative = scaled < 0.0f;
+    const uint32_t bits = std::bit_cast<uint32_t>(std::fabs(scaled));
     const int cell = std::clamp(static_cast<int>(bits >> 16) - kFirstCell, 0, kCells - 1);
     const uint32_t entry = cells_[static_cast<size_t>(negative ? kCells + cell : cell)];
     const int next = (bits & 0xffffu) >= (entry & 0x1ffffu) ? 1 : 0;

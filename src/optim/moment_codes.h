@@ -25,18 +25,22 @@ using CodeBlock = std::span<uint8_t, 256>;
 struct MomentSearch {
   explicit MomentSearch(const MomentCodes& codes);
 
-  // By the magnitude's binade, from 2^-24 on (smaller ones count to the first): the limit in it at which a
-  // decade begins, if there is one, and the decade at its beginning.
+  // By the lower 5 bits of the magnitude's exponent, from 2^-24 on (smaller ones count to the first): the
+  // limit in that binade at which a decade begins, if there is one, and the decade at its beginning.
   alignas(64) std::array<float, 32> borders;
-  alignas(64) std::array<int32_t, 32> decades;
-  // By the decade: a magnitude times `slope` plus `offset`, at most `most`, is its rank and a fraction. The
-  // rank counts the values above 0. Below the first decade, the 0, and beyond the last one, the 1, slopes are
-  // 0.
-  alignas(64) std::array<float, 16> slopes{}, offsets{}, most{};
+  alignas(64) std::array<int32_t, 32> decades{};
+  // By the decade, 16 more for a negative value: a magnitude of at most `ends` times `slopes` plus `offsets`
+  // is its code, a fraction and what is doubted. Below the first decade, the 0, and beyond the last one, the
+  // 1, slopes are 0.
+  alignas(64) std::array<float, 32> slopes{}, offsets{};
+  alignas(64) std::array<float, 16> ends{};
   // Limits by the level of a binary search. Level k has 2^k of them.
   alignas(64) std::array<float, 304> levels{};
   bool with_sign;
 };
+
+// The values of codes by their bytes, the lowest one first, which AVX-512 VBMI decodes with.
+struct alignas(64) MomentBytes : std::array<std::array<uint8_t, 256>, 4> {};
 
 // Both ways for a whole block on the CPU. The results are the same on every processor.
 class MomentCoder {
@@ -45,11 +49,11 @@ class MomentCoder {
 
   // Writes the value of each code.
   void decode(std::span<const uint8_t, 256> codes, MomentBlock values) const;
-  // Writes the code of each scaled value, which is at least -1 and at most 1, up to rounding.
-  void encode(std::span<const float, 256> scaled, CodeBlock codes) const;
+  // Writes the code of each value times `factor`, which is at least -1 and at most 1, up to rounding.
+  void encode(std::span<const float, 256> values, float factor, CodeBlock codes) const;
   // The same without AVX-512.
   void decode_anywhere(std::span<const uint8_t, 256> codes, MomentBlock values) const;
-  void encode_anywhere(std::span<const float, 256> scaled, CodeBlock codes) const;
+  void encode_anywhere(std::span<const float, 256> values, float factor, CodeBlock codes) const;
 
  private:
   // Cells of values with the same upper 16 bits. The first 23 binades below 1, of 128 cells each, and 1
@@ -60,6 +64,7 @@ class MomentCoder {
 
   MomentCodes codes_;
   MomentSearch search_;
+  MomentBytes bytes_;
   // The code of the cell's smallest magnitude, shifted by 24, and the lower 16 bits from which on a value of
   // the cell has the next one; 2^16 if none has.
   std::array<uint32_t, 2 * kCells> cells_;

@@ -9,15 +9,20 @@
 
 namespace trainer {
 
-// 32 random bits of an element (Wellons' lowbias32 over the key's halves).
-inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
-  uint32_t h = index * 0x9e3779b1u + low;
+// 32 random bits of an element (Wellons' lowbias32 over the key's halves). A loop can count up
+// `sum`, which is index * kRandomStride + low.
+inline constexpr uint32_t kRandomStride = 0x9e3779b1u;
+inline uint32_t mixed_bits(uint32_t sum, uint32_t high) {
+  uint32_t h = sum;
   h ^= h >> 16;
   h *= 0x7feb352du;
   h ^= high;
   h ^= h >> 15;
   h *= 0x846ca68bu;
   return h ^ (h >> 16);
+}
+inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
+  return mixed_bits(index * kRandomStride + low, high);
 }
 
 // fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities

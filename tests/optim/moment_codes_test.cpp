@@ -28,9 +28,9 @@ std::vector<Case> both() {
 
 Codes encoded(const MomentCoder& coder, const Values& values) {
   Codes codes;
-  coder.encode(values, codes);
+  coder.encode(values, 1.0f, codes);
   Codes anywhere;
-  coder.encode_anywhere(values, anywhere);
+  coder.encode_anywhere(values, 1.0f, anywhere);
   EXPECT_EQ(codes, anywhere);
   return codes;
 }
