@@ -31,7 +31,8 @@ int open_nameless(const fs::path& directory) {
     if (fd < 0 && errno == EEXIST) continue;  // of another machine, or left by a killed process
     if (fd < 0)
       throw FormatError(concat(directory.string(), ": no file can be created: ", std::strerror(errno)));
-    if (calls::unlink(path) == 0) return fd;
+    // Another run that shares the directory may have removed the name as a leftover.
+    if (calls::unlink(path) == 0 || errno == ENOENT) return fd;
     const int error = errno;
     calls::close(fd);
     throw FormatError(concat(path.string(), ": cannot be removed: ", std::strerror(error)));

@@ -202,15 +202,20 @@ class RunCheckup {
   void check_offload(const RunPlan& planned) {
     const at::Device device = lease_->device;
     const std::string& directory = planned.config.offload_directory();
-    const int64_t needed = planned.plan.offloaded.total(),
-                  room = room_below(device, existing_part(directory));
+    const fs::path existing = existing_part(directory);
+    if (!device.is_cuda() && !(fs::is_directory(existing) && ::access(existing.c_str(), W_OK | X_OK) == 0)) {
+      checkup_.failed("offload", concat(existing.string(), ": is not a directory in which files can be made"),
+                      ExitCode::usage, "choose another memory.offload_dir");
+      return;
+    }
+    const int64_t needed = planned.plan.offloaded.total(), room = room_below(device, existing);
     const std::string where = device.is_cuda() ? "the host's memory" : directory;
     const std::string text = concat(planned.offloaded_text(), "; ", bytes_string(room), " free in ", where);
     Finding& finding =
         needed > room ? checkup_.failed("offload", text, ExitCode::out_of_memory,
                                         device.is_cuda() ? "offload less, or use a machine with more memory"
                                                          : "make room, or choose another memory.offload_dir")
-        : !device.is_cuda() && lies_in_memory(existing_part(directory))
+        : !device.is_cuda() && lies_in_memory(existing)
             ? checkup_.warning("offload", concat(text, ", which lies in memory (tmpfs)"),
                                "choose a memory.offload_dir on a disk")
             : checkup_.ok("offload", text);
@@ -220,7 +225,7 @@ class RunCheckup {
   // The directory, or the one in which it will be created.
   static fs::path existing_part(const fs::path& directory) {
     fs::path existing = fs::absolute(directory);
-    while (!fs::is_directory(existing)) existing = existing.parent_path();
+    while (!fs::exists(existing)) existing = existing.parent_path();
     return existing;
   }
 

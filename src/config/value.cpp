@@ -179,7 +179,8 @@ std::optional<std::string> assign_integers(const Key& key, const YAML::Node& nod
 std::optional<std::string> assign_pair(const Key& key, const YAML::Node& node,
                                        std::pair<double, double>& target) {
   if (!node.IsSequence() || node.size() != 2)
-    return concat("expected ", expected_value(key), ", found ", describe(node));
+    return concat("expected ", expected_value(key), ", found ", describe(node),
+                  node.IsSequence() ? concat(" of ", node.size()) : "");
   std::pair<double, double> value;
   if (auto problem = assign_number(key, node[0], value.first)) return problem;
   if (auto problem = assign_number(key, node[1], value.second)) return problem;

@@ -75,9 +75,10 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
   }
   if (!problems.empty()) {
     constexpr size_t kShown = 100;  // nobody reads a longer list
-    throw FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
-                             architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
-                             "\nUse the config.json that was saved with these weights."));
+    throw FormatError(
+        concat(directory.string(), ": the weights do not fit config.json (model_type ",
+               architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
+               "\nUse the config.json that was saved with these weights; download damaged ones again."));
   }
 }
 

@@ -228,6 +228,10 @@ class Offload(EndToEnd):
         self.assertEqual(check["needed"], plan["offloaded"]["total"])
         self.assertGreater(check["free"], check["needed"])
         self.assertFalse((self.scratch / "new").exists(), "it leaves nothing behind")
+        wrong = trainer("doctor", *self.arguments(BELOW, f"output_dir={self.scratch / 'new'}",
+                                                  f"memory.offload_dir={self.data / 'train.jsonl'}"))
+        self.assertEqual(wrong.returncode, 2, wrong.stdout)
+        self.assertIn("train.jsonl: is not a directory", wrong.stdout)
 
     def test_what_is_no_part(self):
         result, _ = self.run_with("wrong", "memory.offload=[optimiser]")

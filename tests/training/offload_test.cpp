@@ -280,8 +280,11 @@ TEST_F(OffloadPlan, AutoOffloadsOnlyWhatDoesNotFitOtherwise) {
   EXPECT_LT(tight->plan.total(), above);
   EXPECT_TRUE(planner.with(*tight).memory.offload.optimizer);
   EXPECT_FALSE(planner.with(*tight).memory.offload.automatic);
-  const int64_t least = least_with({.optimizer = true});
-  EXPECT_TRUE(planner.cheapest(least, false));
+  const Offload all{.optimizer = true, .weights = true, .activations = true};
+  const int64_t least = least_with(all);
+  const auto tightest = planner.cheapest(least, false);
+  ASSERT_TRUE(tightest);
+  EXPECT_EQ(tightest->plan.offload, all);
   EXPECT_FALSE(planner.cheapest(least - 1, false));
 }
 
