@@ -160,6 +160,7 @@ class Plan(EndToEnd):
         self.assert_done(result)
         self.assertNotRegex(result.stdout, r"\b0\.0 [GM]B|[ (]0\.0  x")
         self.assertIn("MB of memory and time of a step", result.stdout)
+        self.assertRegex(result.stdout, r"total +\d+\.\d{3} MB")
 
     def test_offload_counts_in_the_time_of_a_step(self):
         above, below = (self.plan("flan_t5_xl.yaml", "--search", f"memory.offload={parts}")["search"] for parts in ("[]", "[weights]"))
