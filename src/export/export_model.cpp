@@ -14,6 +14,7 @@
 #include "trainer/formats/peft.h"
 
 #include "export/compare_logits.h"
+#include "export/gguf_adapter.h"
 #include "export/gguf_export.h"
 #include "export/merge_sources.h"
 #include "export/new_output.h"
@@ -138,9 +139,12 @@ void write_config(const fs::path& source, const fs::path& directory) {
   write_atomically(directory / name, config.dump(2) + "\n");
 }
 
+[[noreturn]] void refuse_no_adapter(const fs::path& source) {
+  throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
+}
+
 ExportReport export_adapter(const ExportRequest& request, const fs::path& source) {
-  if (!is_adapter_directory(source))
-    throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
+  if (!is_adapter_directory(source)) refuse_no_adapter(source);
   const nlohmann::json config = read_model_config(base_directory(source));
   read_adapter_config(source);  // refuses what is not supported
   read_adapter_weights(source);
@@ -186,8 +190,16 @@ ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> t
   const MergeSources from = find_merge_sources(request, source);
   const MergedModel model = open_merged(source, from.options);
   NewOutput output(request.out, /*file=*/true);
-  ExportReport report = report_of(model);
   const std::string name = request.out.stem().string();
+  if (request.adapter_only) {
+    if (!model.is_adapter()) refuse_no_adapter(source);
+    ExportReport report;
+    report.bytes = write_gguf_adapter(model, type.value_or(GgufType::f32), name, output.file());
+    report.check = check_gguf_adapter(model, output.file());
+    output.complete();
+    return report;
+  }
+  ExportReport report = report_of(model);
   report.bytes = write_gguf_model(model, type, name, output.file());
   report.check = check_gguf_model(model, output.file());
   if (from.trained && !from.trained_is_merged) {
