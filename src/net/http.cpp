@@ -300,6 +300,7 @@ Response Client::send(const Request& request) {
     current.url = next;
     response = state_->exchange(current, next);
   }
+  response.redirect = next;
   return response;
 }
 

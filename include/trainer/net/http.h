@@ -21,7 +21,8 @@ struct Response {
   int status = 0;
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  std::string url;  // that answered, after redirects
+  std::string url;       // that answered, after redirects
+  std::string redirect;  // the address that it names if it is one that was not followed
 
   bool is_success() const { return status >= 200 && status < 300; }
   // The value of a header, by its name in lower case; "" when there is none.
