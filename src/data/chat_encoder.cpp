@@ -92,7 +92,8 @@ Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
   const auto question = last_question(*template_, conversation);
   if (question) return {question->prompt, question->answer};
   if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
-  return {template_->render(conversation.messages, conversation.tools, conversation.variables), ""};
+  const Json messages = messages_for(*template_, conversation);
+  return {template_->render(messages, conversation.tools, conversation.variables), ""};
 }
 
 std::vector<int32_t> ChatEncoder::prompt(const ReadRow& row) const {
