@@ -258,5 +258,16 @@ TEST_F(DatasetTest, CleanDataHaveNoWarnings) {
   }
 }
 
+TEST_F(DatasetTest, RowsOfPreferencesSayWhatCanBeLearned) {
+  const char* row = R"({"prompt": "one", "chosen": "two", "rejected": "three"})";
+  EXPECT_EQ(
+      error(row, false),
+      "data.jsonl:1: these rows are preferences (\"chosen\", \"rejected\"), and training on preferences "
+      "(DPO, ORPO and the like) is not built. To learn the chosen answers: data.target=chosen where they "
+      "are text; where they are lists of messages, rename the field to \"messages\"");
+  config_.data.target = "chosen";
+  EXPECT_EQ(data(row, false).texts(0).target, "two");
+}
+
 }  // namespace
 }  // namespace trainer
