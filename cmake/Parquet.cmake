@@ -7,7 +7,7 @@ string(REGEX REPLACE ".*\"([0-9.]+)\".*" "\\1" pyarrow_version "${pyarrow_versio
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/data/parquet/job.h)
 set(pyarrow "${PYARROW_DIR}")
 if(NOT pyarrow)
-  file(GLOB places ${TORCH_DIR}/../pyarrow ${CMAKE_SOURCE_DIR}/.venv/lib/python3.*/site-packages/pyarrow)
+  file(GLOB places CONFIGURE_DEPENDS ${TORCH_DIR}/../pyarrow ${CMAKE_SOURCE_DIR}/.venv/lib/python3.*/site-packages/pyarrow)
   foreach(place ${places})
     if(NOT pyarrow AND EXISTS ${place}/include/parquet/arrow/reader.h)
       get_filename_component(pyarrow ${place} ABSOLUTE)
