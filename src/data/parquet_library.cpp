@@ -1,11 +1,11 @@
 #include "data/parquet_library.h"
 
-#include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <mutex>
-#include <vector>
+
+#include <climits>
 
 #include "trainer/base/ask_python.h"
 #include "trainer/base/error.h"
@@ -61,7 +61,8 @@ Arrow find_arrow(std::string& others) {
   std::string python = "python3";
   const auto fits = [&](const fs::path& folder) {
     const std::string version = folder.empty() ? "" : version_in(folder);
-    if (!version.empty() && version != kPyarrowVersion)
+    const bool known = others.find(folder.string()) != std::string::npos;
+    if (!version.empty() && version != kPyarrowVersion && !known)
       others += concat(others.empty() ? "" : ", ", folder.string(), " is ", version);
     return version == kPyarrowVersion;
   };
@@ -70,12 +71,10 @@ Arrow find_arrow(std::string& others) {
   for (const fs::path& packages : {packages_of_torch(), own_folder().parent_path().parent_path()}) {
     if (packages.empty()) continue;
     if (fits(packages / "pyarrow")) return {packages / "pyarrow", ""};
-    if (packages.filename().string().ends_with("-packages") && python == "python3") python = python_of(packages);
+    if (packages.filename().string().ends_with("-packages") && python == "python3")
+      python = python_of(packages);
   }
-  const std::vector<std::string> pythons{python, "python3"};
-  for (const std::string& one : pythons) {
-    if (const fs::path found = package_in(one, "pyarrow"); fits(found)) return {found, ""};
-  }
+  if (const fs::path found = package_in(python, "pyarrow"); fits(found)) return {found, ""};
   return {"", python};
 }
 

@@ -140,7 +140,8 @@ fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string 
                        const UsedColumns& used) {
   const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz
   if (parquet) content += concat("\nrows 1\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
-  return cache / "unpacked" / concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
+  return cache / "unpacked" /
+         concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }
 
 // Logs how much is done, every ten seconds.

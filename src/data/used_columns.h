@@ -13,7 +13,8 @@ struct UsedColumns {
   std::vector<std::string> columns = {}, also = {};
 };
 
-// Returns the columns that the configuration names, or those of a conversation in messages, which may be there.
+// Returns the columns that the configuration names, or those of a conversation in messages, which may be
+// there.
 UsedColumns used_columns(const DataConfig& config);
 
 }  // namespace trainer

@@ -187,8 +187,8 @@ TEST_F(DatasetTest, DecodersAreTruncatedOnTheRightAndThenHaveNoEos) {
   EXPECT_EQ(report.longest_sample, 5);
   EXPECT_TRUE(has(join(report.lines(), "\n"),
                   "warning: completion truncated at data.max_length in 3 (75.0 %) samples"));
-  EXPECT_TRUE(
-      has(join(report.lines(), "\n"), "nothing to learn in 2 (50.0 %) samples: the prompt alone fills"));
+  EXPECT_TRUE(has(join(report.lines(), "\n"),
+                  "nothing to learn in 2 (50.0 %) rows: the prompt alone fills data.max_length: "));
 }
 
 TEST_F(DatasetTest, LongTextsAreTruncatedOnTheRight) {

@@ -50,9 +50,10 @@ TEST_F(Parquet, PairsAreThoseOfTheSameRowsInEveryCompression) {
 
 TEST_F(Parquet, EveryKindOfValueIsThatOfTheSameRows) {
   config_.data.kind = DataKind::chat;  // a template sees all fields of a message
-  config_.data.chat_template = write("all.jinja",
-                                     "{% for m in messages %}{{ m.role }}: {{ m | tojson }}{{ m.content }}. {% endfor %}"
-                                     "{% if add_generation_prompt %}assistant: {% endif %}");
+  config_.data.chat_template =
+      write("all.jinja",
+            "{% for m in messages %}{{ m.role }}: {{ m | tojson }}{{ m.content }}. {% endfor %}"
+            "{% if add_generation_prompt %}assistant: {% endif %}");
   config_.data.loss_on = LossOn::everything;
   expect_same(open(golden("chats.parquet"), false), open(golden("chats.jsonl"), false));
   config_.data.kind = DataKind::automatic;
@@ -91,7 +92,8 @@ TEST_F(Parquet, OnlyTheColumnsInUseAreRead) {
   config_.data.target = "target";
   open(golden("pairs.zstd.parquet"));
   std::string lines;
-  for (const auto& file : fs::directory_iterator(folder_ / "cache" / "unpacked")) lines = read_file(file.path());
+  for (const auto& file : fs::directory_iterator(folder_ / "cache" / "unpacked"))
+    lines = read_file(file.path());
   EXPECT_TRUE(starts(lines, "{\"input\":"));
   EXPECT_EQ(lines.find("\"whole\""), std::string::npos);
 }
@@ -100,7 +102,8 @@ TEST_F(Parquet, BytesAreTextOnlyWhereTheyAreAskedFor) {
   EXPECT_NO_THROW(open(golden("pairs.zstd.parquet")));
   config_.data.input = "picture";
   config_.data.target = "target";
-  EXPECT_TRUE(has(error_of([&] { open(golden("pairs.zstd.parquet")); }), "pairs.zstd.parquet:1: invalid UTF-8"));
+  EXPECT_TRUE(
+      has(error_of([&] { open(golden("pairs.zstd.parquet")); }), "pairs.zstd.parquet:1: invalid UTF-8"));
 }
 
 TEST_F(Parquet, DamageIsNamedByFileRowGroupAndColumn) {

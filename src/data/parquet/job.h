@@ -1,5 +1,5 @@
-// What libtrainer_core asks of libtrainer_parquet. That library links Arrow's, and is opened only when a Parquet
-// file is read.
+// What libtrainer_core asks of libtrainer_parquet. That library links Arrow's, and is opened only when a
+// Parquet file is read.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ inline constexpr const char* kArrowAbi = "2600";
 
 struct ParquetJob {
   std::string path;
-  // The columns to read, with those of `also` that exist; all columns if one of them does not exist, or if there
-  // are none.
+  // The columns to read, with those of `also` that exist; all columns if one of them does not exist, or if
+  // there are none.
   std::vector<std::string> columns = {}, also = {};
   // Gets the bytes of the columns in memory, before the first row.
   std::function<void(int64_t bytes)> expect = {};
@@ -33,5 +33,6 @@ inline constexpr const char* kReadParquet = "trainer_read_parquet";
 
 }  // namespace trainer
 
-// Reads a file batch by batch: at most some megabytes are in memory. Passes on what expect() and take() throw.
+// Reads a file batch by batch: at most some megabytes are in memory. Passes on what expect() and take()
+// throw.
 extern "C" void trainer_read_parquet(trainer::ParquetJob* job);

@@ -1,15 +1,14 @@
 #include "data/parquet/json_lines.h"
 
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <string_view>
-
 #include <arrow/array/array_dict.h>
 #include <arrow/array/array_nested.h>
 #include <arrow/extension_type.h>
 #include <arrow/scalar.h>
 #include <arrow/util/checked_cast.h>
+#include <charconv>
+#include <cmath>
+#include <string_view>
 
 namespace trainer {
 namespace {

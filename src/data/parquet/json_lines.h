@@ -1,18 +1,17 @@
 // Values of Arrow as JSON.
 #pragma once
 
+#include <arrow/array.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include <arrow/array.h>
-#include <arrow/record_batch.h>
-#include <arrow/type.h>
-
 namespace trainer {
 
-// Returns why values of a type cannot be written as JSON; "" if they can. A column of bytes can be, as text; bytes
-// inside other values cannot.
+// Returns why values of a type cannot be written as JSON; "" if they can. A column of bytes can be, as text;
+// bytes inside other values cannot.
 std::string why_not_json(const arrow::DataType& type, bool nested = false);
 
 // Appends the rows of a batch, one JSON object on each line.

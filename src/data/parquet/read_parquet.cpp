@@ -1,16 +1,15 @@
 // libtrainer_parquet.so: Parquet files as JSON lines.
 #include <algorithm>
-#include <memory>
-#include <stdexcept>
-
 #include <arrow/memory_pool.h>
 #include <arrow/result.h>
 #include <arrow/type.h>
+#include <memory>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <stdexcept>
 
 #include "data/parquet/job.h"
 #include "data/parquet/json_lines.h"
@@ -80,8 +79,8 @@ class Rows {
     for (int group = 0; group < metadata->num_row_groups(); group++) {
       const int64_t before = rows_;
       if (const std::string problem = read(group, leaves, /*keep=*/true); !problem.empty())
-        throw Refused("row group " + std::to_string(group) + " (from row " + std::to_string(before + 1) + ")" +
-                      guilty(group) + ": " + problem);
+        throw Refused("row group " + std::to_string(group) + " (from row " + std::to_string(before + 1) +
+                      ")" + guilty(group) + ": " + problem);
     }
   }
 
@@ -103,7 +102,8 @@ class Rows {
       std::string problem = why_not_json(*field.field->type());
       const arrow::Type::type type = field.field->type()->id();
       const bool bytes = type == arrow::Type::BINARY || type == arrow::Type::LARGE_BINARY;
-      if (bytes && !wanted) problem = "bytes; name the column in data.input or data.target to read it as text";
+      if (bytes && !wanted)
+        problem = "bytes; name the column in data.input or data.target to read it as text";
       if (!problem.empty() && wanted) throw Refused("column \"" + name + "\" cannot be read: " + problem);
       if (!problem.empty()) {
         left_out += (left_out.empty() ? "\"" : "; \"") + name + "\": " + problem;
@@ -127,7 +127,8 @@ class Rows {
   // Some megabytes at once, however long the rows are.
   void choose_batch(int group, const std::vector<int>& leaves) {
     constexpr int64_t kBytes = 4 << 20, kMost = 1024;
-    const int64_t rows = std::max<int64_t>(reader_->parquet_reader()->metadata()->RowGroup(group)->num_rows(), 1);
+    const int64_t rows =
+        std::max<int64_t>(reader_->parquet_reader()->metadata()->RowGroup(group)->num_rows(), 1);
     const int64_t row = std::max<int64_t>(bytes_of(group, leaves) / rows, 1);
     reader_->set_batch_size(std::clamp<int64_t>(kBytes / row, 1, kMost));
   }
@@ -140,7 +141,8 @@ class Rows {
       if (!batches.ok()) return message_of(batches.status());
       for (;;) {
         std::shared_ptr<arrow::RecordBatch> batch;
-        if (const arrow::Status status = (*batches)->ReadNext(&batch); !status.ok()) return message_of(status);
+        if (const arrow::Status status = (*batches)->ReadNext(&batch); !status.ok())
+          return message_of(status);
         if (!batch) return "";
         // A damaged page may give places in a dictionary that it does not have.
         if (const arrow::Status status = batch->ValidateFull(); !status.ok()) return message_of(status);
