@@ -20,6 +20,7 @@
 #include "data/stored_counts.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
+#include "data/used_columns.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -118,11 +119,12 @@ struct Dataset::State {
 
 void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoice& choice) {
   const fs::path cache = cache_folder(config.cache);
+  const UsedColumns used = used_columns(config);
   std::vector<RowFile> files;
   std::vector<size_t> files_of_source;
   for (const DataSource& source : sources) {
     const std::vector<fs::path> found = data_files(source);
-    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache), file));
+    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache, used), file));
     files_of_source.push_back(found.size());
   }
   make_encoder(files);
