@@ -44,6 +44,9 @@ std::string advice_for_flag(const std::string& name, const std::string& value);
 // Writes the whole configuration as commented YAML; load_config reads it back to the same values.
 void write_yaml(const Config& config, std::ostream& out);
 
+// Returns the names of all keys ("training.batch_size"), in the order of the reference.
+std::vector<std::string> key_names();
+
 // Returns the value of a key ("training.batch_size") as YAML; "null" for a section that is absent.
 std::string value_text(const Config& config, const std::string& key);
 
