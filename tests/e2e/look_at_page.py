@@ -36,6 +36,7 @@ def use(page):
     used = {"ticks": ticks(chart), "tip_before": tip.is_visible()}
     page.mouse.move(*at(.5))
     used["tip"] = tip.inner_text() if tip.is_visible() else ""
+    used["tip_box"], used["plot_box"] = tip.bounding_box(), box
     used["cursors"] = page.locator(".plot .cursor").count()
     page.mouse.move(*at(.3))
     page.mouse.down()

@@ -63,6 +63,11 @@ class ReportPage(unittest.TestCase):
         for view in self.each_view():
             self.assertFalse(view["used"]["tip_before"])
             self.assertRegex(view["used"]["tip"], r"(?s)step 1\d\d\n.*\n1\.\d+")
+            tip, plot = view["used"]["tip_box"], view["used"]["plot_box"]
+            self.assertGreaterEqual(tip["y"], plot["y"])
+            self.assertLess(tip["y"], plot["y"] + plot["height"] / 3)
+            self.assertGreaterEqual(tip["x"], plot["x"] - 10)
+            self.assertLessEqual(tip["x"] + tip["width"], plot["x"] + plot["width"] + 10)
             self.assertGreater(view["used"]["cursors"], 3)  # the place shows in all charts
 
     def test_drag_and_keys_zoom_all_charts_and_back(self):

@@ -27,7 +27,7 @@ function smoothed(points, weight) {
     if (!isNumber(point.y)) return {...point, y: null};
     mean = weight * mean + (1 - weight) * point.y;
     sum = weight * sum + (1 - weight);
-    return {...point, y: mean / sum};
+    return {...point, y: mean / sum, raw: point.y};
   });
 }
 

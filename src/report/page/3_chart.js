@@ -236,10 +236,10 @@ class Chart {
     }
     this.tip.replaceChildren(...this.words(near, at));
     this.tip.classList.remove("hidden");
-    const room = this.root.clientWidth - this.tip.offsetWidth - 8;
-    const left = this.plot.offsetLeft + place + 14;
+    const outer = this.root.getBoundingClientRect(), inner = this.plot.getBoundingClientRect();
+    const room = outer.width - this.tip.offsetWidth - 8, left = inner.left - outer.left + place + 14;
     this.tip.style.left = Math.max(4, left > room ? Math.min(room, left - this.tip.offsetWidth - 28) : left) + "px";
-    this.tip.style.top = this.plot.offsetTop + TOP + 4 + "px";
+    this.tip.style.top = inner.top - outer.top + TOP + 4 + "px";
   }
   words(near, at) {
     const first = near.find(n => n.point.x === at).point;
@@ -249,7 +249,8 @@ class Chart {
     return [el("span", {class: "soft"}, head),
       ...near.map(({line, point}) => {
         const spread = !line.isSmooth && point.low !== point.high ? ` (${this.format(point.low)} – ${this.format(point.high)})` : "";
-        return el("div", null, swatch(line.color), line.name + (line.isSmooth ? ", smoothed" : ""), el("b", null, this.format(point.y) + spread));
+        return el("div", null, swatch(line.color), line.name, el("b", null, this.format(point.y) + spread),
+          line.isSmooth && el("span", {class: "soft"}, "raw " + this.format(point.raw)));
       }),
       ...marks.map(mark => el("div", {style: `color: var(${mark.color})`}, mark.text))];
   }
