@@ -1,10 +1,12 @@
 #include "report/read_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -136,12 +138,11 @@ Json read_config(const fs::path& path, Json& problems) {
   std::error_code error;
   if (!fs::exists(path, error)) return nullptr;
   try {
-    const Config config = load_config(path, {}), defaults;
+    const Config config = load_config(path, {});
+    const std::vector<std::string> changed = changed_keys(config);
     Json keys = Json::array();
-    for (const std::string& name : key_names()) {
-      const std::string value = value_text(config, name);
-      keys.push_back({name, value, value != value_text(defaults, name)});
-    }
+    for (const std::string& name : key_names())
+      keys.push_back({name, value_text(config, name), std::ranges::find(changed, name) != changed.end()});
     return keys;
   } catch (const std::exception& e) {  // of another version
     problems.push_back(concat("config.yaml cannot be read: ", shortened(e.what(), 400)));

@@ -18,13 +18,11 @@ constexpr double kMostOfTheTime = 0.05;                   // that the thread wor
 
 // The keys that make runs differ: those that are not at their defaults.
 nlohmann::ordered_json hparams(const Config& config) {
-  const Config defaults;
   nlohmann::ordered_json values = nlohmann::ordered_json::object();
-  for (const std::string& name : key_names()) {
+  for (const std::string& name : changed_keys(config)) {
     const std::string text = value_text(config, name);
-    if (text == value_text(defaults, name)) continue;
-    nlohmann::ordered_json value = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-    values[name] = value.is_number() || value.is_boolean() ? value : nlohmann::ordered_json(text);
+    const auto value = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    values[name] = value.is_primitive() && !value.is_null() ? value : nlohmann::ordered_json(text);
   }
   return values;
 }

@@ -75,6 +75,8 @@ class TensorBoard(EndToEnd):
         self.assertIn("learning_rate: 0.002", events["texts"]["configuration"][0][1].replace("2.0e-03", "0.002"))
         self.assertAlmostEqual(events["hparams"]["optimizer.learning_rate"], 2e-3)
         self.assertEqual(events["hparams"]["training.max_steps"], 6)
+        self.assertEqual(events["hparams"]["data.kind"], "seq2seq")
+        self.assertNotIn("lora.lora_dropout", events["hparams"])
 
     def test_a_run_that_resumes_has_each_step_once(self):
         output = self.scratch / "resumed"

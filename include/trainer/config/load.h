@@ -46,6 +46,8 @@ void write_yaml(const Config& config, std::ostream& out);
 
 // Returns the names of all keys ("training.batch_size"), in the order of the reference.
 std::vector<std::string> key_names();
+// Returns the keys whose values are not the defaults; with LoRA, lora.r is always among them.
+std::vector<std::string> changed_keys(const Config& config);
 
 // Returns the value of a key ("training.batch_size") as YAML; "null" for a section that is absent.
 std::string value_text(const Config& config, const std::string& key);
