@@ -1,12 +1,12 @@
 """Opens a page of `trainer report` in headless Chromium and prints as JSON what a reader sees and does there.
 
-    look_at_page.py CHROMIUM PAGE [--pictures FOLDER]
+    look_at_page.py CHROMIUM PAGE [--only-look] [--pictures FOLDER]
 
 Run by test_report_page.py, with a Python that has the package playwright.
 """
+import argparse
 import json
 import pathlib
-import sys
 
 from playwright.sync_api import sync_playwright
 
@@ -65,7 +65,7 @@ def use(page):
     return used
 
 
-def main(chromium, path, pictures=None):
+def main(chromium, path, only_look=False, pictures=None):
     url = pathlib.Path(path).resolve().as_uri()
     result = {}
     with sync_playwright() as playwright:
@@ -77,11 +77,12 @@ def main(chromium, path, pictures=None):
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("request", lambda request: requests.append(request.url))
             page.goto(url)
-            page.wait_for_selector(".chart .plot path")
+            page.wait_for_selector(".chart .plot .axis", state="attached")
             result[name] = {"seen": seen(page)}
             if pictures:
                 page.screenshot(path=f"{pictures}/{name}.png", full_page=True)
-            result[name]["used"] = use(page)
+            if not only_look:
+                result[name]["used"] = use(page)
             if pictures:
                 page.screenshot(path=f"{pictures}/{name}_used.png", full_page=True)
             result[name].update(errors=errors, requests=[request for request in requests if request != url])
@@ -91,5 +92,9 @@ def main(chromium, path, pictures=None):
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    main(*arguments[:2], pictures=arguments[3] if len(arguments) > 3 else None)
+    given = argparse.ArgumentParser()
+    given.add_argument("chromium")
+    given.add_argument("path")
+    given.add_argument("--only-look", action="store_true")
+    given.add_argument("--pictures")
+    main(**vars(given.parse_args()))

@@ -27,7 +27,7 @@ class ReportPage(unittest.TestCase):
         cls.compared = cls.look(cls.scratch / "compared.html", one, other)
 
     @classmethod
-    def look(cls, page, *runs):
+    def look(cls, page, *runs, options=()):
         made = trainer("report", *runs, "-o", page)
         assert made.returncode == 0, made.stderr
         pictures = os.environ.get("PAGE_PICTURES")  # a folder, for people who change the page
@@ -35,7 +35,7 @@ class ReportPage(unittest.TestCase):
         if pictures:
             pathlib.Path(pictures, page.stem).mkdir(parents=True, exist_ok=True)
         script = pathlib.Path(__file__).with_name("look_at_page.py")
-        looked = subprocess.run([PYTHON, "-B", script, CHROMIUM, page, *more], capture_output=True, text=True, timeout=300)
+        looked = subprocess.run([PYTHON, "-B", script, CHROMIUM, page, *options, *more], capture_output=True, text=True, timeout=300)
         assert looked.returncode == 0, looked.stderr
         return json.loads(looked.stdout)
 
@@ -90,6 +90,18 @@ class ReportPage(unittest.TestCase):
             self.assertNotEqual(views["light"]["seen"]["ink"], views["dark"]["seen"]["ink"])
             self.assertLessEqual(views["phone"]["seen"]["width"], 360)
             self.assertLessEqual(views["phone"]["used"]["width_with_details"], 360)
+
+    def test_a_run_that_has_just_begun_and_one_of_a_single_step(self):
+        begun, single = self.scratch / "begun", self.scratch / "single"
+        for run, rows in ((begun, ""), (single, '{"kind":"train","step":1,"loss":null}\n{"kind":"eval","step":1,"eval_loss":2.5}\n')):
+            run.mkdir()
+            (run / "metrics.jsonl").write_text(rows)
+        for runs in ([begun], [single], [begun, single]):
+            for view in self.look(self.scratch / "early.html", *runs, options=["--only-look"]).values():
+                self.assertEqual(view["errors"], [])
+                self.assertIn("running", view["seen"]["text"])
+                self.assertIn("Memory", view["seen"]["charts"])
+                self.assertLessEqual(view["seen"]["width"], 1280)
 
     def test_details_are_there(self):
         text = self.single["light"]["used"]["details"]
