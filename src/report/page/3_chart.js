@@ -126,7 +126,7 @@ class Chart {
     }
     if (low > high) [low, high] = log ? [.1, 1] : [0, 1];
     if (this.fromZero && !log) low = Math.min(low, 0);
-    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - Math.abs(low) * .1 - 1e-12, high + Math.abs(high) * .1 + 1e-12];
+    if (low === high) [low, high] = log ? [low / 2, high * 2] : low === 0 ? [0, 1] : [low - Math.abs(low) * .1, high + Math.abs(high) * .1];
     const room = log ? 1 : .05 * (high - low);
     this.y0 = log ? low / 1.1 : this.fromZero && low === 0 ? 0 : low - room;
     this.y1 = log ? high * 1.1 : high + room;
