@@ -50,7 +50,7 @@ class Plan(EndToEnd):
         qlora = ("model.quantize=nf4", "lora.r=16", "lora.target_modules=all-linear", "batch_size=1")
         for most, preset, *settings in (
                 (25e9, *full), (18.9e9, *full, "optimizer.name=adamw_8bit"), (13.2e9, *full, "optimizer.name=adafactor"),
-                (22e9, *r_128, "lora.target_modules=all-linear"), (19.05e9, *r_128, "optimizer.name=adamw_8bit"),
+                (22e9, *r_128, "lora.target_modules=all-linear"), (19e9, *r_128, "optimizer.name=adamw_8bit"),
                 (11e9, *r_128, "model.quantize=nf4"), (9.6e9, *r_128, "model.quantize=nf4", "optimizer.name=adamw_8bit"),
                 (7.7e9, *r_128, *qlora, "data.max_length=1536"),
                 (8.3e9, *r_128, *qlora, "model.path=llama-3.1-8b", "data.max_length=2048"),
