@@ -18,6 +18,7 @@ void add_export_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_fetch_command(CLI::App& app);
 

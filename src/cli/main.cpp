@@ -31,7 +31,7 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 using Arguments = std::vector<std::string>;
 
 const std::vector<std::string> kCommands{"train", "eval",     "config", "generate", "merge", "export",
-                                         "plan",  "tokenize", "doctor", "data",     "fetch"};
+                                         "plan",  "tokenize", "doctor", "data",     "fetch", "report"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -113,6 +113,7 @@ void run(Arguments arguments) {
   add_export_command(app);
   add_plan_command(app);
   add_data_command(app);
+  add_report_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
   add_fetch_command(app);

@@ -164,6 +164,25 @@ Config load_training_config(const std::optional<std::filesystem::path>& file,
   return std::move(loaded.config);
 }
 
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const config::Section& section : config::schema()) {
+    for (const config::Key& key : section.keys) names.push_back(key.full_name());
+  }
+  return names;
+}
+
+std::vector<std::string> changed_keys(const Config& config) {
+  Config defaults;
+  if (config.lora) defaults.lora.emplace();
+  std::vector<std::string> names;
+  for (const std::string& name : key_names()) {
+    const bool shows_lora = config.lora && name == "lora.r";
+    if (shows_lora || value_text(config, name) != value_text(defaults, name)) names.push_back(name);
+  }
+  return names;
+}
+
 std::string value_text(const Config& config, const std::string& name) {
   const config::Key* key = config::find_key(name);
   if (key == nullptr) throw ConfigError(concat(name, " is not a key"));

@@ -227,7 +227,10 @@ void Loop::evaluate() {
       evaluation_row(progress_.position, result, predictions ? &*predictions : nullptr, seconds_since(begin));
   output_.write(row);
   progress_.history.add_evaluation(row);
-  if (predictions) keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
+  if (predictions) {
+    keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
+    output_.show(*predictions, step);
+  }
   is_best_ = progress_.best.add(row);
   if (progress_.best.patience_is_over()) {
     log::info(concat("stops early: ", progress_.best.metric(), " has not improved in ",

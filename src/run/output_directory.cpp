@@ -14,6 +14,7 @@
 #include "trainer/formats/run_position.h"
 #include "trainer/observe/jsonl_sink.h"
 
+#include "run/curves.h"
 #include "run/directory_lock.h"
 #include "run/earlier_results.h"
 
@@ -98,6 +99,7 @@ struct OutputDirectory::State {
 
   // A run that never began leaves nothing behind.
   ~State() {
+    curves.reset();
     lock.reset();
     if (metrics) return;
     std::error_code ignored;
@@ -110,6 +112,7 @@ struct OutputDirectory::State {
   std::unique_ptr<DirectoryLock> lock;
   std::optional<JsonlSink> metrics;
   Console console;
+  std::optional<Curves> curves;
   std::vector<MetricSink*> sinks;
 };
 
@@ -154,6 +157,7 @@ void OutputDirectory::begin(const RunPosition& start, bool keeps_results) {
   state_->metrics.emplace(directory / "metrics.jsonl");
   if (keeps_results) state_->metrics->keep_first(start.metrics_bytes);
   start_log(directory / "log.txt");
+  state_->curves.emplace(state_->config, directory, keeps_results ? start.step : 0);
 }
 
 const fs::path& OutputDirectory::directory() const { return state_->directory; }
@@ -166,9 +170,18 @@ Console& OutputDirectory::console() { return state_->console; }
 
 void OutputDirectory::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
 
+void OutputDirectory::show(const Predictions& predictions, int64_t step) {
+  if (state_->curves) state_->curves->add_predictions(predictions, step);
+}
+
+void OutputDirectory::finish_curves() {
+  if (state_->curves) state_->curves->finish();
+}
+
 void OutputDirectory::write(const MetricRow& row) {
   if (state_->metrics) state_->metrics->write(row);
   state_->console.write(row);
+  if (state_->curves) state_->curves->add(row);
   for (MetricSink* sink : state_->sinks) sink->write(row);
 }
 

@@ -44,6 +44,7 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
     write_trainer_state(directory, progress.to_trainer_state(directory));
     const double seconds = seconds_since(begin);
     parts.output.write(save_row(step, directory, weights.bytes(), seconds));
+    parts.output.finish_curves();
     write_position(directory, progress.to_position(metrics_bytes, {}));  // now it is complete
     log::info(concat("saved ", directory.string(), "  ", bytes_string(weights.bytes()), "  in ",
                      duration_string(seconds)));

@@ -12,6 +12,7 @@
 #include "trainer/run/time_limit.h"
 #include "trainer/run/translate_torch_errors.h"
 
+#include "run/environment.h"
 #include "run/keep_skipped_rows.h"
 #include "run/loop.h"
 #include "run/resume.h"
@@ -39,6 +40,8 @@ void begin_output(RunParts& parts, const Resumption& start) {
   begin_run(output, start);
   keep_data_report(data, output.directory());
   keep_skipped_rows(parts.train, parts.eval_data(), output.directory());
+  keep_environment(output.directory(), parts.model(), parts.device, parts.length, start.position.step,
+                   start.keeps_results);
   empty_cache(parts.device);  // of what loading needed
   reset_peak_memory(parts.device);
   show_start(output, config, parts.prepared.artefacts, parts.model(), parts.plan, data, parts.length,

@@ -12,6 +12,7 @@
 #include "trainer/config/config.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/observe/console.h"
+#include "trainer/training/predictions.h"
 
 namespace trainer {
 
@@ -52,6 +53,12 @@ class OutputDirectory : public MetricSink {
 
   // Adds a listener, which gets each row after the file and the console. It must outlive the run.
   void add_sink(MetricSink& sink);
+
+  // Shows generated answers where the curves are.
+  void show(const Predictions& predictions, int64_t step);
+
+  // Writes the page of a run that has finished. Otherwise the destructor writes it.
+  void finish_curves();
 
   // Appends a row to metrics.jsonl (at full precision) and, for kinds train and eval, shows it on the
   // console.
