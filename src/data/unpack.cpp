@@ -17,6 +17,7 @@
 #include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
 #include "trainer/base/mapping_faults.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 
 #include "data/cache_folder.h"
@@ -146,7 +147,7 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
                                inner.extension().string());
   if (is_whole(made)) return made;
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
-  auto shown = std::chrono::steady_clock::now();
+  Progress shown("unpacking " + path.string(), static_cast<int64_t>(packed.size()), ProgressUnit::bytes);
   try {
     make_directories(made.parent_path());
     check_room(made.parent_path(), size_it_tells(packed, gzip));
@@ -155,10 +156,7 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
       const auto take = [&](std::string_view piece, size_t bytes_read) {
         out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
         sum.add(piece);
-        const auto now = std::chrono::steady_clock::now();
-        if (now - shown < std::chrono::seconds(10)) return;
-        shown = now;
-        log::info(concat("data: ", path.string(), ": ", 100 * bytes_read / packed.size(), " % unpacked"));
+        shown.set(static_cast<int64_t>(bytes_read));
       };
       gzip ? unpack_gzip(packed, take) : unpack_zstd(packed, take);
       // Write the checksum before the rename: a file without a checksum is made again.
