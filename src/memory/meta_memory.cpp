@@ -1,8 +1,11 @@
 #include "trainer/memory/meta_memory.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -14,6 +17,21 @@ namespace {
 thread_local MetaRecorder* recorder = nullptr;
 thread_local int64_t recorders = 0;
 thread_local bool recording_offloaded = false;
+
+// The nodes of the backward pass whose functions run, the innermost last. Recomputing runs a backward pass in
+// a node of another.
+thread_local std::vector<const torch::autograd::Node*> running;
+
+// Autograd's engine works for a node, but that node's function does not run: it sums gradients.
+bool sums_gradients(const torch::autograd::Node* node) {
+  return node != nullptr && (running.empty() || running.back() != node);
+}
+
+std::unique_ptr<at::ObserverContext> enter_node(const at::RecordFunction&) {
+  running.push_back(torch::autograd::get_current_node().get());
+  return nullptr;
+}
+void leave_node(const at::RecordFunction&, at::ObserverContext*) { running.pop_back(); }
 
 }  // namespace
 
@@ -43,7 +61,8 @@ class MetaAllocator final : public c10::Allocator {
     const auto node = torch::autograd::get_current_node();
     // All leaves have the largest number, which becomes 1.
     const uint64_t number = node ? std::max<uint64_t>(node->sequence_nr() + 1, 1) : 0;
-    recorder->events_.push_back({block.number, bytes, block.phase, number, block.offloaded});
+    recorder->events_.push_back(
+        {block.number, bytes, block.phase, number, block.offloaded, bytes > 0 && sums_gradients(node.get())});
   }
   static void free_block(void* context) {
     auto* block = static_cast<Block*>(context);
@@ -60,10 +79,15 @@ MetaRecorder::MetaRecorder(int64_t granularity) : serial_(recorders++), granular
   }();
   (void)allocator;
   TORCH_CHECK(recorder == nullptr, "one plan at a time on a thread");
+  nodes_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(enter_node, leave_node).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   recorder = this;
 }
 
-MetaRecorder::~MetaRecorder() { recorder = nullptr; }
+MetaRecorder::~MetaRecorder() {
+  recorder = nullptr;
+  at::removeCallback(nodes_);
+}
 
 RecordingOffloaded::RecordingOffloaded() : before_(std::exchange(recording_offloaded, true)) {}
 RecordingOffloaded::~RecordingOffloaded() { recording_offloaded = before_; }

@@ -35,9 +35,9 @@ size_t events_to_peak(const std::vector<MetaEvent>& events, bool offloaded) {
   return at;
 }
 
-// To sum two gradients of one tensor, autograd adds one to the other in place if nothing else holds it. On
-// meta it never does: it allocates a third one and then frees both, first the older one, which another node
-// made. Here the older one is freed before the sum is allocated, as on a real device.
+// To sum two gradients of one tensor, autograd adds the newer to the older in place if nothing else holds the
+// older. On meta it never does: it allocates a third one and then frees the older, which another node made.
+// Here the older one is freed before the sum is allocated, as on a real device.
 std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
   std::vector<uint64_t> node_of;  // the node that allocated each block
   for (size_t i = 0; i < events.size(); i++) {
@@ -45,14 +45,13 @@ std::vector<MetaEvent> with_sums_in_place(std::vector<MetaEvent> events) {
     if (event.bytes < 0) continue;
     node_of.resize(static_cast<size_t>(event.block) + 1);
     node_of.back() = event.node;
-    if (event.node == 0 || i + 2 >= events.size()) continue;
-    const MetaEvent older = events[i + 1], newer = events[i + 2];
-    if (older.bytes != -event.bytes || newer.bytes != -event.bytes) continue;
-    const uint64_t made_by = node_of[static_cast<size_t>(older.block)];
+    if (!event.sum || i + 1 >= events.size()) continue;
+    const MetaEvent next = events[i + 1];
+    if (next.bytes != -event.bytes) continue;
+    const uint64_t made_by = node_of[static_cast<size_t>(next.block)];
     if (made_by == 0 || made_by == event.node) continue;
-    events[i] = older;
-    events[i + 1] = event;
-    i += 2;
+    events[i] = next;
+    events[++i] = event;
   }
   return events;
 }

@@ -52,6 +52,11 @@ class Offload(EndToEnd):
                   for output in (one, other)]
         self.assertEqual(losses[0], losses[1])
 
+    def assert_as_planned(self, memory, dtype):
+        # The plan leaves out what oneDNN takes for itself during a product in bf16.
+        slack = 40_000 if dtype == "model.dtype=bf16" else 2_000
+        self.assertLess(abs(memory["planned_peak"] - memory["peak"]), slack)
+
     def assert_no_files(self, directory):
         self.assertEqual([path.name for path in directory.iterdir() if path.name.startswith(".trainer-offload")], [])
 
@@ -79,8 +84,7 @@ class Offload(EndToEnd):
             self.assertEqual(memory[0]["planned_optimizer_state"] - memory[1]["planned_optimizer_state"], state)
             self.assertEqual(memory[0]["peak"] - memory[1]["peak"], state)
             self.assertEqual(memory[1]["offloaded"], state)
-            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
-            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
+            self.assert_as_planned(memory[1], dtype)
 
     def test_killed_and_resumed(self):
         arguments = self.arguments(BELOW, "save.strategy=steps", "save.steps=2", "model.dtype=bf16",
@@ -122,8 +126,7 @@ class Offload(EndToEnd):
             memory = [[row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "memory"][0]
                       for output in (expected, found)]
             self.assertLess(memory[1]["peak"], memory[0]["peak"])
-            # Of 1.5 MB; PlanGrid holds larger models to 2 %.
-            self.assertLess(abs(memory[1]["planned_peak"] - memory[1]["peak"]), 40_000)
+            self.assert_as_planned(memory[1], overrides[0])
             self.assert_no_files(found)
 
     def test_auto_offloads_what_a_limit_asks_for(self):

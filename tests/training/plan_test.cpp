@@ -93,6 +93,7 @@ std::vector<Family> families() {
           {"mt5", t5({{"model_type", "mt5"}})},
           {"umt5", t5({{"model_type", "umt5"}})},
           {"llama", decoder({{"model_type", "llama"}, {"tie_word_embeddings", false}})},
+          {"llama_wide_feed_forward", decoder({{"model_type", "llama"}, {"intermediate_size", 1024}})},
           {"mistral", decoder({{"model_type", "mistral"}, {"sliding_window", 64}})},
           {"qwen2", decoder(Json::object())},
           {"qwen3", decoder({{"model_type", "qwen3"}, {"head_dim", 64}})},
@@ -227,8 +228,9 @@ TEST_P(PlanGrid, PredictsThePeak) {
   target.dtype = variant.dtype;
   const double planned = static_cast<double>(plan_memory(config, directory.path(), target).peak());
   const double measured = static_cast<double>(measured_peak(config, directory.path(), variant.dtype));
-  EXPECT_LE(planned, measured * 1.05);
-  EXPECT_GE(planned, measured * 0.98);
+  // In bf16, oneDNN takes memory for itself during a product: here up to half a megabyte a thread.
+  EXPECT_LE(planned, measured * 1.005);
+  EXPECT_GE(planned, measured * (variant.dtype == at::kFloat ? 0.995 : 0.98));
   std::printf("  %-10s %-28s planned %9.3f MB measured %9.3f MB  %+.2f %%\n", family.name.c_str(),
               variant.name.c_str(), planned / 1e6, measured / 1e6, 100 * (planned / measured - 1));
 }

@@ -15,6 +15,7 @@ struct MetaEvent {
   MemoryPhase phase;
   uint64_t node;           // number of the running node of the backward pass; 0: none
   bool offloaded = false;  // it lies below the device (memory/offload.h)
+  bool sum = false;        // allocated by autograd for the sum of two gradients of one tensor
 };
 
 // While it lives, records the allocations of meta tensors on this thread. Only one at a time.
@@ -31,6 +32,7 @@ class MetaRecorder {
  private:
   friend class MetaAllocator;
   int64_t serial_, granularity_, blocks_ = 0;
+  uint64_t nodes_;  // the callback that follows the nodes of the backward pass
   std::vector<MetaEvent> events_;
 };
 
