@@ -107,17 +107,18 @@ class ProgressBoard {
   }
 
   // Numbers are those of the innermost work that knows how much there is.
-  static WorkText text_of(const Chain& chain) {
+  static WorkText text_of(Chain chain) {
+    const auto whole =
+        std::ranges::find_if(chain, [](const Progress* work) { return work->hides_parts_.load(); });
+    if (whole != chain.end()) chain.erase(whole + 1, chain.end());
     WorkText text;
     std::vector<std::string> names;
     for (const Progress* work : chain) names.push_back(one_line(work->what_, 200));
     text.what = join(names, ": ");
-    const auto known = std::find_if(chain.rbegin(), chain.rend(), [](const Progress* work) {
-      return work->total_.load(std::memory_order_relaxed) > 0;
-    });
+    const auto known =
+        std::find_if(chain.rbegin(), chain.rend(), [](const Progress* work) { return work->total_ > 0; });
     const Progress& counted = known == chain.rend() ? *chain.back() : **known;
-    const int64_t done = counted.done_.load(std::memory_order_relaxed),
-                  total = counted.total_.load(std::memory_order_relaxed);
+    const int64_t done = counted.done_.load(std::memory_order_relaxed), total = counted.total_;
     text.amount = amount_text(done, total, counted.unit_);
     const double seconds = seconds_since(counted.begin_);
     if (total > 0) text.share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));

@@ -268,6 +268,7 @@ void run_plan(const PlanOptions& options) {
   const PlanTarget target = target_for(config);
   const int64_t limit = limit_of(config);
   std::optional<Progress> shown(std::in_place, "planning: plans made");
+  shown->hide_parts();
   const auto after_plan = [&] { shown->add(); };
   Planner planner(config, model, target, after_plan);
   const std::optional<PlanChoice> solved =

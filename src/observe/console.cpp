@@ -213,7 +213,7 @@ struct Console::State {
     if (const auto epoch = number(last_row, "epoch")) parts.push_back({formatted("epoch %.2f", *epoch), 3});
     if (const auto left = time_left.estimate()) {
       parts.push_back({"left " + duration_string(left->seconds), 1});
-      if (left->evaluations > 0) parts.push_back({concat("and ", left->evaluations, " evaluations"), 2});
+      if (left->evaluations > 0) parts.push_back({concat("plus ", left->evaluations, " evaluations"), 2});
     }
     const std::string text = fitted_line(parts, width);
     return total_steps > 0 ? with_bar(share, text, width) : text;
@@ -229,10 +229,11 @@ struct Console::State {
     rest.add("lr %.2e", number(last_row, "learning_rate"), 1, 2)
         .count(recent.per_second(recent.tokens), "tok/s", 1)
         .add("waits for data %.0f %%", recent.share_of_waiting(), 100, 3);
-    std::string line = rest.within(width);
-    constexpr size_t kSmallest = 4, kLargest = 24;
+    constexpr size_t kSmallest = 8, kLargest = 24;
+    const bool has_curve = losses.means().size() > 1 && width > first.size() + kSmallest;
+    std::string line = rest.within(has_curve ? width - kSmallest - 1 : width);
     const size_t used = count_characters(line) + 1;
-    if (losses.means().size() > 1 && width >= used + kSmallest && line.starts_with(first))
+    if (has_curve)
       line.insert(first.size(), " " + sparkline(losses.means(), std::min(width - used, kLargest), utf8));
     return line;
   }

@@ -150,8 +150,7 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(position, memory, output_);
   if (position.step > 1 || !parts_.plan.known()) return;
-  const bool is_far_above = memory.peak > parts_.plan.plan.peak() * 105 / 100;
-  (is_far_above ? log::warning : log::info)(parts_.plan.compared(memory.peak));
+  (parts_.plan.exceeds_plan(memory.peak) ? log::warning : log::info)(parts_.plan.compared(memory.peak));
   output_.write(parts_.plan.row(position.step, memory.peak));
 }
 

@@ -47,7 +47,8 @@ DeviceLease take_device(const Config& config) {
 }
 
 RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device) {
-  const Progress shown("planning the memory");
+  Progress shown("planning the memory");
+  shown.hide_parts();
   RunPlan plan = plan_run(config, target, device);
   check_room(plan, device);
   return plan;
@@ -70,7 +71,8 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
 // plans for samples of full length. What else is offloaded is chosen later, if the weights stay.
 void settle_weights(Config& config, const PlanTarget& target, at::Device device) {
   if (!config.memory.offload.automatic) return;
-  const Progress shown("planning the memory");
+  Progress shown("planning the memory");
+  shown.hide_parts();
   const auto choice = Planner(config, config.model.path, target).cheapest(memory_for_run(device), false);
   if (!choice || !choice->plan.offload.weights) return;
   config.memory.offload = {.optimizer = true, .weights = true, .activations = true};

@@ -83,13 +83,12 @@ std::string RunPlan::offloaded_text() const {
                 std::round(10 * plan.offloaded.seconds) / 10, " s");
 }
 
+bool RunPlan::exceeds_plan(int64_t measured) const { return measured > plan.peak() / 100 * 105; }
+
 std::string RunPlan::compared(int64_t measured) const {
-  const std::string text = concat("memory: peak of tensors in the first step ", bytes_string(measured));
-  if (measured > plan.peak())
-    return concat(text, ", ", bytes_string(measured - plan.peak()), " MORE than the planned ",
-                  bytes_string(plan.peak()));
-  return concat(text, ", within the ", bytes_string(plan.peak()),
-                " planned for a step of the longest samples");
+  const std::string text = concat("memory: peak of tensors in the first step ", bytes_string(measured),
+                                  "; planned for a step of the longest samples ", bytes_string(plan.peak()));
+  return exceeds_plan(measured) ? text + ": the plan was too low" : text;
 }
 
 MetricRow RunPlan::row(int64_t step, int64_t measured) const {

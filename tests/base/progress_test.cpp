@@ -60,6 +60,18 @@ TEST(Progress, LongWorkSaysWhatItsPartsAreAndHowFarTheyAre) {
   EXPECT_EQ(std::ranges::count(shown, '\n'), 1) << shown;
 }
 
+TEST(Progress, PartsCanBeHidden) {
+  testing::internal::CaptureStderr();
+  const auto begin = Clock::now();
+  Progress outer("planning: plans made");
+  outer.hide_parts();
+  outer.add(7);
+  const Progress inner("micro-batches", 8);
+  const std::string text = first_word(begin);
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(text.starts_with("planning: plans made 7, for ")) << text;
+}
+
 TEST(Progress, WorkOfAnotherThreadIsNotAPartOfThis) {
   const auto begin = Clock::now();
   testing::internal::CaptureStderr();

@@ -48,7 +48,8 @@ TEST(Terminal, TheLocaleIsThatOfTheFirstVariableThatIsSet) {
 
 TEST(Terminal, AFileHasColoursOnlyIfTheyAreForced) {
   testing::internal::CaptureStderr();  // a file
-  const Environment none(Variables{{"NO_COLOR", ""}, {"CLICOLOR", ""}, {"CLICOLOR_FORCE", ""}, {"TRAINER_PLAIN", ""}});
+  const Environment none(
+      Variables{{"NO_COLOR", ""}, {"CLICOLOR", ""}, {"CLICOLOR_FORCE", ""}, {"TRAINER_PLAIN", ""}});
   EXPECT_FALSE(stderr_has_colour());
   EXPECT_FALSE(stderr_terminal());
   const Environment forced(Variables{{"CLICOLOR_FORCE", "1"}});

@@ -27,7 +27,8 @@ class Progress {
 
   void add(int64_t amount = 1) noexcept { done_.fetch_add(amount, std::memory_order_relaxed); }
   void set(int64_t done) noexcept { done_.store(done, std::memory_order_relaxed); }
-  void set_total(int64_t total) noexcept { total_.store(total, std::memory_order_relaxed); }
+  // What it consists of is not shown.
+  void hide_parts() noexcept { hides_parts_ = true; }
 
  protected:
   struct Kind {
@@ -44,7 +45,9 @@ class Progress {
   const Kind kind_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::atomic<int64_t> done_{0}, total_;
+  const int64_t total_;
+  std::atomic<int64_t> done_{0};
+  std::atomic<bool> hides_parts_{false};
 };
 
 // A training step. Where a LiveView is, that shows it. Elsewhere steps have lines of their own, so a plain
