@@ -76,18 +76,26 @@ Json as_json(const PlanChoice& choice) {
           {"cost", choice.cost}};
 }
 
-std::string gigabytes(int64_t bytes) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / 1e9;
-  return out.str();
-}
+// Of the sizes in a table, whose largest decides it.
+struct Unit {
+  const char* name;
+  double bytes;
+
+  std::string text(int64_t size) const {
+    std::ostringstream out;
+    out << std::fixed << std::setprecision(1) << static_cast<double>(size) / bytes;
+    return out.str();
+  }
+};
+
+Unit unit_for(int64_t largest) { return largest < 1'000'000'000 ? Unit{"MB", 1e6} : Unit{"GB", 1e9}; }
 
 std::string choice_text(const PlanChoice& choice) {
   const MemoryPlan& plan = choice.plan;
   std::ostringstream out;
   out << "batch_size " << plan.batch_size << ", " << plan.recompute_blocks << " of " << plan.num_blocks
-      << " blocks recomputed: " << gigabytes(plan.total()) << " GB"
-      << (plan.offloaded.total() > 0 ? concat(" and ", gigabytes(plan.offloaded.total()), " GB offloaded")
+      << " blocks recomputed: " << bytes_string(plan.total())
+      << (plan.offloaded.total() > 0 ? concat(" and ", bytes_string(plan.offloaded.total()), " offloaded")
                                      : "")
       << ", time x " << std::fixed << std::setprecision(2) << choice.cost;
   return out.str();
@@ -95,15 +103,18 @@ std::string choice_text(const PlanChoice& choice) {
 
 // Batch sizes down, blocks across; each cell is memory and time.
 void print_search(Planner& planner, std::ostream& out) {
-  out << "\nGB of memory and time of a step (1: no block recomputed, one micro-batch) by batch_size and "
-         "recomputed blocks:\n  batch_size";
   const std::vector<int64_t> counts = planner.block_counts();
+  const Unit unit = unit_for(planner.choice(planner.batch_sizes().back(), counts.front()).plan.total());
+  out << "\n"
+      << unit.name
+      << " of memory and time of a step (1: no block recomputed, one micro-batch, nothing offloaded) by "
+         "batch_size and recomputed blocks:\n  batch_size";
   for (const int64_t blocks : counts) out << std::setw(14) << blocks;
   for (const int64_t size : planner.batch_sizes()) {
     out << "\n  " << std::setw(10) << size;
     for (const int64_t blocks : counts) {
       const PlanChoice& choice = planner.choice(size, blocks);
-      out << std::setw(8) << gigabytes(choice.plan.total()) << " x" << std::fixed << std::setprecision(2)
+      out << std::setw(8) << unit.text(choice.plan.total()) << " x" << std::fixed << std::setprecision(2)
           << choice.cost;
     }
   }
@@ -115,14 +126,15 @@ void print_measures(const std::vector<Measure>& measures, int64_t total, std::os
     out << "  none\n";
     return;
   }
-  out << "      GB   saved    time\n";
+  const Unit unit = unit_for(total);
+  out << "      " << unit.name << "   saved    time\n";
   for (const Measure& measure : measures) {
-    out << std::setw(8) << gigabytes(measure.plan.total()) << std::setw(8)
-        << gigabytes(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
+    out << std::setw(8) << unit.text(measure.plan.total()) << std::setw(8)
+        << unit.text(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
         << std::setw(5) << measure.time << "  " << join(measure.settings, " ") << "  ("
         << (measure.same_result() ? "same result" : concat("changes numbers: ", measure.changes));
     if (measure.plan.offloaded.total() > 0)
-      out << "; " << gigabytes(measure.plan.offloaded.total()) << " GB offloaded";
+      out << "; " << bytes_string(measure.plan.offloaded.total()) << " offloaded";
     out << ")\n";
   }
 }
@@ -133,7 +145,7 @@ int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
 void print_gpus(Planner& planner, const std::vector<int64_t>& gpus, std::ostream& out) {
   out << "\n95 % of a GPU's memory:\n";
   for (const int64_t gpu : gpus) {
-    out << "  " << std::setw(6) << gigabytes(gpu) << " GB  "
+    out << "  " << std::setw(9) << bytes_string(gpu) << "  "
         << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
     const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
     out << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
@@ -236,11 +248,11 @@ void print_json(const Planned& planned, std::ostream& out) {
 void print_measures(const Planned& planned, std::ostream& out) {
   const int64_t total = planned.plan.total();
   out << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
-      << gigabytes(total) << " GB):\n";
+      << bytes_string(total) << "):\n";
   print_measures(planned.measures.single(), total, out);
   for (const int64_t bound : planned.bounds()) {
     if (total <= bound) continue;
-    out << "\nTo fit in " << gigabytes(bound) << " GB:\n";
+    out << "\nTo fit in " << bytes_string(bound) << ":\n";
     print_measures(planned.measures.fitting(bound), total, out);
   }
 }

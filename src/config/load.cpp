@@ -45,6 +45,11 @@ void apply_key(const Setting& setting, Config& config, Problems& problems) {
     problems.push_back({setting.where_key, name, unknown_key(setting.section, setting.name)});
     return;
   }
+  if (setting.takes_back && (config.lora || setting.section != "lora")) {
+    reset(*key, config);
+    config.origins.erase(key->full_name());
+    return;
+  }
   if (const auto message = assign(*key, setting.value, config)) {
     problems.push_back({setting.where_value, key->full_name(), *message});
   }

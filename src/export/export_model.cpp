@@ -11,6 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/ordered_json.h"
 #include "trainer/formats/peft.h"
 
 #include "export/compare_logits.h"
@@ -134,7 +135,7 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
 // adapter_config.json unchanged, except for a base path that is relative to the adapter's directory.
 void write_config(const fs::path& source, const fs::path& directory) {
   const char* name = "adapter_config.json";
-  auto config = nlohmann::ordered_json::parse(read_file(source / name));
+  auto config = parse_ordered_json(read_file(source / name));
   const fs::path base = config.value("base_model_name_or_path", "");
   if (!fs::exists(base)) config["base_model_name_or_path"] = fs::canonical(source / base).string();
   write_atomically(directory / name, config.dump(2) + "\n");

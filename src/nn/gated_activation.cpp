@@ -77,10 +77,11 @@ TRAINER_VECTORISED void gate_range(const T* __restrict__ gate, const T* __restri
   }
 }
 
+// g_up may be grad.
 template <class A, class T>
-TRAINER_VECTORISED void gate_range_grads(const T* __restrict__ grad, const T* __restrict__ gate,
-                                         const T* __restrict__ up, T* __restrict__ g_gate,
-                                         T* __restrict__ g_up, int64_t count) {
+TRAINER_VECTORISED void gate_range_grads(const T* grad, const T* __restrict__ gate, const T* __restrict__ up,
+                                         T* __restrict__ g_gate, T* g_up, int64_t count) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < count; i++) {
     const float g = static_cast<float>(grad[i]);
     float value, slope;
@@ -127,11 +128,11 @@ at::Tensor gated_host(const at::Tensor& gate_, const at::Tensor& up_, int64_t ki
   return out;
 }
 
-TensorPair gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
-                               int64_t kind) {
+at::Tensor gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
+                               int64_t kind, at::Tensor g_up) {
   const at::Tensor g = grad.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
-  at::Tensor g_gate = at::empty_like(gate), g_up = at::empty_like(up);
-  if (gate.is_meta()) return {g_gate, g_up};
+  at::Tensor g_gate = at::empty_like(gate);
+  if (gate.is_meta()) return g_gate;
   with_element_type(gate, "gated_activation_backward", [&]<class T>() {
     const T *from = g.const_data_ptr<T>(), *a = gate.const_data_ptr<T>(), *b = up.const_data_ptr<T>();
     T *to_gate = g_gate.mutable_data_ptr<T>(), *to_up = g_up.mutable_data_ptr<T>();
@@ -141,7 +142,14 @@ TensorPair gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, 
       });
     });
   });
-  return {g_gate, g_up};
+  return g_gate;
+}
+
+// Whether nothing but `x` holds its memory, which is laid out as that of a new tensor. A view keeps the
+// tensor that it is a view of.
+bool only_holder(const at::Tensor& x) {
+  if (x.use_count() != 1 || !x.is_contiguous()) return false;
+  return x.storage().use_count() == (x.is_view() && x._base().use_count() == 1 ? 2 : 1);
 }
 
 // Keeps gate and up, which are the projections' results; plain autograd also keeps the activated gate.
@@ -152,9 +160,10 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     ctx->saved_data["kind"] = kind;
     return gated_apply(gate, up, kind);
   }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+  static variable_list backward(AutogradContext* ctx, variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [g_gate, g_up] = gated_backward(grads[0], saved[0], saved[1], ctx->saved_data["kind"].toInt());
+    const auto [g_gate, g_up] =
+        gated_backward(std::move(grads[0]), saved[0], saved[1], ctx->saved_data["kind"].toInt());
     return {g_gate, g_up, {}};
   }
 };
@@ -168,7 +177,9 @@ bool has_gated_kernel(Activation kind) {
 
 TORCH_LIBRARY_FRAGMENT(trainer, library) {
   library.def("gated_activation(Tensor gate, Tensor up, int kind) -> Tensor");
-  library.def("gated_activation_backward(Tensor grad, Tensor gate, Tensor up, int kind) -> (Tensor, Tensor)");
+  // Returns d gate and writes d up into g_up, which may be grad.
+  library.def(
+      "gated_activation_backward(Tensor grad, Tensor gate, Tensor up, int kind, Tensor(a!) g_up) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) {
   library.impl("gated_activation", gated_host);
@@ -189,11 +200,13 @@ at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kin
   return op(gate, up, kind);
 }
 
-TensorPair gated_backward(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
-                          int64_t kind) {
-  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t)> op(
-      "trainer::gated_activation_backward");
-  return op(grad, gate, up, kind);
+TensorPair gated_backward(at::Tensor grad, const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t,
+                                   at::Tensor)>
+      op("trainer::gated_activation_backward");
+  at::Tensor g_up = only_holder(grad) ? grad : at::empty(up.sizes(), up.options());
+  at::Tensor g_gate = op(grad, gate, up, kind, g_up);
+  return {g_gate, g_up};
 }
 
 at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up) {

@@ -47,13 +47,14 @@ at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t
   return activate(static_cast<Activation>(kind), gate).mul_(up);
 }
 
-std::tuple<at::Tensor, at::Tensor> gated_backward_composite(const at::Tensor& grad, const at::Tensor& gate,
-                                                            const at::Tensor& up, int64_t kind) {
+at::Tensor gated_backward_composite(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+                                    int64_t kind, at::Tensor g_up) {
   const Activation activation = static_cast<Activation>(kind);
-  const at::Tensor g = grad * up, g_up = activate(activation, gate).mul_(grad);
-  if (activation == Activation::silu) return {at::silu_backward(g, gate), g_up};
-  if (activation == Activation::relu) return {at::threshold_backward(g, gate, 0), g_up};
-  return {at::gelu_backward(g, gate, activation == Activation::gelu ? "none" : "tanh"), g_up};
+  const at::Tensor g = grad * up;
+  at::mul_out(g_up, activate(activation, gate), grad);
+  if (activation == Activation::silu) return at::silu_backward(g, gate);
+  if (activation == Activation::relu) return at::threshold_backward(g, gate, 0);
+  return at::gelu_backward(g, gate, activation == Activation::gelu ? "none" : "tanh");
 }
 
 at::Tensor gated_gpu(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
@@ -69,20 +70,19 @@ at::Tensor gated_gpu(const at::Tensor& gate_, const at::Tensor& up_, int64_t kin
   return out;
 }
 
-std::tuple<at::Tensor, at::Tensor> gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate_,
-                                                      const at::Tensor& up_, int64_t kind) {
+at::Tensor gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
+                              int64_t kind, at::Tensor g_up) {
   const at::Tensor g = grad.contiguous();
   const Inputs in(gate_, up_);
   const int64_t count = in.gate.numel(), width = width_for(in.rows.cols, {g, in.gate, in.up},
                                                            {in.rows.gate_stride, in.rows.up_stride});
   const Kernels* kernels = kernels_for(in.gate, kernel_files::gated_activation, width);
-  if (kernels == nullptr) return gated_backward_composite(grad, gate_, up_, kind);
-  at::Tensor g_gate = at::empty(gate_.sizes(), gate_.options()),
-             g_up = at::empty(gate_.sizes(), gate_.options());
+  if (kernels == nullptr) return gated_backward_composite(grad, gate_, up_, kind, std::move(g_up));
+  at::Tensor g_gate = at::empty(gate_.sizes(), gate_.options());
   kernels->start("gated_backward", grid_of(count / width), elements(g, in.gate), elements(in.gate, in.gate),
                  elements(in.up, in.gate), g_gate.mutable_data_ptr(), g_up.mutable_data_ptr(), count, in.rows,
                  number_of(kind));
-  return {g_gate, g_up};
+  return g_gate;
 }
 
 }  // namespace trainer

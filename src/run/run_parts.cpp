@@ -64,7 +64,9 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
     if (!is_oom(error)) throw;
     message = first_line(error.what());
   }
-  throw OutOfMemoryError(concat(message, "\n", kModelDidNotFit, measures_to_fit(config, target, device)));
+  const std::string measures = measures_to_fit(config, target, device);
+  throw OutOfMemoryError(
+      concat(message, "\n", measures.empty() ? kModelDidNotFit : kModelNeedsMore, measures));
 }
 
 // With memory.offload: auto, says where weights lie before they are loaded. The data are not known yet, so it

@@ -50,7 +50,7 @@ class Plan(EndToEnd):
         qlora = ("model.quantize=nf4", "lora.r=16", "lora.target_modules=all-linear", "batch_size=1")
         for most, preset, *settings in (
                 (25e9, *full), (18.9e9, *full, "optimizer.name=adamw_8bit"), (13.2e9, *full, "optimizer.name=adafactor"),
-                (22e9, *r_128, "lora.target_modules=all-linear"), (19.05e9, *r_128, "optimizer.name=adamw_8bit"),
+                (22e9, *r_128, "lora.target_modules=all-linear"), (19e9, *r_128, "optimizer.name=adamw_8bit"),
                 (11e9, *r_128, "model.quantize=nf4"), (9.6e9, *r_128, "model.quantize=nf4", "optimizer.name=adamw_8bit"),
                 (7.7e9, *r_128, *qlora, "data.max_length=1536"),
                 (8.3e9, *r_128, *qlora, "model.path=llama-3.1-8b", "data.max_length=2048"),
@@ -147,8 +147,27 @@ class Plan(EndToEnd):
         self.assert_refused(result, 5, "more than memory.limit allows", "also, but the numbers change:",
                             "optimizer.name=adafactor")
         self.assertRegex(result.stdout, r"memory\.offload=\[optimizer\]  \(same result; [\d.]+ GB offloaded\)")
+        self.assertRegex(result.stderr, r"memory\.offload=\[optimizer\]  \([\d.]+ GB, time x[\d.]+; [\d.]+ GB offloaded\)")
         self.assertRegex(result.stdout, r"x 1\.\d\d  optimizer\.name=adamw_8bit  \(changes numbers: ")
         self.assertIn("To fit in 16.0 GB:", result.stdout)
+
+    def test_tiny_models_are_shown_in_megabytes(self):
+        shape = {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 160,
+                 "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 512}
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "config.json").write_text(json.dumps(shape))
+            result = trainer("plan", f"model.path={folder}", "device=cpu", "data.max_length=64", "--search", "--gpus", "1MB")
+        self.assert_done(result)
+        self.assertNotRegex(result.stdout, r"\b0\.0 [GM]B|[ (]0\.0  x")
+        self.assertIn("MB of memory and time of a step", result.stdout)
+        self.assertRegex(result.stdout, r"total +\d+\.\d{3} MB")
+
+    def test_offload_counts_in_the_time_of_a_step(self):
+        above, below = (self.plan("flan_t5_xl.yaml", "--search", f"memory.offload={parts}")["search"] for parts in ("[]", "[weights]"))
+        cost = [{row["batch_size"]: row["cost"] for row in rows if row["recompute_blocks"] == 48} for rows in (above, below)]
+        added = {size: cost[1][size] - cost[0][size] for size in (1, 8)}
+        self.assertGreater(added[8], 0.1)
+        self.assertGreater(added[1], 4 * added[8], "small micro-batches move the weights more often")
 
     def test_what_does_not_fit_says_what_would(self):
         result = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.gradient_checkpointing=false",

@@ -96,9 +96,33 @@ TEST_P(GatedActivation, WithLibTorchsOperatorsTheSame) {
   const at::Tensor gate = random.normal({9, 33}), up = random.normal({9, 33}), g = random.normal({9, 33});
   EXPECT_LE(relative_difference(gated_composite(gate, up, kind()), gated_apply(gate, up, kind())), 3e-7);
   const auto [a, b] = gated_backward(g, gate, up, kind());
-  const auto [c, d] = gated_backward_composite(g, gate, up, kind());
+  at::Tensor d = at::empty_like(up);
+  const at::Tensor c = gated_backward_composite(g, gate, up, kind(), d);
   EXPECT_LE(relative_difference(c, a), 3e-7);
   EXPECT_LE(relative_difference(d, b), 3e-7);
+}
+
+TEST_P(GatedActivation, AGradientGivenAwayMakesRoomForAnother) {
+  Random random(13);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor gate = random.normal({70, 33}, type), up = random.normal({70, 33}, type),
+                     g = random.normal({70, 33}, type);
+    const auto [a, b] = gated_backward(g, gate, up, kind());
+    at::Tensor given = g.clone();
+    const void* memory = given.const_data_ptr();
+    const auto [c, d] = gated_backward(std::move(given), gate, up, kind());
+    EXPECT_EQ(d.const_data_ptr(), memory);
+    EXPECT_TRUE(c.equal(a));
+    EXPECT_TRUE(d.equal(b));
+    given = g.clone().view({33, 70}).view({70, 33});
+    memory = given.const_data_ptr();
+    EXPECT_EQ(std::get<1>(gated_backward(std::move(given), gate, up, kind())).const_data_ptr(), memory);
+    given = g.clone();
+    const at::Tensor held = given.view({33, 70});
+    const auto [e, f] = gated_backward(std::move(given), gate, up, kind());
+    EXPECT_TRUE(held.equal(g.view({33, 70})));
+    EXPECT_TRUE(f.equal(b));
+  }
 }
 
 TEST_P(GatedActivation, OnMetaShapesAndTypesAreThoseOfTheCpu) {
