@@ -207,7 +207,9 @@ constexpr ForeignName kHuggingFace[] = {
     {"load_in_4bit", "", kQuantized},
     {"load_in_8bit", "", kQuantized},
     {"bnb_4bit_compute_dtype", "", kQuantized},
-    {"attn_implementation", "", "not a key: attention never stores the matrix of scores"},
+    {"attn_implementation", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"model", "model.path", ""},
     {"model_name", "model.path", ""},
     {"model_id", "model.path", ""},
@@ -247,7 +249,9 @@ constexpr ForeignName kLlamaFactory[] = {
     {"train_on_prompt", "", kLearnPrompt},
     {"mask_history", "", "unknown key; write data.loss_on: last_turn"},
     {"neat_packing", "data.packing", ""},
-    {"flash_attn", "", "not a key: attention never stores the matrix of scores"},
+    {"flash_attn", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"use_unsloth", "", kNoPlace},
     {"enable_liger_kernel", "", "not a key: the logits of all tokens never exist at once"},
     {"upcast_layernorm", "", "not a key: norms compute in fp32"},
@@ -296,9 +300,15 @@ constexpr ForeignName kAxolotl[] = {
     {"optimizer", "optimizer.name", ""},
     {"bfloat16", "model.dtype", "unknown key; write model.dtype: bf16"},
     {"float16", "", "not supported; write model.dtype: bf16"},
-    {"flash_attention", "", "not a key: attention never stores the matrix of scores"},
-    {"xformers_attention", "", "not a key: attention never stores the matrix of scores"},
-    {"sdp_attention", "", "not a key: attention never stores the matrix of scores"},
+    {"flash_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
+    {"xformers_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
+    {"sdp_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"evals_per_epoch", "training.eval_steps",
      "unknown key; write training.eval_strategy: steps and training.eval_steps"},
     {"saves_per_epoch", "save.steps", "unknown key; write save.strategy: steps and save.steps"},

@@ -7,6 +7,7 @@
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/data/data_files.h"
@@ -191,6 +192,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
     if (!kept || !fs::exists(kept->path, ignored)) bytes += file.bytes();
   }
   if (bytes < kWorthALook) return;
+  const Progress shown("a first look at the data");
   std::vector<Part> some;
   const size_t stride = (files.size() + kFiles - 1) / kFiles;
   RowChoice first = choice;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +16,7 @@
 #include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
 #include "trainer/base/mapping_faults.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 
 #include "data/cache_folder.h"
@@ -144,22 +144,6 @@ fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string 
          concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }
 
-// Logs how much is done, every ten seconds.
-class Shown {
- public:
-  explicit Shown(const fs::path& path) : path_(path) {}
-  void show(double done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < std::chrono::seconds(10)) return;
-    last_ = now;
-    log::info(concat("data: ", path_.string(), ": ", static_cast<int>(100 * done), " % unpacked"));
-  }
-
- private:
-  const fs::path& path_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 // take: gets pieces of the rows as JSON lines, and the share of the file that was read.
 template <class Take>
 void unpack_parquet(const fs::path& path, const fs::path& folder, const UsedColumns& used, const Take& take) {
@@ -192,7 +176,7 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
   const fs::path folder = made.parent_path();
   if (is_whole(made)) return made;
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
-  Shown shown(path);
+  Progress shown("unpacking " + path.string(), static_cast<int64_t>(packed.size()), ProgressUnit::bytes);
   try {
     make_directories(folder);
     if (!parquet) check_room(folder, size_it_tells(packed, packing == Packing::gzip));
@@ -201,7 +185,7 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
       const auto write = [&](std::string_view piece, double done) {
         out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
         sum.add(piece);
-        shown.show(done);
+        shown.set(static_cast<int64_t>(done * static_cast<double>(packed.size())));
       };
       const auto take = [&](std::string_view piece, size_t bytes_read) {
         write(piece, static_cast<double>(bytes_read) / static_cast<double>(packed.size()));

@@ -7,6 +7,7 @@
 #include "trainer/adapters/merged_model.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
@@ -43,6 +44,7 @@ fs::path find_directory(const fs::path& from) {
 }
 
 fs::path find_source(const ExportRequest& request) {
+  const Progress shown("checking the files");
   const fs::path source = find_directory(request.source);
   verify_model_files(source);
   const fs::path base = request.base.empty() ? base_directory(source) : request.base;
@@ -91,6 +93,7 @@ int64_t bytes_of(const TensorSources& sources) {
 // Loads what was written and compares it with what it was made from.
 void check_merged(const MergedModel& model, const MergeSources& from, const Nf4Export* nf4,
                   const fs::path& written, ExportReport& report) {
+  const Progress shown("comparing answers");
   const at::Tensor expected = require_finite(streamed_logits(from.merged), model.source);
   const at::Tensor found = streamed_logits({written});
   if (nf4 != nullptr) {

@@ -5,6 +5,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/text/chat_template.h"
@@ -125,7 +126,9 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
   const GgufFile file = read_gguf(path);
   const GgufLayout layout = gguf_layout(model.config);
   std::map<std::string, int64_t> count;
+  Progress shown("reading the file again: tensors", std::ssize(model.plan.tensors));
   for (const auto& [name, tensor] : model.plan.tensors) {
+    shown.add();
     const auto found = file.tensors.find(layout.name_of(name));
     const std::string where = concat(path.string(), ": tensor '", layout.name_of(name), "'");
     if (found == file.tensors.end()) throw FormatError(concat(where, " is missing in the written file"));

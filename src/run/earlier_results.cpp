@@ -11,6 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
+#include "trainer/formats/run_status.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/run/output_directory.h"
 
@@ -45,7 +46,7 @@ bool is_record(const std::string& name) {
   static constexpr std::array names{
       kMetrics,           "bad_steps.jsonl", "skipped_rows.jsonl", "data_report.json",
       "log.txt",          "config.yaml",     "config.json",        "adapter_config.json",
-      "environment.json", "report.html",     kTrainerStateFile};
+      "environment.json", "report.html",     kTrainerStateFile,    kStatusFile};
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 

@@ -263,7 +263,7 @@ TEST(OutputDirectory, OverwritingRemovesResultsAndNothingElse) {
   config.observe.tensorboard = false;
   auto run = open_run(config);
   EXPECT_EQ(directory.names(), (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl",
-                                                      "trainer_position.json", "data.jsonl",
+                                                      "status.json", "trainer_position.json", "data.jsonl",
                                                       "checkpoint-notes", "my-model", "predictions"}));
   EXPECT_FALSE(fs::exists(directory / "predictions/step-5.jsonl"));
   EXPECT_TRUE(fs::exists(directory / "predictions/step-mine.jsonl"));
