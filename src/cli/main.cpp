@@ -31,8 +31,9 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "eval",     "config", "generate", "merge", "export", "plan",
-                                         "tokenize", "doctor", "data",     "fetch", "report", "status", "runs"};
+const std::vector<std::string> kCommands{"train",  "eval",   "config",   "generate", "merge",
+                                         "export", "plan",   "tokenize", "doctor",   "data",
+                                         "fetch",  "report", "status",   "runs"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();

@@ -384,17 +384,15 @@ std::vector<int32_t> Dataset::prompt(int64_t index) const {
 }
 
 const DataReport& Dataset::report() const { return state_->report; }
-
 std::string Dataset::origin(int64_t index) const { return state_->origin(index); }
 
 void Dataset::for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const {
-  constexpr size_t kShown = 200;
   for (const Part& part : state_->parts) {
     if (part.index.summary().problems.empty()) continue;
     const std::shared_ptr<const MappedFile> content = part.file.map();
     for (const BadRow& bad : part.index.summary().problems) {
-      const std::string_view row = content->text().substr(bad.offset, bad.length);
-      visit({part.file.shown().string(), bad.line, bad.problem, row.substr(0, kShown)});
+      const size_t shown = std::min<size_t>(bad.length, 200);
+      visit({part.file.shown().string(), bad.line, bad.problem, content->text().substr(bad.offset, shown)});
     }
   }
 }

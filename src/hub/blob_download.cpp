@@ -47,7 +47,7 @@ void BlobDownload::run() {
   const BlobLock lock(source_.repository.lock_file(source_.location.etag), source_.path);
   std::error_code ignored;
   if (fs::exists(blob_, ignored)) {
-    progress_.add_present(std::max<int64_t>(size_, 0));
+    progress_.add(std::max<int64_t>(size_, 0));
     return;
   }
   open_partial(lock.is_exclusive());
@@ -97,7 +97,7 @@ void BlobDownload::load_state() {
     for (size_t i = 0; i < done_.size(); i++) {
       done_[i] = done[i] == '1' && range_of(i).end <= partial_->size();
       const int64_t bytes = done_[i] ? range_of(i).end - range_of(i).begin : 0;
-      progress_.add_present(bytes);
+      progress_.add(bytes);
       counted_ += bytes;
     }
   } catch (const std::exception& error) {  // then it is downloaded from its beginning

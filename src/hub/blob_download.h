@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "trainer/base/partial_file.h"
+#include "trainer/base/progress.h"
 
 #include "hub/cache.h"
-#include "hub/progress.h"
 #include "hub/server.h"
 
 namespace trainer::hub {

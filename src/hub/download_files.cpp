@@ -14,7 +14,6 @@
 
 #include "hub/blob_download.h"
 #include "hub/content_hash.h"
-#include "hub/progress.h"
 #include "hub/server.h"
 
 namespace trainer::hub {
@@ -96,7 +95,7 @@ void download_files(const Settings& settings, const Name& name, const CachedRepo
                    settings.cache.string()));
   const auto start = std::chrono::steady_clock::now();
   {
-    Progress progress(name.id, known ? total : 0);
+    Progress progress("downloading " + name.id, known ? total : 0, ProgressUnit::bytes);
     try {
       FileDownloads(settings, name, repository, commit, progress).get_all(files);
     } catch (const FormatError& error) {  // writing
