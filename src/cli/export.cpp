@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/nf4_options.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -82,6 +83,8 @@ void add_export_command(CLI::App& app) {
   add_nf4_options(*command, options);
   command->callback([options, words] {
     resolve_export(*options, *words);
+    options->source = resolve_model_name(options->source);
+    options->base = resolve_model_name(options->base);
     open_core(0).export_model(*options);
   });
 }

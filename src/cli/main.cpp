@@ -30,8 +30,8 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train",  "eval", "config",   "generate", "merge",
-                                         "export", "plan", "tokenize", "doctor",   "data"};
+const std::vector<std::string> kCommands{"train", "eval",     "config", "generate", "merge", "export",
+                                         "plan",  "tokenize", "doctor", "data",     "fetch"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -115,6 +115,7 @@ void run(Arguments arguments) {
   add_data_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
+  add_fetch_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);

@@ -14,6 +14,7 @@
 #include "trainer/commands/entry_points.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
+#include "trainer/hub/name.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/set_up_device.h"
 #include "trainer/observe/console.h"
@@ -76,7 +77,7 @@ void run_evaluation(const EvalOptions& options) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
-  Fields fields{{"model", config.model.path}, {"data", data.name()}};
+  Fields fields{{"model", hub::shown(config.model.path)}, {"data", data.name()}};
   const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
   for (const auto& [name, value] : row.values.items()) {
     if (name.starts_with("eval_")) fields[name] = value;  // step and epoch make sense only in a run

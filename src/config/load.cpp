@@ -148,10 +148,13 @@ Config load_config(const std::optional<std::filesystem::path>& file,
 }
 
 Config load_training_config(const std::optional<std::filesystem::path>& file,
-                            const std::vector<std::string>& overrides) {
+                            const std::vector<std::string>& overrides,
+                            const std::function<void(Config&)>& resolve_names) {
   config::Loaded loaded = config::load(file, overrides);
+  const bool names_stay = resolve_names && !loaded.problems.empty();
+  if (resolve_names && !names_stay) resolve_names(loaded.config);
   if (loaded.files_are_readable)
-    config::add_new(config::missing_for_training(loaded.config), loaded.problems);
+    config::add_new(config::missing_for_training(loaded.config, names_stay), loaded.problems);
   config::throw_if_any(loaded.problems);
   return std::move(loaded.config);
 }

@@ -133,7 +133,8 @@ void write_config(const fs::path& source, const fs::path& directory) {
   const char* name = "adapter_config.json";
   auto config = nlohmann::ordered_json::parse(read_file(source / name));
   const fs::path base = config.value("base_model_name_or_path", "");
-  if (!fs::exists(base)) config["base_model_name_or_path"] = fs::canonical(source / base).string();
+  if (!fs::exists(base) && fs::exists(source / base))
+    config["base_model_name_or_path"] = fs::canonical(source / base).string();
   write_atomically(directory / name, config.dump(2) + "\n");
 }
 

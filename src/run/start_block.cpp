@@ -8,6 +8,7 @@
 #include "trainer/base/version.h"
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
+#include "trainer/hub/name.h"
 
 namespace trainer {
 namespace {
@@ -72,7 +73,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
     block.lines.emplace_back(name, value);
   };
   line("trainer", kVersion);
-  line("model", concat(model.model_type(), "  ", config.model.path));
+  line("model", concat(model.model_type(), "  ", hub::shown(config.model.path)));
   line("method", method(artefacts));
   line("parameters", grouped(count.parameters));
   line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
