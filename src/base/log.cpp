@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <system_error>
 
@@ -13,6 +14,8 @@ namespace trainer::log {
 namespace {
 
 void (*before_line)() = nullptr;
+std::mutex listener_mutex;
+std::function<void(Level, const std::string&)> listener;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -45,6 +48,9 @@ spdlog::logger& logger() {
 void write(Level level, const std::string& message) {
   if (before_line != nullptr) before_line();
   logger().log(spdlog_level(level), "{}", message);
+  if (level == Level::debug) return;
+  const std::lock_guard lock(listener_mutex);
+  if (listener) listener(level, message);
 }
 
 }  // namespace
@@ -64,6 +70,11 @@ void add_file(const std::string& path) {
 }
 
 void set_before_line(void (*callback)()) { before_line = callback; }
+
+void set_listener(std::function<void(Level level, const std::string& message)> next) {
+  const std::lock_guard lock(listener_mutex);
+  listener = std::move(next);
+}
 
 void debug(const std::string& message) { write(Level::debug, message); }
 void info(const std::string& message) { write(Level::info, message); }

@@ -1,11 +1,14 @@
 // trainer train: a run from start to end.
 #include "trainer/run/train.h"
 
+#include <exception>
+
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/samples_text.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/summary.h"
+#include "trainer/notify/notifier.h"
 #include "trainer/run/describe_data.h"
 #include "trainer/run/fixed_settings.h"
 #include "trainer/run/output_directory.h"
@@ -45,10 +48,11 @@ void begin_output(RunParts& parts, const Resumption& start) {
              parts.device);
 }
 
-void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
+void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier) {
   const TimeLimit time_limit(asked.training.max_hours);
   OutputDirectory output = OutputDirectory::open(asked);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
+  output.add_sink(notifier);
   Resumption start = find_resumption(asked, output);
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
@@ -59,6 +63,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   load_state(start, parts.prepared, parts.trainer);
   fix_settings(parts, asked, start);
   begin_output(parts, start);
+  notifier.begin(start.position.step, parts.length.total_steps);
   Loop(parts, start, time_limit).go();
   log::info(concat("memory: ", memory_summary(parts.lease.device).text()));
   log::info(concat("done: ", output.directory().string()));
@@ -67,7 +72,14 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
 }  // namespace
 
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
-  translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks); });
+  Notifier notifier(config);
+  try {
+    translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks, notifier); });
+  } catch (...) {
+    notifier.failed(std::current_exception());
+    throw;
+  }
+  notifier.finished();
 }
 
 }  // namespace trainer

@@ -2,6 +2,7 @@
 // error.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace trainer::log {
@@ -16,6 +17,10 @@ void add_file(const std::string& path);
 // Sets a function that is called before each log line, so that a progress line on the terminal can be cleared
 // first. nullptr: none.
 void set_before_line(void (*callback)());
+
+// Sets a function that also gets every line from level info on, in the thread that logs it. It must not log.
+// nullptr: none; when this returns, the function before is not running and is not called again.
+void set_listener(std::function<void(Level level, const std::string& message)> listener);
 
 void debug(const std::string& message);
 void info(const std::string& message);
