@@ -20,6 +20,7 @@ foreach(header ${headers})
   install(FILES include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
+install(PROGRAMS scripts/sync_metrics DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
 
 install(EXPORT trainerTargets NAMESPACE trainer:: DESTINATION ${package})
 configure_package_config_file(cmake/trainerConfig.cmake.in trainerConfig.cmake INSTALL_DESTINATION ${package})

@@ -18,8 +18,11 @@ void add_export_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_fetch_command(CLI::App& app);
+void add_status_command(CLI::App& app);
+void add_runs_command(CLI::App& app);
 
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
 // for here.

@@ -208,7 +208,7 @@ class RunCheckup {
                       ExitCode::usage, "choose another memory.offload_dir");
       return;
     }
-    const int64_t needed = planned.plan.offloaded.total(), room = room_below(device, existing);
+    const int64_t needed = planned.plan.offloaded.total(), room = room_below(device, directory);
     const std::string where = device.is_cuda() ? "the host's memory" : directory;
     const std::string text = concat(planned.offloaded_text(), "; ", bytes_string(room), " free in ", where);
     Finding& finding =
@@ -220,18 +220,18 @@ class RunCheckup {
                                "choose a memory.offload_dir on a disk")
             : checkup_.ok("offload", text);
     finding.values = {{"needed", needed}, {"free", room}};
-  }
-
-  // The directory, or the one in which it will be created.
-  static fs::path existing_part(const fs::path& directory) {
-    fs::path existing = fs::absolute(directory);
-    while (!fs::exists(existing)) existing = existing.parent_path();
-    return existing;
+    if (!device.is_cuda() && share_a_disk(existing, existing_part(config_.output_dir)))
+      offloaded_beside_output_ = needed;
   }
 
   void check_disk() {
-    const int64_t free = free_space(existing_part(config_.output_dir));
-    const std::string text = concat(bytes_string(free), " free for ", config_.output_dir);
+    const int64_t free =
+        std::max<int64_t>(0, free_space(existing_part(config_.output_dir)) - offloaded_beside_output_);
+    const std::string text =
+        concat(bytes_string(free), " free for ", config_.output_dir,
+               offloaded_beside_output_ > 0
+                   ? concat(", without the ", bytes_string(offloaded_beside_output_), " offloaded there")
+                   : "");
     if (!result_bytes_) {
       checkup_.ok("disk", text);
       return;
@@ -265,6 +265,7 @@ class RunCheckup {
   std::optional<Prepared> prepared_;
   std::optional<int64_t> result_bytes_;
   int64_t optimizer_bytes_ = 0;
+  int64_t offloaded_beside_output_ = 0;  // on the disk of output_dir
   LongestSample longest_;
 };
 

@@ -62,7 +62,8 @@ void check_effects(const Config& config, Checker& check) {
       check.require(false, key.full_name(),
                     concat("has no effect ", in_words(*unmet),
                            meant != nullptr ? concat("; did you mean ", meant->key, "?")
-                                            : concat("; remove it, or change ", unmet->key)));
+                                            : concat("; remove it (as an override: ", key.name,
+                                                     "=null), or change ", unmet->key)));
     }
   }
 }

@@ -18,6 +18,7 @@ struct Setting {
   std::string section, name;
   YAML::Node value;
   Place where_key, where_value;
+  bool takes_back = false;  // what files set: the key has its default again
 };
 
 using Layer = std::vector<Setting>;
@@ -28,7 +29,8 @@ using Where = std::function<Place(const YAML::Mark&)>;
 // The file's layer with those of all files it extends before it. What cannot be read becomes a problem.
 std::vector<Layer> read_layers(const std::filesystem::path& file, Problems& problems);
 
-// Command-line overrides: "section.key=value", "key=value", "section=null", "section={key: value}".
+// Command-line overrides: "section.key=value", "key=value", "key=null", "section=null",
+// "section={key: value}".
 Layer read_overrides(const std::vector<std::string>& overrides, Problems& problems);
 
 // The settings inside a section's mapping, appended to `layer`.

@@ -46,6 +46,11 @@ void apply_key(const Setting& setting, Config& config, Problems& problems) {
     problems.push_back({setting.where_key, name, unknown_key(setting.section, setting.name)});
     return;
   }
+  if (setting.takes_back && (config.lora || setting.section != "lora")) {
+    reset(*key, config);
+    config.origins.erase(key->full_name());
+    return;
+  }
   if (const auto message = assign(*key, setting.value, config)) {
     problems.push_back({setting.where_value, key->full_name(), *message});
   }
@@ -158,6 +163,25 @@ Config load_training_config(const std::optional<std::filesystem::path>& file,
     config::add_new(config::missing_for_training(loaded.config, names_stay), loaded.problems);
   config::throw_if_any(loaded.problems);
   return std::move(loaded.config);
+}
+
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const config::Section& section : config::schema()) {
+    for (const config::Key& key : section.keys) names.push_back(key.full_name());
+  }
+  return names;
+}
+
+std::vector<std::string> changed_keys(const Config& config) {
+  Config defaults;
+  if (config.lora) defaults.lora.emplace();
+  std::vector<std::string> names;
+  for (const std::string& name : key_names()) {
+    const bool shows_lora = config.lora && name == "lora.r";
+    if (shows_lora || value_text(config, name) != value_text(defaults, name)) names.push_back(name);
+  }
+  return names;
 }
 
 std::string value_text(const Config& config, const std::string& name) {

@@ -77,7 +77,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
       problems.push_back(
           {where, name, "only works in a file; to start from a preset, give it with --config"});
     } else if (const Key* key = find_overridden(name, where, problems)) {
-      layer.push_back({key->section, key->name, parse_value(key, value), where, where});
+      layer.push_back({key->section, key->name, parse_value(key, value), where, where, value == "null"});
     }
   } catch (const YAML::Exception& error) {
     problems.push_back({where, name, "malformed value: " + yaml_problem(error, value)});

@@ -35,7 +35,8 @@ Section model_section() {
            .refuses("int8", "is not supported; use nf4")
            .refuses("int4", "is not supported; use nf4"),
        key(&M::double_quant, "double_quant", OnResume::fixes_run,
-           "For quantize: nf4, keep the scales of its blocks in 8 bits. 4.13 bits a weight instead of 4.5."),
+           "Keep the scales of the blocks in 8 bits. 4.13 bits a weight instead of 4.5.")
+           .only_with("model.quantize", "nf4"),
        key(&M::add_tokens, "add_tokens", OnResume::fixes_run,
            "Tokens to add to the tokenizer. A list of strings. If the embedding has too few rows for them, "
            "it grows, and so does an output head that is not tied to it; new rows are the mean of the "
@@ -327,10 +328,10 @@ Section top_level() {
 }  // namespace
 
 const std::vector<Section>& schema() {
-  static const std::vector<Section> sections{model_section(),    lora_section(),       data_section(),
-                                             training_section(), evaluation_section(), optimizer_section(),
-                                             save_section(),     memory_section(),     gpu_section(),
-                                             recovery_section(), notify_section(),     top_level()};
+  static const std::vector<Section> sections{
+      model_section(),     lora_section(),   data_section(),    training_section(), evaluation_section(),
+      optimizer_section(), save_section(),   observe_section(), memory_section(),   gpu_section(),
+      recovery_section(),  notify_section(), top_level()};
   return sections;
 }
 

@@ -37,7 +37,8 @@ Section memory_section() {
        key(&M::offload_dir, "offload_dir", OnResume::may_change,
            "Directory for the files of offload on the CPU. Best on a fast local disk. The files have no "
            "names, and are gone when the run ends. Empty: output_dir.")
-           .path(),
+           .path()
+           .not_with("memory.offload", "[]"),
        key(&M::expandable_segments, "expandable_segments", OnResume::may_change,
            "Let the GPU memory that LibTorch has reserved grow in place. This loses less memory to "
            "fragmentation. This key and the next three make up PYTORCH_ALLOC_CONF, which LibTorch's GPU "

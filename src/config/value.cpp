@@ -295,7 +295,7 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
   if (node.IsNull()) {
     if (!may_be_empty(key)) {
       return concat("expected ", expected_value(key), ", found nothing; leave the line out for the default, ",
-                    default_as_yaml(key));
+                    all_defaults(key));
     }
     reset(key, config);
     return std::nullopt;
@@ -372,5 +372,12 @@ std::string value_as_yaml(const Key& key, const Config& config) {
 }
 
 std::string default_as_yaml(const Key& key) { return value_as_yaml(key, Config{}); }
+
+std::string all_defaults(const Key& key) {
+  std::string text = default_as_yaml(key);
+  for (const DependentDefault& other : key.dependent_defaults)
+    text += concat(" (", other.yaml, " with ", other.key, ": ", other.value, ")");
+  return text;
+}
 
 }  // namespace trainer::config

@@ -35,6 +35,10 @@ std::string describe(const YAML::Node& node);
 std::string value_as_yaml(const Key& key, const Config& config);
 std::string default_as_yaml(const Key& key);
 
+// The same with those that go with the values of other keys: "5.0e-05 (0.001 with optimizer.name:
+// adafactor)".
+std::string all_defaults(const Key& key);
+
 // Text as YAML, quoted where it must be.
 std::string text_as_yaml(const std::string& text);
 

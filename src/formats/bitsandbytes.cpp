@@ -136,7 +136,12 @@ std::optional<StoredQuantisation> read_quantization_config(const nlohmann::json&
   const bool in_8_bits = config_bool(stored, "load_in_8bit", false),
              in_4_bits = config_bool(stored, "load_in_4bit", false);
   const std::string method =
-      config_string(stored, "quant_method", in_8_bits || in_4_bits ? "bitsandbytes" : "?");
+      config_string(stored, "quant_method", in_8_bits || in_4_bits ? "bitsandbytes" : "");
+  if (method.empty()) {
+    throw FormatError(
+        "config.json: quantization_config: has no quant_method; if the weights are not quantised, remove "
+        "quantization_config, else use another conversion of the model");
+  }
   if (method != "bitsandbytes") refuse_method(concat("quant_method ", method));
   if (in_8_bits || !in_4_bits) refuse_method("int8 (load_in_8bit)");
   const std::string type = config_string(stored, "bnb_4bit_quant_type", "fp4");

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/ordered_json.h"
 
 #include "formats/json_structure.h"
 
@@ -23,6 +25,12 @@ std::string place(const std::string& text, size_t byte) {
   return concat(1 + std::count(text.begin(), end, '\n'), ":", 1 + (end - line_start));
 }
 
+template <class Json>
+Json parse(const std::string& text) {
+  if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) return parse_ordered_json(text);
+  return Json::parse(text);
+}
+
 }  // namespace
 
 template <class Json>
@@ -34,7 +42,7 @@ Json parse_json_object(const std::string& text, const std::string& where) {
   Json value;
   try {
     structure.walk(text);
-    value = Json::parse(text);
+    value = parse<Json>(text);
   } catch (const nlohmann::json::parse_error& e) {
     if (text.empty()) throw FormatError(concat(where, ": is empty; ", kAdvice));
     throw FormatError(concat(where, ":", place(text, e.byte),

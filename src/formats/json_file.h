@@ -9,14 +9,14 @@
 namespace trainer {
 
 // Parses a file's text. Throws FormatError (`where`:line:column for a syntax error) when it is not a JSON
-// object, or is nested deeper than any file of a model. For json and ordered_json.
+// object, or is nested deeper than any file of a model. For json and ordered_json, which keeps the order of
+// the keys; both take linear time.
 template <class Json>
 Json parse_json_object(const std::string& text, const std::string& where);
 
 // Throws FormatError also when the file cannot be read.
 nlohmann::json read_json_object(const std::filesystem::path& path);
-nlohmann::ordered_json read_ordered_json_object(
-    const std::filesystem::path& path);  // keeps the order of the keys
+nlohmann::ordered_json read_ordered_json_object(const std::filesystem::path& path);
 
 // Returns the text of `value` in ASCII; invalid UTF-8 becomes U+FFFD. indent: -1 for one line.
 std::string ascii_json(const nlohmann::ordered_json& value, int indent);

@@ -77,8 +77,8 @@ class Fetch {
       commit_ = listing.commit;
       return listing;
     } catch (const net::NetworkError& error) {
-      throw HubError(concat(name_.text(), " is not completely in ", settings_.cache.string(),
-                            " and cannot be downloaded: ", error.what()));
+      throw HubError(concat(name_.text(), " is not", commit_.empty() ? "" : " completely", " in ",
+                            settings_.cache.string(), " and cannot be downloaded: ", error.what()));
     }
   }
 

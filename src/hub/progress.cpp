@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 size_t terminal_width() {
   winsize size{};
   if (::isatty(STDERR_FILENO) != 1 || ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return std::max<size_t>(size.ws_col, 20);
+  return size.ws_col == 0 ? 80 : std::max<size_t>(size.ws_col, 20);
 }
 
 void rewrite_line(const std::string& text) { std::fprintf(stderr, "\r\033[K%s", text.c_str()); }
@@ -38,7 +38,7 @@ Progress::~Progress() {
 std::string Progress::line(double seconds) const {
   const int64_t done = done_, fetched = done - present_;
   const double rate = static_cast<double>(fetched) / seconds;
-  std::string text = concat(what_, ": ", bytes_string(done));
+  std::string text = bytes_string(done);
   if (total_ > 0) text += concat(" of ", bytes_string(total_));
   text += concat(", ", bytes_string(static_cast<int64_t>(rate)), "/s");
   if (total_ > done && rate > 0)
@@ -54,7 +54,8 @@ void Progress::show_now_and_then(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_until(lock, stop, next, [&] { return stop.stop_requested(); })) {
     const std::string text = line(seconds_since(start));
-    live ? rewrite_line(one_line(text, terminal_width() - 1)) : log::info(text);
+    live ? rewrite_line(one_line(text + "  " + what_, terminal_width() - 1))
+         : log::info(concat(what_, ": ", text));
     shown = live;
     next = std::chrono::steady_clock::now() + (live ? 1s : 5s);
   }

@@ -127,7 +127,9 @@ net::Response Server::send_patiently(const net::Request& request) {
       if (!is_worth_repeating(response.status) || failed == kAttempts) return response;
       wait(failed, &response, concat("the hub answers ", response.status));
     } catch (const net::NetworkError& error) {
-      if (!error.is_transient() || failed == kAttempts) throw;
+      // Without a network it is no use to wait for long.
+      const bool is_unreachable = error.reason == net::NetworkError::Reason::unreachable;
+      if (!error.is_transient() || failed == (is_unreachable ? 2 : kAttempts)) throw;
       wait(failed, nullptr, error.what());
     }
   }

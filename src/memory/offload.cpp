@@ -187,6 +187,10 @@ bool lies_in_file(const at::Tensor& tensor) {
 }  // namespace
 
 void set_offload_directory(const fs::path& directory) {
+  if (std::error_code ignored; fs::exists(directory, ignored) && !fs::is_directory(directory, ignored)) {
+    throw ConfigError(concat("memory.offload_dir: ", directory.string(),
+                             ": is a file, and not a directory; choose another directory"));
+  }
   try {
     make_directories(directory);
     remove_scratch_files(directory);
@@ -248,7 +252,7 @@ OffloadUse offload_use() { return below().use(); }
 void count_moved(int64_t bytes) { below().add_moved(bytes); }
 
 int64_t room_below(at::Device device, const fs::path& directory) {
-  return device.is_cuda() ? free_memory(at::kCPU) : free_space(directory);
+  return device.is_cuda() ? free_memory(at::kCPU) : free_space(existing_part(directory));
 }
 
 }  // namespace trainer

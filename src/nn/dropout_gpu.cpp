@@ -30,14 +30,14 @@ at::Tensor drop_rows(const at::Tensor& x, const at::Tensor& row_keys, int64_t ke
   constexpr int64_t low32 = 0xffffffff;
   const int64_t cols = x.size(-1);
   const at::Tensor k = mix64_tensor(row_keys.unsqueeze(1).bitwise_xor(at::Scalar(key)));
-  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kMaskStride)) +
+  at::Tensor h = at::arange(cols, row_keys.options()).mul_(static_cast<int64_t>(kRandomStride)) +
                  k.bitwise_and(at::Scalar(low32));
   h.bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
-  h.mul_(static_cast<int64_t>(kMaskRound1)).bitwise_and_(at::Scalar(low32));
+  h.mul_(static_cast<int64_t>(kRandomRound1)).bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(shift_right(k, 32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(15)));
-  h.mul_(static_cast<int64_t>(kMaskRound2)).bitwise_and_(at::Scalar(low32));
+  h.mul_(static_cast<int64_t>(kRandomRound2)).bitwise_and_(at::Scalar(low32));
   h.bitwise_xor_(at::bitwise_right_shift(h, at::Scalar(16)));
   const at::Tensor keep = h.ge(static_cast<int64_t>(mask_threshold(p)));
   const at::Tensor scaled = (x.to(at::kFloat) * static_cast<float>(1.0 / (1.0 - p))).to(x.scalar_type());

@@ -1,17 +1,15 @@
-// The hash behind dropout's masks: element `col` of a row is kept if and only if hash(row, col) >= p * 2^32.
-// The hash is two multiply-xorshift rounds on 32 bits (constants: Wellons' lowbias32); half of the row's
-// 64-bit key is added before the rounds and half between them.
+// Dropout's masks: element `col` of a row is kept if and only if its random bits, by the row's key, are at
+// least p * 2^32.
 #pragma once
 
 #include <cstdint>
 
 #include "trainer/base/random.h"
+#include "trainer/base/random_bits.h"
 
 #include "nn/vector_math.h"
 
 namespace trainer {
-
-constexpr uint32_t kMaskStride = 0x9e3779b1u, kMaskRound1 = 0x7feb352du, kMaskRound2 = 0x846ca68bu;
 
 inline uint32_t mask_threshold(double p) { return static_cast<uint32_t>(p * 4294967296.0); }
 
@@ -25,14 +23,7 @@ struct RowMask {
   }
 
   TRAINER_INLINE bool keeps(int64_t col) const {
-    uint32_t h = static_cast<uint32_t>(col) * kMaskStride + low;
-    h ^= h >> 16;
-    h *= kMaskRound1;
-    h ^= high;
-    h ^= h >> 15;
-    h *= kMaskRound2;
-    h ^= h >> 16;
-    return h >= threshold;
+    return random_bits(low, high, static_cast<uint32_t>(col)) >= threshold;
   }
 
   uint32_t low, high, threshold;

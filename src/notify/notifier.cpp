@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/webhook.h"
@@ -182,7 +183,7 @@ struct Notifier::State {
     }
     tell_warning();
     if (row.kind == "train") add_step(row);
-    if (row.kind == "eval") numbers.add(row);
+    if (row.kind != "train") numbers.add(row);
     if (row.kind == "save") has_state = can_resume;
   }
 
@@ -236,6 +237,7 @@ struct Notifier::State {
   }
 
   void wait() {
+    const Progress shown("sending the last message");
     for (const auto& outbox : outboxes) outbox->close(kLastWait);
     for (const auto& outbox : outboxes) outbox->finish(kLastWait);
   }
@@ -246,10 +248,10 @@ Notifier::Notifier(const Config& config)
 
 Notifier::~Notifier() = default;
 
-void Notifier::begin(int64_t first_step, int64_t total_steps) {
+void Notifier::begin(int64_t first_step, const RunOutlook& outlook) {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);
-  state_->numbers.begin(first_step, total_steps);
+  state_->numbers.begin(first_step, outlook);
   state_->first_step = first_step;
   state_->has_begun = true;
   state_->has_state = first_step > 0;

@@ -31,12 +31,14 @@ int64_t integer_in(const nlohmann::ordered_json& values, const std::string& key)
 
 }  // namespace
 
-void RunNumbers::begin(int64_t first_step, int64_t total_steps) {
-  first_step_ = step_ = first_step;
-  total_steps_ = total_steps;
+void RunNumbers::begin(int64_t first_step, const RunOutlook& outlook) {
+  step_ = first_step;
+  total_steps_ = outlook.total_steps;
+  time_left_.set_outlook(outlook);
 }
 
 void RunNumbers::add(const MetricRow& row) {
+  time_left_.add(row);
   if (row.kind == "train") add_step(row.values);
   if (row.kind != "eval") return;
   evaluation_ = number_in(row.values, metric_);
@@ -45,12 +47,8 @@ void RunNumbers::add(const MetricRow& row) {
 
 void RunNumbers::add_step(const nlohmann::ordered_json& values) {
   step_ = integer_in(values, "step");
-  if (!first_row_) {
-    first_row_ = std::chrono::steady_clock::now();
-    first_row_step_ = step_;
-  }
-  last_seconds_ = number_in(values, "step_seconds").value_or(0);
-  seconds_ += last_seconds_;
+  has_step_ = true;
+  seconds_ += number_in(values, "step_seconds").value_or(0);
   tokens_ += integer_in(values, "tokens");
   memory_peak_ = std::max(memory_peak_, integer_in(values, "memory_peak"));
   memory_limit_ = integer_in(values, "memory_limit");
@@ -77,13 +75,9 @@ std::optional<double> RunNumbers::tokens_per_second() const {
   return seconds_ > 0 ? std::optional(static_cast<double>(tokens_) / seconds_) : std::nullopt;
 }
 
-// Evaluations and saves so far are in the time that a step takes.
 std::optional<double> RunNumbers::seconds_left() const {
-  if (!first_row_ || total_steps_ <= 0) return std::nullopt;
-  const double a_step = step_ > first_row_step_
-                            ? seconds_since(*first_row_) / static_cast<double>(step_ - first_row_step_)
-                            : last_seconds_;
-  return a_step * static_cast<double>(std::max<int64_t>(total_steps_ - step_, 0));
+  const auto estimate = time_left_.estimate();
+  return estimate ? std::optional(estimate->seconds) : std::nullopt;
 }
 
 std::string RunNumbers::step_text() const {
@@ -120,7 +114,7 @@ std::string RunNumbers::text() const {
 
 nlohmann::ordered_json RunNumbers::json() const {
   nlohmann::ordered_json json = {{"step", step_}, {"total_steps", total_steps_}};
-  if (!first_row_) return json;
+  if (!has_step_) return json;
   json["epoch"] = epoch_;
   if (const auto known = loss()) json["loss"] = *known;
   if (evaluation_) json[metric_] = *evaluation_;

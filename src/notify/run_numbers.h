@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/metrics.h"
+#include "trainer/observe/time_left.h"
 
 namespace trainer {
 
@@ -17,8 +18,8 @@ class RunNumbers {
   // `metric`: the number of an evaluation that is told, "eval_loss".
   explicit RunNumbers(std::string metric) : metric_(std::move(metric)) {}
 
-  void begin(int64_t first_step, int64_t total_steps);
-  // Rows of kind train and eval.
+  void begin(int64_t first_step, const RunOutlook& outlook);
+  // Uses rows of kind train, eval and save.
   void add(const MetricRow& row);
   // Speed and loss are means from now on.
   void begin_interval();
@@ -41,18 +42,16 @@ class RunNumbers {
   nlohmann::ordered_json json() const;
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
   void add_step(const nlohmann::ordered_json& values);
   std::optional<double> loss() const;
   std::optional<double> tokens_per_second() const;
   std::optional<double> seconds_left() const;
 
   std::string metric_;
-  Time start_ = std::chrono::steady_clock::now();
-  int64_t step_ = 0, first_step_ = 0, total_steps_ = 0;
-  std::optional<Time> first_row_;
-  int64_t first_row_step_ = 0;
-  double last_seconds_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  int64_t step_ = 0, total_steps_ = 0;
+  TimeLeft time_left_;
+  bool has_step_ = false;
   double losses_ = 0, seconds_ = 0;  // sums of the interval
   int64_t steps_ = 0, tokens_ = 0;
   int64_t memory_peak_ = 0, memory_limit_ = 0;

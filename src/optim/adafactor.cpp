@@ -9,16 +9,6 @@
 #include "trainer/optim/state_memory.h"
 
 namespace trainer {
-namespace {
-
-// Of the first moment. auto: fp32 if the weight is fp32 or has an fp32 master, else bf16.
-at::ScalarType moment_type(StateDtype wanted, const at::Tensor& weight, bool master) {
-  const bool bf16 = wanted == StateDtype::automatic ? weight.scalar_type() != at::kFloat && !master
-                                                    : wanted == StateDtype::bf16;
-  return bf16 ? at::kBFloat16 : at::kFloat;
-}
-
-}  // namespace
 
 Adafactor::Adafactor(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)
     : parameters_(std::move(parameters)), config_(config), seed_(seed) {
@@ -42,7 +32,7 @@ Adafactor::State Adafactor::state_for(const at::Tensor& weight) const {
     state.row = zeros(rows, at::kFloat);
     state.column = zeros(columns, at::kFloat);
   }
-  if (config_.beta1) state.exp_avg = zeros(weight.sizes(), moment_type(config_.state_dtype, weight, master));
+  if (config_.beta1) state.exp_avg = zeros(weight.sizes(), state_type(config_.state_dtype, weight, master));
   if (master) state.master = zeros(weight.sizes(), at::kFloat).copy_(weight);
   return state;
 }

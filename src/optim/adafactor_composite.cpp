@@ -117,20 +117,14 @@ class Factors {
 void write_piece(const AdafactorTensors& t, const Factors& factors, const AdafactorFactors& f,
                  const AdafactorUpdate& update, const Piece& piece, int64_t done, bool rehearsal) {
   at::Tensor step = factors.update_of(piece, factors.gradient_of(piece), f).mul_(f.step);
-  const int64_t count = step.numel();
-  const auto bits = [&](uint64_t key) {
-    return random_bits_tensor(key, done, count, step.options())
-        .bitwise_and_(at::Scalar(0xffff))
-        .view(step.sizes());
-  };
   at::Tensor moment;
   if (t.exp_avg.defined()) {
     const AdafactorCoefficients c(update);
     step = step.mul_(c.one_minus_beta1).add_(factors.part(t.exp_avg, piece).to(at::kFloat), c.beta1);
-    moment = rounded_as(t.exp_avg, step, bits(std::rotl(update.key, 32)));
+    moment = rounded_as(t.exp_avg, step, std::rotl(update.key, 32), done);
   }
   at::Tensor next = factors.weight_of(piece).mul(f.kept).sub_(step);
-  if (!t.master.defined()) next = rounded_as(t.weight, next, bits(update.key));
+  if (!t.master.defined()) next = rounded_as(t.weight, next, update.key, done);
   if (rehearsal) return;
   // From here on nothing is allocated: a piece is written completely or, when out of memory, not at all.
   if (moment.defined()) factors.part(t.exp_avg, piece).copy_(moment);

@@ -7,14 +7,14 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "trainer/base/vectorised.h"
 #include "trainer/device/target_device.h"
 #include "trainer/memory/offload.h"
 #include "trainer/optim/adafactor.h"
 
 #include "optim/adafactor_panels.h"
 #include "optim/stochastic_rounding.h"
-
-#define VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#include "optim/with_type.h"
 
 namespace trainer {
 namespace {
@@ -23,8 +23,8 @@ constexpr int64_t kChunk = 512;  // few numbers are added up in fp32 at once
 
 // Adds the squares of four rows, or of one, to the sums of the rows and of the columns.
 template <class G>
-[[gnu::always_inline]] inline void add_squares_of_four(const G* gradient, int64_t columns, float scale,
-                                                       int64_t count, float* row_sums, float* of_columns) {
+TRAINER_INLINE void add_squares_of_four(const G* gradient, int64_t columns, float scale, int64_t count,
+                                        float* row_sums, float* of_columns) {
   const G *g0 = gradient, *g1 = g0 + columns, *g2 = g1 + columns, *g3 = g2 + columns;
   float sum0 = 0.0f, sum1 = 0.0f, sum2 = 0.0f, sum3 = 0.0f;
 #pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
@@ -43,8 +43,8 @@ template <class G>
   row_sums[3] += sum3;
 }
 template <class G>
-[[gnu::always_inline]] inline void add_squares_of_one(const G* gradient, float scale, int64_t count,
-                                                      float* row_sum, float* of_columns) {
+TRAINER_INLINE void add_squares_of_one(const G* gradient, float scale, int64_t count, float* row_sum,
+                                       float* of_columns) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (int64_t c = 0; c < count; c++) {
@@ -57,8 +57,8 @@ template <class G>
 
 // Sets the sums of squares of a panel's rows and columns.
 template <class G>
-VECTORISED void sum_squares(const G* gradient, float scale, int64_t rows, int64_t columns, float* row_sums,
-                            float* column_sums) {
+TRAINER_VECTORISED void sum_squares(const G* gradient, float scale, int64_t rows, int64_t columns,
+                                    float* row_sums, float* column_sums) {
   constexpr int64_t kStrip = 32;
   for (int64_t r = 0; r < rows; r++) row_sums[r] = 0.0f;
   for (int64_t c = 0; c < columns; c++) column_sums[c] = 0.0f;
@@ -79,7 +79,7 @@ VECTORISED void sum_squares(const G* gradient, float scale, int64_t rows, int64_
 
 // Returns the sum over a row of (values factors)^2.
 template <class T>
-VECTORISED double scaled_squares(const T* values, const float* factors, int64_t count) {
+TRAINER_VECTORISED double scaled_squares(const T* values, const float* factors, int64_t count) {
   double total = 0.0;
   for (int64_t first = 0; first < count; first += kChunk) {
     const int64_t end = std::min(first + kChunk, count);
@@ -95,7 +95,7 @@ VECTORISED double scaled_squares(const T* values, const float* factors, int64_t 
 }
 
 template <class T>
-VECTORISED double squares(const T* values, int64_t count) {
+TRAINER_VECTORISED double squares(const T* values, int64_t count) {
   double total = 0.0;
   for (int64_t first = 0; first < count; first += kChunk) {
     const int64_t end = std::min(first + kChunk, count);
@@ -110,9 +110,9 @@ VECTORISED double squares(const T* values, int64_t count) {
 
 // The second moment without factors: its new values, and the inverse of their roots.
 template <class G>
-VECTORISED void new_moments(const G* gradient, const float* moments, float scale,
-                            const AdafactorCoefficients& c, int64_t count, float* next,
-                            float* inverse_roots) {
+TRAINER_VECTORISED void new_moments(const G* gradient, const float* moments, float scale,
+                                    const AdafactorCoefficients& c, int64_t count, float* next,
+                                    float* inverse_roots) {
   for (int64_t i = 0; i < count; i++) {
     const float g = static_cast<float>(gradient[i]) * scale;
     next[i] = moments[i] * c.keep + (g * g + c.epsilon) * c.take;
@@ -121,9 +121,9 @@ VECTORISED void new_moments(const G* gradient, const float* moments, float scale
 }
 
 // Adds up rows of sums, and makes means and new moments of them.
-VECTORISED void new_columns(const float* sums, int64_t panels, int64_t columns, float inverse_rows,
-                            const float* moments, const AdafactorCoefficients& c, float* next,
-                            float* inverse_roots) {
+TRAINER_VECTORISED void new_columns(const float* sums, int64_t panels, int64_t columns, float inverse_rows,
+                                    const float* moments, const AdafactorCoefficients& c, float* next,
+                                    float* inverse_roots) {
   for (int64_t i = 0; i < columns; i++) next[i] = 0.0f;
   for (int64_t panel = 0; panel < panels; panel++) {
     for (int64_t i = 0; i < columns; i++) next[i] += sums[panel * columns + i];
@@ -144,9 +144,9 @@ struct Row {
 
 // `factor` and `factors` make the update of the gradient; `first` is the row's first element.
 template <bool with_moment, bool with_master, class W, class G, class S>
-VECTORISED void write_row(const Row<W, S>& row, const G* gradient, float factor, const float* factors,
-                          float kept, const AdafactorCoefficients& c, uint64_t key, int64_t first,
-                          int64_t count) {
+TRAINER_VECTORISED void write_row(const Row<W, S>& row, const G* gradient, float factor, const float* factors,
+                                  float kept, const AdafactorCoefficients& c, uint64_t key, int64_t first,
+                                  int64_t count) {
   const uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
   W* weight = row.weight;
   S* exp_avg = row.exp_avg;
@@ -340,18 +340,6 @@ class TensorUpdate {
   float *new_row_, *row_factor_, *new_column_, *column_factor_, *column_sums_;
   double* sums_;
 };
-
-// Calls body.operator()<T>() with the tensor's type; undefined: float.
-template <class Body>
-void with_type(const at::Tensor& tensor, const Body& body) {
-  if (!tensor.defined() || tensor.scalar_type() == at::kFloat) {
-    body.template operator()<float>();
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "adafactor: ", tensor.scalar_type(),
-                " is not supported");
-    body.template operator()<at::BFloat16>();
-  }
-}
 
 void update_cpu(const AdafactorItem& item, const at::Tensor& gradient_scale, bool rehearsal) {
   AdafactorTensors t = item.tensors;

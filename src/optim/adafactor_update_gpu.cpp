@@ -1,5 +1,4 @@
 // The update on a GPU: kernels/adafactor.cu, six launches for all tensors of the same types.
-#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -8,6 +7,7 @@
 #include "trainer/device/kernels.h"
 
 #include "optim/adafactor_shape.h"
+#include "optim/kernel_groups.h"
 #include "optim/kernel_table.h"
 
 namespace trainer {
@@ -32,36 +32,9 @@ struct AdafactorRow {
   int32_t row_tiles, column_tiles, factored, first_block;
 };
 
-// Tensors of the same types.
-struct AdafactorGroup {
-  std::vector<const AdafactorItem*> items;
-  const Kernels* kernels;  // nullptr: the composite
-  size_t first_row = 0;    // in the table
-  int row_count = 0;       // tensors that have elements
-  int64_t blocks = 0;
-};
-
-const char* type_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.scalar_type() == at::kFloat) return "float";
-  TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "adafactor: ", tensor.scalar_type(),
-              " is not supported");
-  return "bf16";
-}
-
-// In the same order at every call, so that an interrupted update continues.
-std::vector<AdafactorGroup> groups_of(const std::vector<AdafactorItem>& items) {
-  std::map<std::string, std::vector<const AdafactorItem*>> by_types;
-  for (const AdafactorItem& item : items) {
-    const AdafactorTensors& t = item.tensors;
-    by_types[concat("Weight=", type_of(t.weight), " Gradient=", type_of(t.gradient),
-                    " State=", type_of(t.exp_avg))]
-        .push_back(&item);
-  }
-  const at::Device device = items.front().tensors.weight.device();
-  std::vector<AdafactorGroup> groups;
-  for (auto& [types, members] : by_types)
-    groups.push_back({std::move(members), find_kernels(device, kernel_files::adafactor, types)});
-  return groups;
+std::string factored_types_of(const AdafactorTensors& t) {
+  return concat("Weight=", kernel_type(t.weight), " Gradient=", kernel_type(t.gradient),
+                " State=", kernel_type(t.exp_avg));
 }
 
 // Temporary memory of the rows: each takes a part of one allocation, whose size is known once all have. The
@@ -132,36 +105,28 @@ void take_parts(AdafactorRow& row, Parts& parts) {
   parts.take(&row.means, row.matrices);
 }
 
-void launch(const AdafactorGroup& group, const at::Tensor& table, const at::Tensor& gradient_scale) {
+void launch(const KernelGroup<AdafactorItem>& group, const at::Tensor& table,
+            const at::Tensor& gradient_scale) {
   const void *rows = table.const_data_ptr(), *scale = gradient_scale.const_data_ptr();
   const int first = static_cast<int>(group.first_row);
   const KernelGrid grid = grid_of_blocks(group.blocks);
   const Kernels& kernels = *group.kernels;
-  kernels.start("adafactor_sums", grid, rows, first, group.row_count, scale);
-  kernels.start("adafactor_moments", grid, rows, first, group.row_count);
-  kernels.start("adafactor_means", grid, rows, first, group.row_count);
-  kernels.start("adafactor_squares", grid, rows, first, group.row_count, scale);
-  kernels.start("adafactor_steps", grid, rows, first, group.row_count);
-  kernels.start("adafactor_write", grid, rows, first, group.row_count, scale);
-}
-
-// Tensor by tensor; `first`: how many are in the groups before.
-void update_by_composite(const AdafactorGroup& group, size_t first, const at::Tensor& gradient_scale,
-                         AdafactorProgress& progress) {
-  for (; progress.next < first + group.items.size(); progress.next++) {
-    const AdafactorItem& item = *group.items[progress.next - first];
-    adafactor_update_composite(item.tensors, gradient_scale, item.update, progress);
-  }
+  kernels.start("adafactor_sums", grid, rows, first, group.rows, scale);
+  kernels.start("adafactor_moments", grid, rows, first, group.rows);
+  kernels.start("adafactor_means", grid, rows, first, group.rows);
+  kernels.start("adafactor_squares", grid, rows, first, group.rows, scale);
+  kernels.start("adafactor_steps", grid, rows, first, group.rows);
+  kernels.start("adafactor_write", grid, rows, first, group.rows, scale);
 }
 
 }  // namespace
 
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                           AdafactorProgress& progress) {
-  std::vector<AdafactorGroup> groups = groups_of(items);
+  auto groups = kernel_groups(items, kernel_files::adafactor, factored_types_of);
   std::vector<at::Tensor> gradients;  // they live until the launches
   std::vector<AdafactorRow> rows;
-  for (AdafactorGroup& group : groups) {
+  for (auto& group : groups) {
     if (group.kernels == nullptr) continue;
     group.first_row = rows.size();
     for (const AdafactorItem* item : group.items) {
@@ -169,7 +134,7 @@ void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Ten
       gradients.push_back(item->tensors.gradient.contiguous());
       rows.push_back(row_of(*item, gradients.back(), group.blocks));
       group.blocks += tiles_of(rows.back());
-      group.row_count++;
+      group.rows++;
     }
   }
   const at::Tensor& like = items.front().tensors.weight;
@@ -179,17 +144,11 @@ void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Ten
   if (!like.is_meta()) parts.point_into(scratch);
   const at::Tensor table = kernel_table(rows, like.device());
   // From here on only the composite allocates.
-  size_t end = 0;
-  for (const AdafactorGroup& group : groups) {
-    const size_t first = std::exchange(end, end + group.items.size());
-    if (progress.next >= end) continue;  // written before the update was interrupted
-    if (group.kernels == nullptr) {
-      update_by_composite(group, first, gradient_scale, progress);
-    } else if (!progress.rehearsal) {
-      launch(group, table, gradient_scale);
-    }
-    progress.next = end;
-  }
+  update_groups(
+      groups, progress, [&](const auto& group) { launch(group, table, gradient_scale); },
+      [&](const AdafactorItem& item) {
+        adafactor_update_composite(item.tensors, gradient_scale, item.update, progress);
+      });
 }
 
 }  // namespace trainer

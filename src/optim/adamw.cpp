@@ -7,17 +7,17 @@
 #include "trainer/optim/state_memory.h"
 
 namespace trainer {
-namespace {
 
-// auto: fp32 if the weight is fp32 or has an fp32 master, else bf16.
-at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
-  if (wanted == StateDtype::automatic) {
-    return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;
-  }
-  return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
+AdamwUpdate adamw_update_of(const TrainedParameter& parameter, const OptimizerConfig& config,
+                            double learning_rate, int64_t step, uint64_t seed) {
+  return {learning_rate,
+          config.adam_beta1,
+          config.adam_beta2,
+          config.adam_epsilon,
+          parameter.decay ? config.weight_decay : 0.0,
+          step,
+          derive(derive(seed, static_cast<uint64_t>(step)), parameter.name)};
 }
-
-}  // namespace
 
 AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed)
     : parameters_(std::move(parameters)), config_(config), seed_(seed) {
@@ -36,21 +36,13 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& co
 
 // The tensors that have gradients.
 std::vector<AdamwItem> AdamW::items(const Gradients& gradients, double learning_rate) const {
-  const int64_t step = steps_ + 1;
-  const uint64_t key = derive(seed_, static_cast<uint64_t>(step));
   std::vector<AdamwItem> out;
   for (size_t i = 0; i < parameters_.size(); i++) {
     const at::Tensor gradient = gradients.get(i);
     if (!gradient.defined()) continue;
     const TrainedParameter& parameter = parameters_[i];
     const State& state = states_[i];
-    const AdamwUpdate update{learning_rate,
-                             config_.adam_beta1,
-                             config_.adam_beta2,
-                             config_.adam_epsilon,
-                             parameter.decay ? config_.weight_decay : 0.0,
-                             step,
-                             derive(key, parameter.name)};
+    const AdamwUpdate update = adamw_update_of(parameter, config_, learning_rate, steps_ + 1, seed_);
     out.push_back(
         {{parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, update});
   }

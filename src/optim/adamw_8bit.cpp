@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/base/random.h"
 #include "trainer/optim/state_memory.h"
 
 namespace trainer {
@@ -43,8 +42,6 @@ AdamW8bit::State AdamW8bit::state_for(const TrainedParameter& parameter) const {
 void AdamW8bit::update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                        double learning_rate, Progress& progress) {
   at::NoGradGuard no_grad;
-  const int64_t step = steps_ + 1;
-  const uint64_t key = derive(seed_, static_cast<uint64_t>(step));
   std::vector<AdamwItem> wide;
   std::vector<Adamw8bitItem> coded;
   for (size_t i = 0; i < parameters_.size(); i++) {
@@ -52,13 +49,7 @@ void AdamW8bit::update(const Gradients& gradients, const at::Tensor& norm, doubl
     if (!gradient.defined()) continue;
     const TrainedParameter& parameter = parameters_[i];
     const State& s = states_[i];
-    const AdamwUpdate update{learning_rate,
-                             config_.adam_beta1,
-                             config_.adam_beta2,
-                             config_.adam_epsilon,
-                             parameter.decay ? config_.weight_decay : 0.0,
-                             step,
-                             derive(key, parameter.name)};
+    const AdamwUpdate update = adamw_update_of(parameter, config_, learning_rate, steps_ + 1, seed_);
     const at::Tensor weight = parameter.value.detach();
     if (has_codes(parameter)) {
       coded.push_back(

@@ -68,11 +68,7 @@ void update_piece_coded(const Adamw8bitTensors& t, const at::Tensor& gradient_sc
       decoded(t.exp_avg_sq, t.exp_avg_sq_absmax, square).mul_(c.beta2).addcmul_(g, g, c.one_minus_beta2);
   const at::Tensor w = t.master.defined() ? piece(t.master) : piece(t.weight).to(at::kFloat);
   const at::Tensor next = at::addcdiv(w, m, v.sqrt().add_(c.epsilon), -c.step_size).mul_(c.keep);
-  at::Tensor new_w = next;
-  if (!t.master.defined()) {
-    const at::Tensor bits = random_bits_tensor(key, first, count, g.options());
-    new_w = rounded_as(t.weight, next, bits.bitwise_and_(at::Scalar(0xffff)));
-  }
+  const at::Tensor new_w = t.master.defined() ? next : rounded_as(t.weight, next, key, first);
   const at::Tensor absmax = largest_of_blocks(m), absmax_sq = largest_of_blocks(v);
   const at::Tensor codes = codes_of(m, absmax, average.limits),
                    codes_sq = codes_of(v, absmax_sq, square.limits);

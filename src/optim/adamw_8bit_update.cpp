@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "trainer/base/vectorised.h"
 #include "trainer/device/target_device.h"
 #include "trainer/memory/offload.h"
 #include "trainer/optim/adamw_8bit.h"
@@ -14,11 +15,10 @@
 #include "optim/adamw_8bit_arithmetic.h"
 #include "optim/moment_codes.h"
 #include "optim/stochastic_rounding.h"
+#include "optim/with_type.h"
 
 namespace trainer {
 namespace {
-
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 struct Absmax {
   float exp_avg, exp_avg_sq;
@@ -28,7 +28,7 @@ struct Absmax {
 // compared as integers, which the compiler vectorises. A whole block, and not a part of it, has a loop of its
 // own: the compiler knows its count.
 template <bool with_master, bool whole, class W, class G>
-FOR_EACH_PROCESSOR Absmax update_block(W* weight, const G* gradient, float* master, float* exp_avg,
+TRAINER_VECTORISED Absmax update_block(W* weight, const G* gradient, float* master, float* exp_avg,
                                        float* exp_avg_sq, Absmax absmax, float scale,
                                        const Coefficients8bit& c, uint64_t key, int64_t first, int64_t part) {
   const int count = static_cast<int>(whole ? kAdamw8bitBlock : part);
@@ -143,20 +143,10 @@ void update_coded_cpu(const Adamw8bitTensors& tensors, const at::Tensor& gradien
   t.gradient = tensors.gradient.contiguous();  // the only allocation
   if (rehearsal) return;
   const float scale = gradient_scale.item<float>();
-  const bool fp32_weight = t.weight.scalar_type() == at::kFloat,
-             fp32_gradient = t.gradient.scalar_type() == at::kFloat;
-  if (fp32_weight && fp32_gradient) {
-    update_coded_tensor<float, float>(t, scale, update);
-  } else if (fp32_weight) {
-    update_coded_tensor<float, at::BFloat16>(t, scale, update);
-  } else if (fp32_gradient) {
-    update_coded_tensor<at::BFloat16, float>(t, scale, update);
-  } else {
-    update_coded_tensor<at::BFloat16, at::BFloat16>(t, scale, update);
-  }
+  with_type(t.weight, [&]<class W>() {
+    with_type(t.gradient, [&]<class G>() { update_coded_tensor<W, G>(t, scale, update); });
+  });
 }
-
-#undef FOR_EACH_PROCESSOR
 
 std::array<at::Tensor, 7> tensors_of(const Adamw8bitItem& item) {
   const Adamw8bitTensors& t = item.tensors;

@@ -1,7 +1,4 @@
 // The update of 8-bit AdamW on a GPU: kernels/adamw_8bit.cu, one launch for all tensors of the same types.
-#include <map>
-#include <utility>
-
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
@@ -9,6 +6,7 @@
 #include "trainer/optim/adamw_8bit.h"
 
 #include "optim/adamw_8bit_arithmetic.h"
+#include "optim/kernel_groups.h"
 #include "optim/kernel_table.h"
 #include "optim/moment_codes.h"
 
@@ -31,34 +29,8 @@ struct Adamw8bitRow {
   int32_t first_block;
 };
 
-// Tensors of the same types.
-struct Adamw8bitGroup {
-  std::vector<const Adamw8bitItem*> items;
-  const Kernels* kernels;  // nullptr: the composite
-  size_t first_row = 0;    // in the table
-  int64_t blocks = 0;
-};
-
-const char* type_of_element(const at::Tensor& tensor) {
-  const bool fp32 = tensor.scalar_type() == at::kFloat;
-  TORCH_CHECK(fp32 || tensor.scalar_type() == at::kBFloat16, "adamw_8bit: ", tensor.scalar_type(),
-              " is not supported");
-  return fp32 ? "float" : "bf16";
-}
-
-// In the same order at every call, so that an interrupted update continues.
-std::vector<Adamw8bitGroup> coded_groups_of(const std::vector<Adamw8bitItem>& items) {
-  std::map<std::string, std::vector<const Adamw8bitItem*>> by_types;
-  for (const Adamw8bitItem& item : items) {
-    const Adamw8bitTensors& t = item.tensors;
-    by_types[concat("Weight=", type_of_element(t.weight), " Gradient=", type_of_element(t.gradient))]
-        .push_back(&item);
-  }
-  const at::Device device = items.front().tensors.weight.device();
-  std::vector<Adamw8bitGroup> groups;
-  for (auto& [types, members] : by_types)
-    groups.push_back({std::move(members), find_kernels(device, kernel_files::adamw_8bit, types)});
-  return groups;
+std::string coded_types_of(const Adamw8bitTensors& t) {
+  return concat("Weight=", kernel_type(t.weight), " Gradient=", kernel_type(t.gradient));
 }
 
 Adamw8bitRow coded_row_of(const Adamw8bitItem& item, const at::Tensor& gradient, int64_t first_block) {
@@ -76,27 +48,18 @@ Adamw8bitRow coded_row_of(const Adamw8bitItem& item, const at::Tensor& gradient,
           static_cast<int32_t>(first_block)};
 }
 
-// Tensor by tensor; `first`: how many are in the groups before.
-void update_coded_by_composite(const Adamw8bitGroup& group, size_t first, const at::Tensor& gradient_scale,
-                               AdamwProgress& progress) {
-  for (; progress.next < first + group.items.size(); progress.next++) {
-    const Adamw8bitItem& item = *group.items[progress.next - first];
-    adamw_8bit_update_composite(item.tensors, gradient_scale, item.update, progress);
-    progress.done = 0;
-  }
-}
-
 }  // namespace
 
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress) {
   const at::Device device = items.front().tensors.weight.device();
-  std::vector<Adamw8bitGroup> groups = coded_groups_of(items);
+  auto groups = kernel_groups(items, kernel_files::adamw_8bit, coded_types_of);
   std::vector<at::Tensor> gradients;  // they live until the launches
   std::vector<Adamw8bitRow> rows;
-  for (Adamw8bitGroup& group : groups) {
+  for (auto& group : groups) {
     if (group.kernels == nullptr) continue;
     group.first_row = rows.size();
+    group.rows = static_cast<int>(group.items.size());
     for (const Adamw8bitItem* item : group.items) {
       const at::Tensor& gradient = gradients.emplace_back(item->tensors.gradient.contiguous());
       rows.push_back(coded_row_of(*item, gradient, group.blocks));
@@ -107,19 +70,16 @@ void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Te
   const at::Tensor codes =
       kernel_table(std::vector<MomentCodes>{codes_of_exp_avg(), codes_of_exp_avg_sq()}, device);
   // From here on only the composite allocates.
-  size_t end = 0;
-  for (const Adamw8bitGroup& group : groups) {
-    const size_t first = std::exchange(end, end + group.items.size());
-    if (progress.next >= end) continue;  // written before the update was interrupted
-    if (group.kernels == nullptr) {
-      update_coded_by_composite(group, first, gradient_scale, progress);
-    } else if (!progress.rehearsal) {
-      group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                           static_cast<int>(group.first_row), static_cast<int>(group.items.size()),
-                           kBlockElements, codes.const_data_ptr(), gradient_scale.const_data_ptr());
-    }
-    progress.next = end;
-  }
+  update_groups(
+      groups, progress,
+      [&](const auto& group) {
+        group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                             static_cast<int>(group.first_row), group.rows, kBlockElements,
+                             codes.const_data_ptr(), gradient_scale.const_data_ptr());
+      },
+      [&](const Adamw8bitItem& item) {
+        adamw_8bit_update_composite(item.tensors, gradient_scale, item.update, progress);
+      });
 }
 
 }  // namespace trainer

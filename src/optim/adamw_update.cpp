@@ -6,21 +6,22 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trainer/base/random.h"
+#include "trainer/base/vectorised.h"
 #include "trainer/device/target_device.h"
 #include "trainer/memory/offload.h"
 #include "trainer/optim/adamw.h"
 
 #include "optim/adamw_coefficients.h"
 #include "optim/stochastic_rounding.h"
+#include "optim/with_type.h"
 
 namespace trainer {
 namespace {
 
 template <bool with_master, class W, class G, class S>
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void update_range(
-    W* weight, const G* gradient, S* exp_avg, S* exp_avg_sq, float* master, float scale,
-    const Coefficients& c, uint64_t key, int64_t begin, int64_t end) {
+TRAINER_VECTORISED void update_range(W* weight, const G* gradient, S* exp_avg, S* exp_avg_sq, float* master,
+                                     float scale, const Coefficients& c, uint64_t key, int64_t begin,
+                                     int64_t end) {
   const uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
   for (int64_t i = begin; i < end; i++) {
     const uint32_t index = static_cast<uint32_t>(i);
@@ -82,24 +83,11 @@ void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, c
   t.gradient = tensors.gradient.contiguous();  // the only allocation
   if (rehearsal) return;
   const float scale = gradient_scale.item<float>();
-  const auto with = [&]<class W, class G>() {
-    if (t.exp_avg.scalar_type() == at::kFloat) {
-      update_tensor<W, G, float>(t, scale, update);
-    } else {
-      update_tensor<W, G, at::BFloat16>(t, scale, update);
-    }
-  };
-  const bool fp32_weight = t.weight.scalar_type() == at::kFloat,
-             fp32_gradient = t.gradient.scalar_type() == at::kFloat;
-  if (fp32_weight && fp32_gradient) {
-    with.operator()<float, float>();
-  } else if (fp32_weight) {
-    with.operator()<float, at::BFloat16>();
-  } else if (fp32_gradient) {
-    with.operator()<at::BFloat16, float>();
-  } else {
-    with.operator()<at::BFloat16, at::BFloat16>();
-  }
+  with_type(t.weight, [&]<class W>() {
+    with_type(t.gradient, [&]<class G>() {
+      with_type(t.exp_avg, [&]<class S>() { update_tensor<W, G, S>(t, scale, update); });
+    });
+  });
 }
 
 // update_range with LibTorch's operators on elements first .. first + count - 1 of flat tensors.
@@ -115,11 +103,7 @@ void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const
   const at::Tensor bits = random_bits_tensor(std::rotl(key, 32), first, count, g.options());
   const at::Tensor new_m = rounded_as(t.exp_avg, m, bits.bitwise_and(at::Scalar(0xffff)));
   const at::Tensor new_v = rounded_as(t.exp_avg_sq, v, at::bitwise_right_shift(bits, at::Scalar(16)));
-  at::Tensor new_w = next;
-  if (!t.master.defined()) {
-    const at::Tensor weight_bits = random_bits_tensor(key, first, count, g.options());
-    new_w = rounded_as(t.weight, next, weight_bits.bitwise_and_(at::Scalar(0xffff)));
-  }
+  const at::Tensor new_w = t.master.defined() ? next : rounded_as(t.weight, next, key, first);
   if (rehearsal) return;
   // From here on nothing is allocated: a piece is written completely or, when out of memory, not at all.
   piece(t.exp_avg).copy_(new_m);

@@ -16,6 +16,13 @@ thread_local bool state_below = false;
 StateBelow::StateBelow(bool below) : before_(std::exchange(state_below, below)) {}
 StateBelow::~StateBelow() { state_below = before_; }
 
+at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
+  if (wanted == StateDtype::automatic) {
+    return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;
+  }
+  return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
+}
+
 at::Tensor new_state(at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (!state_below) return at::zeros(sizes, options);
   return seen_from(offloaded_zeros(sizes, options), options.device());

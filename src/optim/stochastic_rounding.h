@@ -7,23 +7,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
-namespace trainer {
+#include "trainer/base/random_bits.h"
 
-// 32 random bits of an element (Wellons' lowbias32 over the key's halves). A loop can count up
-// `sum`, which is index * kRandomStride + low.
-inline constexpr uint32_t kRandomStride = 0x9e3779b1u;
-inline uint32_t mixed_bits(uint32_t sum, uint32_t high) {
-  uint32_t h = sum;
-  h ^= h >> 16;
-  h *= 0x7feb352du;
-  h ^= high;
-  h ^= h >> 15;
-  h *= 0x846ca68bu;
-  return h ^ (h >> 16);
-}
-inline uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
-  return mixed_bits(index * kRandomStride + low, high);
-}
+namespace trainer {
 
 // fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities
 // and NaN stay as they are.
@@ -44,5 +30,8 @@ at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::Te
 
 // rounded<> on tensors: returns `value` in the type of `like`. `bits`: 16 random bits per element.
 at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits);
+
+// The same with the lower 16 random bits of elements first, first + 1, ...
+at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, uint64_t key, int64_t first);
 
 }  // namespace trainer

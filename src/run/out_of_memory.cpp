@@ -51,9 +51,9 @@ StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts*
 
 void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   if (const std::optional<std::string> message = out_of_memory_in(work))
-    throw OutOfMemoryError(
-        concat(*message, "\n", save_last_state(),
-               measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)));
+    throw OutOfMemoryError(concat(*message,
+                                  measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
+                                  "\n", save_last_state()));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {

@@ -3,6 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/on_resume.h"
 #include "trainer/formats/checkpoint.h"
@@ -61,6 +62,7 @@ void name_base(const std::filesystem::path& path, AdapterConfig& adapter) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
+  const Progress shown("reading the tokenizer");
   auto tokenizer = load_tokenizer(tokenizer_directory(config));
   if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
   return tokenizer;
@@ -72,6 +74,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
                              " is an adapter; give its base model there and the adapter as "
                              "lora.adapter"));
   }
+  const Progress shown("loading the model");
   verify_model_files(config.model.path);
   if (config.lora && !config.lora->adapter.empty()) verify_model_files(config.lora->adapter);
   Prepared out;

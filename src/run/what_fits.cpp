@@ -1,8 +1,11 @@
 #include "run/what_fits.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "trainer/base/error.h"
 #include "trainer/memory/limit.h"
+#include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
 #include "trainer/training/measures.h"
 
@@ -13,8 +16,18 @@ int64_t memory_for_run(c10::Device device) {
   return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
 }
 
+// What may be offloaded: what is offloaded already, and what there is room for.
+static int64_t room_of_run(const Config& config, c10::Device device) {
+  try {
+    return offload_use().in_use + room_below(device, config.offload_directory());
+  } catch (const FormatError&) {  // it is not known
+    return std::numeric_limits<int64_t>::max();
+  }
+}
+
 std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device) {
-  const std::string text = what_would_fit(config, config.model.path, target, memory_for_run(device));
+  const std::string text =
+      what_would_fit(config, config.model.path, target, memory_for_run(device), room_of_run(config, device));
   return text.empty() ? "" : "\n" + text;
 }
 

@@ -8,7 +8,6 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/load_model.h"
 
 #include "training/changed_settings.h"
 
@@ -117,19 +116,6 @@ std::vector<Measure> first_of(const std::vector<Measure>& sorted, int same_resul
   return kept;
 }
 
-// Assumed rates, in floating-point operations a second, of a GPU in bf16 and of a processor.
-constexpr double kGpuRate = 50e12, kCpuRate = 0.2e12;
-
-// Of each weight two per token. Half of an encoder-decoder sees the source, half of it the target.
-double work_of_forward(const std::filesystem::path& path, int64_t sample_tokens) {
-  const std::unique_ptr<Model> model = model_on_meta(path, at::kBFloat16, /*train_all=*/false);
-  double weights = 0;
-  model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
-    weights += static_cast<double>(parameter.numel());
-  });
-  return 2.0 * weights * static_cast<double>(sample_tokens) / (model->encoder_decoder() ? 2.0 : 1.0);
-}
-
 }  // namespace
 
 Measures::Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
@@ -138,8 +124,7 @@ Measures::Measures(const Config& config, std::filesystem::path model, const Plan
       model_(std::move(model)),
       target_(target),
       start_(start),
-      after_plan_(std::move(after_plan)),
-      forward_work_(work_of_forward(model_, start.sample_tokens)) {
+      after_plan_(std::move(after_plan)) {
   config_.training.batch_size = start.batch_size;
   config_.memory.gradient_checkpointing = start.recompute_blocks == start.num_blocks
                                               ? Recompute(true)
@@ -194,13 +179,6 @@ std::optional<PlanChoice> Measures::changed_start(unsigned parts) const {
   return all_new ? std::optional(wanted) : std::nullopt;
 }
 
-double Measures::seconds(const Config& config, const PlanChoice& choice) const {
-  const double backward = config.lora ? 1.0 : 2.0;  // frozen weights need no gradient
-  const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
-  const double work = forward_work_ * (1.0 + backward) * static_cast<double>(config_.effective_batch_size());
-  return work / rate * choice.cost + choice.plan.offloaded.seconds;
-}
-
 std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts) {
   const std::optional<PlanChoice> wanted = changed_start(exact_parts);
   if (!wanted || !variant.possible) return std::nullopt;
@@ -211,9 +189,8 @@ std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts)
     changed.training.batch_size = plan.batch_size;
     if (plan.recompute_blocks == plan.num_blocks) changed.memory.gradient_checkpointing = true;
     changed.memory.offload = plan.offload;
-    const PlanChoice start{start_, variants_.front().planner.cost(start_)};
     return Measure{changed_settings(config_, changed), variant.changes, choice.plan,
-                   seconds(variant.config, choice) / seconds(config_, start)};
+                   variant.planner.seconds(choice.plan) / variants_.front().planner.seconds(start_)};
   } catch (const ConfigError&) {  // the model does not allow it
     variant.possible = false;
     return std::nullopt;
@@ -238,7 +215,7 @@ std::optional<Measure> Measures::fitting_at(Variant& variant, unsigned exact_par
   return one && one->plan.total() <= limit ? std::move(one) : std::nullopt;
 }
 
-std::vector<Measure> Measures::fitting(int64_t limit) {
+std::vector<Measure> Measures::fitting(int64_t limit, int64_t room) {
   if (start_.total() <= limit) return {};
   unsigned possible = 0;  // what is not done already
   for (const unsigned part :
@@ -253,7 +230,7 @@ std::vector<Measure> Measures::fitting(int64_t limit) {
       const unsigned exact = combination & possible, parts = exact | variant.parts;
       if (std::ranges::any_of(enough, [&](unsigned part) { return contains(parts, part); })) continue;
       std::optional<Measure> one = fitting_at(variant, exact, limit);
-      if (!one) continue;
+      if (!one || one->plan.offloaded.total() > room) continue;
       enough.push_back(parts);
       found.push_back(std::move(*one));
     }
@@ -275,16 +252,18 @@ std::string fitting_text(const std::vector<Measure>& measures) {
     out << "\n  " << join(measure.settings, " ") << "  (" << bytes_string(measure.plan.total()) << ", time x"
         << std::fixed << std::setprecision(2) << measure.time;
     if (!measure.same_result()) out << "; " << measure.changes;
+    if (const int64_t offloaded = measure.plan.offloaded.total(); offloaded > 0)
+      out << "; " << bytes_string(offloaded) << " offloaded";
     out << ")";
   }
   return out.str();
 }
 
 std::string what_would_fit(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
-                           int64_t limit) {
+                           int64_t limit, int64_t room) {
   try {
     Planner planner(config, model, target);
-    return fitting_text(Measures(config, model, target, planner.as_configured().plan).fitting(limit));
+    return fitting_text(Measures(config, model, target, planner.as_configured().plan).fitting(limit, room));
   } catch (const std::exception&) {  // the message that this is a part of says what happened
     return "";
   }

@@ -7,7 +7,6 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/memory/summary.h"
-#include "trainer/training/plan.h"
 
 namespace trainer {
 namespace {
@@ -27,25 +26,17 @@ Rows rows_of(at::Device device) {
           {"limit", memory.limit > 0 ? bytes_string(memory.limit) : "none (memory.limit)"}};
 }
 
+// Other measures have figures, in the memory plan (training/measures.h).
 std::string advice(const Config& config, const Model& model) {
   std::vector<std::string> lines;
   if (!config.memory.limit.empty()) lines.push_back("a larger memory.limit, if the device has it");
   if (config.recovery.min_batch_size > 1) lines.push_back("recovery.min_batch_size: 1");
-  if (recomputed_blocks(config.memory, model.num_blocks()) < model.num_blocks())
-    lines.push_back("memory.gradient_checkpointing: true");
   if (model.encoder_decoder()) {
     lines.push_back(concat("shorter samples: data.max_source_length below ", config.data.max_source_length,
                            ", data.max_target_length below ", config.data.max_target_length));
   } else {
     lines.push_back(concat("shorter samples: data.max_length below ", config.data.max_length));
   }
-  if (config.optimizer.master_weights) lines.push_back("optimizer.master_weights: false");
-  if (!config.lora) {
-    lines.push_back(
-        "lora: {} trains small matrices next to frozen weights: no gradients and no optimizer state for "
-        "the weights");
-  }
-  if (model.dtype() == at::kFloat) lines.push_back("model.dtype: bf16, half the memory of the weights");
   return "What helps, cheapest first:\n  " + join(lines, "\n  ");
 }
 

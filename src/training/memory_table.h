@@ -9,7 +9,7 @@
 namespace trainer {
 
 // Returns a line each for weights, gradients, optimizer state, allocated memory, peak and limit; then what to
-// change, cheapest first.
+// change that no memory plan can weigh, cheapest first.
 std::string memory_table(const Config& config, Model& model, int64_t optimizer_state, at::Device device);
 
 // The same for an evaluation or a generation: allocated memory, peak and limit, then `advice`.

@@ -28,9 +28,11 @@ std::vector<MemoryPlan::Part> MemoryPlan::offloaded_parts() const {
 
 std::string plan_table(const MemoryPlan& plan, int64_t limit) {
   std::ostringstream out;
+  const bool small = plan.total() < 100'000'000;
   const auto line = [&](const std::string& name, int64_t bytes) -> std::ostream& {
     return out << "  " << std::left << std::setw(24) << name << std::right << std::setw(10) << std::fixed
-               << std::setprecision(3) << static_cast<double>(bytes) / 1e9 << " GB";
+               << std::setprecision(3) << static_cast<double>(bytes) / (small ? 1e6 : 1e9)
+               << (small ? " MB" : " GB");
   };
   for (const MemoryPlan::Part& part : plan.parts()) {
     if (part.bytes > 0) line(part.name, part.bytes) << "\n";

@@ -3,11 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <memory>
 
 #include "trainer/data/batching.h"
 #include "trainer/models/load_model.h"
 
 namespace trainer {
+namespace {
+
+// Assumed rates, in floating-point operations a second, of a GPU in bf16 and of a processor.
+constexpr double kGpuRate = 50e12, kCpuRate = 0.2e12;
+
+}  // namespace
 
 Planner::Planner(Config config, std::filesystem::path model, PlanTarget target,
                  std::function<void()> after_plan)
@@ -32,7 +39,7 @@ const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks, 
   choice.plan.batch_size = batch_size;
   choice.plan.recompute_blocks = recompute_blocks;
   choice.plan = plan_memory(with(choice), model_, target_);
-  choice.cost = cost(choice.plan);
+  choice.cost = seconds(choice.plan) / seconds_at_cost_1(choice.plan);
   if (after_plan_) after_plan_();
   return made_.emplace(key, choice).first->second;
 }
@@ -41,13 +48,19 @@ const PlanChoice& Planner::as_configured() {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   const int64_t batch_size =
       config_.training.batch_size.is_automatic() ? 1 : int64_t{config_.training.batch_size};
-  const int64_t blocks = recompute.is_automatic() ? num_blocks() : recompute.of(num_blocks());
+  const int64_t blocks = recompute.is_automatic() ? shape().num_blocks : recompute.of(shape().num_blocks);
   return choice(batch_size, blocks, offload_sets().back());
 }
 
-int64_t Planner::num_blocks() {
-  if (num_blocks_ == 0) num_blocks_ = model_on_meta(model_, target_.dtype, /*train_all=*/false)->num_blocks();
-  return num_blocks_;
+const Planner::ModelShape& Planner::shape() {
+  if (shape_) return *shape_;
+  const std::unique_ptr<Model> model = model_on_meta(model_, target_.dtype, /*train_all=*/false);
+  int64_t weights = 0;
+  model->for_each_parameter(
+      [&](const std::string&, const Parameter& parameter) { weights += parameter.numel(); });
+  // Half of an encoder-decoder sees the source, half of it the target.
+  return shape_.emplace(
+      ModelShape{model->num_blocks(), static_cast<double>(weights) / (model->encoder_decoder() ? 2.0 : 1.0)});
 }
 
 std::vector<Offload> Planner::offload_sets() const {
@@ -65,21 +78,32 @@ std::vector<int64_t> Planner::batch_sizes() const {
 }
 
 std::vector<int64_t> Planner::block_counts() {
-  const int64_t all = num_blocks();
+  const int64_t all = shape().num_blocks;
   std::vector<int64_t> counts{0, all / 4, all / 2, 3 * all / 4, all};
   counts.erase(std::ranges::unique(counts).begin(), counts.end());
   return counts;
 }
 
+// In the forward pass two operations for each weight and token, and as many for each gradient of backward;
+// frozen weights need none.
+double Planner::seconds_at_cost_1(const MemoryPlan& plan) {
+  const double passes = config_.lora ? 2.0 : 3.0,
+               tokens = static_cast<double>(plan.sample_tokens * config_.effective_batch_size());
+  const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
+  return 2.0 * shape().weights_of_token * tokens * passes / rate;
+}
+
 // The forward pass of a block is a third of its work. In addition to its tokens, a micro-batch has the
 // overhead that cut() assumes.
-double Planner::cost(const MemoryPlan& plan) const {
+double Planner::seconds(const MemoryPlan& plan) {
   const auto overhead = [&](int64_t batch_size) {
     return 1.0 + static_cast<double>(CutLimits{}.overhead_tokens) /
                      static_cast<double>(batch_size * plan.sample_tokens);
   };
   const double recomputed = static_cast<double>(plan.recompute_blocks) / static_cast<double>(plan.num_blocks);
-  return (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
+  const double work =
+      (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
+  return seconds_at_cost_1(plan) * work + plan.offloaded.seconds;
 }
 
 // Each recomputed block saves about the same memory. So the search interpolates linearly between two known
@@ -103,14 +127,15 @@ std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t mos
   return choice(batch_size, enough, offload);
 }
 
-// Returns the largest number of recomputed blocks with which this batch size is still cheaper than `best`;
-// below 0 if there is none.
+// Returns the largest number of recomputed blocks with which this batch size can still be cheaper than
+// `best`; below 0 if there is none. What it moves is not known before it is planned, and counts as nothing.
 int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best) {
-  if (!best) return num_blocks();
+  if (!best) return shape().num_blocks;
   MemoryPlan plan = best->plan;
   plan.batch_size = batch_size;
-  for (plan.recompute_blocks = num_blocks(); plan.recompute_blocks >= 0; plan.recompute_blocks--) {
-    if (cost(plan) < best->cost) break;
+  plan.offloaded = {};
+  for (plan.recompute_blocks = shape().num_blocks; plan.recompute_blocks >= 0; plan.recompute_blocks--) {
+    if (seconds(plan) < seconds(best->plan)) break;
   }
   return plan.recompute_blocks;
 }
@@ -134,12 +159,12 @@ std::optional<PlanChoice> Planner::cheapest_with(const Offload& offload, int64_t
         sizes, [&](int64_t size) { return choice(size, blocks, offload).plan.total() <= limit; });
   };
   const bool choose_blocks = whatever || recompute.is_automatic();
-  const int64_t fewest = choose_blocks ? 0 : recompute.of(num_blocks());
+  const int64_t fewest = choose_blocks ? 0 : recompute.of(shape().num_blocks);
   std::optional<PlanChoice> best;
   const auto end = fitting(fewest);
   if (end != sizes.begin()) best = choice(*std::prev(end), fewest, offload);
   if (!choose_blocks) return best;
-  for (auto size = std::max(end, fitting(num_blocks())); size != end;) {
+  for (auto size = std::max(end, fitting(shape().num_blocks)); size != end;) {
     const int64_t most = most_worthwhile(*--size, best);
     if (most <= 0) continue;
     const std::optional<PlanChoice> found = fewest_blocks(*size, most, offload, limit);

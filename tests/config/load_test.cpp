@@ -87,7 +87,9 @@ TEST_F(LoadConfig, OffloadIsAListAWordOrAuto) {
 
 TEST_F(LoadConfig, FilesOfOffloadLieInTheOutputDirectoryIfNothingElseIsSaid) {
   EXPECT_EQ(with({"output_dir=here"}).offload_directory(), "here");
-  EXPECT_EQ(with({"output_dir=here", "memory.offload_dir=/fast"}).offload_directory(), "/fast");
+  EXPECT_EQ(
+      with({"output_dir=here", "memory.offload=optimizer", "memory.offload_dir=/fast"}).offload_directory(),
+      "/fast");
 }
 
 TEST_F(LoadConfig, ReadsFilesOfOtherEditors) {
@@ -196,6 +198,19 @@ TEST_F(LoadConfig, DefaultsFollowTheOptimizer) {
   EXPECT_FALSE(t5.optimizer.beta1 || t5.optimizer.scale_parameter || t5.optimizer.relative_step);
   EXPECT_EQ(with({}).optimizer.learning_rate, 5e-5);
   EXPECT_EQ(with({}).training.max_grad_norm, 1);
+}
+
+TEST_F(LoadConfig, NullTakesBackWhatAFileSays) {
+  const std::string file = "optimizer: {name: adafactor, learning_rate: 5.0e-4}\nseed: 3\n";
+  const Config config = load(file, {"learning_rate=null", "seed=null"});
+  EXPECT_EQ(config.optimizer.learning_rate, 1e-3) << "the optimizer's default";
+  EXPECT_EQ(config.seed, Config{}.seed);
+  EXPECT_FALSE(config.origins.contains("seed"));
+  EXPECT_TRUE(load(file, {"relative_step=true", "learning_rate=null"}).optimizer.relative_step);
+  EXPECT_EQ(load("memory: {offload: optimizer, offload_dir: /fast}\n",
+                 {"memory.offload=null", "memory.offload_dir=null"})
+                .memory.offload_dir,
+            "");
 }
 
 TEST_F(LoadConfig, WhatIsSetWinsOverADefaultThatFollowsTheOptimizer) {

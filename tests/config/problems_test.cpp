@@ -234,11 +234,11 @@ TEST_F(ConfigProblems, NumbersThatNobodyMeansAreRefused) {
 
 TEST_F(ConfigProblems, KeysOfAnotherOptimizerAreNamedWithTheirLine) {
   EXPECT_EQ(message("optimizer:\n  name: adafactor\n  adam_beta2: 0.99\n"),
-            "my.yaml:3:15: optimizer.adam_beta2: has no effect with optimizer.name: adafactor; remove it, or "
-            "change optimizer.name");
+            "my.yaml:3:15: optimizer.adam_beta2: has no effect with optimizer.name: adafactor; remove it (as "
+            "an override: adam_beta2=null), or change optimizer.name");
   EXPECT_EQ(message("optimizer: {decay_rate: -0.5}\n"),
-            "my.yaml:1:25: optimizer.decay_rate: has no effect without optimizer.name: adafactor; remove it, "
-            "or change optimizer.name");
+            "my.yaml:1:25: optimizer.decay_rate: has no effect without optimizer.name: adafactor; remove it "
+            "(as an override: decay_rate=null), or change optimizer.name");
   EXPECT_TRUE(contains(message("optimizer: {beta1: 0.9}\n"), "did you mean optimizer.adam_beta1?"));
   EXPECT_TRUE(contains(message("optimizer: {eps: [1e-30, 1e-3]}\n"), "did you mean optimizer.adam_epsilon?"));
 }
@@ -251,6 +251,18 @@ TEST_F(ConfigProblems, RelativeStepsHaveNoOtherLearningRate) {
                        "optimizer.warmup_steps: has no effect with optimizer.relative_step: true"));
   EXPECT_TRUE(contains(message("optimizer: {warmup_init: true}\n", {adafactor}),
                        "optimizer.warmup_init: needs optimizer.relative_step: true"));
+}
+
+TEST_F(ConfigProblems, KeysOfWhatIsSwitchedOffAreNamed) {
+  EXPECT_TRUE(contains(message("model: {double_quant: false}\n"),
+                       "model.double_quant: has no effect without model.quantize: nf4"));
+  EXPECT_TRUE(contains(message("memory: {offload_dir: /fast}\n"),
+                       "memory.offload_dir: has no effect with memory.offload: []"));
+}
+
+TEST_F(ConfigProblems, AnEmptyValueIsToldTheDefaultsThatFollowOtherKeys) {
+  EXPECT_TRUE(contains(message("optimizer:\n  name: adafactor\n  learning_rate:\n"),
+                       "leave the line out for the default, 5.0e-05 (0.001 with optimizer.name: adafactor)"));
 }
 
 TEST_F(ConfigProblems, APairIsAListOfTwoNumbers) {

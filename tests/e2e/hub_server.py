@@ -57,7 +57,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         address = urllib.parse.urlsplit(self.path)
         request = {"host": self.headers["Host"].split(":")[0], "method": self.command,
                    "path": urllib.parse.unquote(address.path), "token": self.headers["Authorization"],
-                   "range": self.headers["Range"]}
+                   "range": self.headers["Range"],
+                   "query": address.query}
         with hub.lock:
             hub.requests.append(request)
             fault = next((fault for fault in hub.faults if fault["times"] > 0 and fault["matches"](request)), None)
@@ -89,7 +90,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def allowed(self, repository, request):
         authorized = request["token"] == f"Bearer {TOKEN}"
-        if repository is None or (repository.private and not authorized):
+        if request["token"] and not authorized:
+            self.answer(401, b"", X_Error_Message="Invalid credentials in Authorization header")
+        elif repository is None or (repository.private and not authorized):
             self.answer(401 if not request["token"] else 404, b"", X_Error_Code="RepoNotFound")
         elif repository.gated and not (authorized and repository.granted):
             self.answer(403 if authorized else 401, b"", X_Error_Code="GatedRepo")
@@ -115,6 +118,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if repository is None or path not in repository.files:
             return self.answer(404, b"", X_Error_Code="EntryNotFound")
         etag = repository.etag(path)
+        if hub.redirects_small and path not in repository.large and "/again" not in request["query"]:
+            return self.answer(307, b"", Location=f"{request['path']}?/again")
         if path not in repository.large:
             return self.content(repository.files[path], request, ETag=f'"{etag}"', X_Repo_Commit=repository.commit)
         hub.stored[etag] = repository.files[path]
@@ -129,13 +134,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, content, **headers)
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """Clients that are killed, or give up, are part of the tests."""
+
+
 class HubServer:
     def __init__(self):
         self.repositories, self.tags, self.stored = {}, {}, {}
         self.requests, self.faults, self.lock = [], [], threading.Lock()
-        self.ignores_ranges = False
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads, self.server.hub = True, self
+        self.ignores_ranges = self.redirects_small = False
+        self.server = QuietServer(("127.0.0.1", 0), Handler)
+        self.server.hub = self
         self.port = self.server.server_address[1]
         self.endpoint, self.other_host = f"http://127.0.0.1:{self.port}", f"http://localhost:{self.port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

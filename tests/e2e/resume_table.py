@@ -137,7 +137,7 @@ CHANGES = (
     setting("training.effective_batch_size", 3),
     setting("model.dtype", "bf16"),
     setting("model.quantize", "nf4"),
-    setting("model.double_quant", "false"),
+    setting("model.double_quant", "false", extra=("model.quantize=nf4",)),
     setting("model.add_tokens", "[and]"),
     setting("optimizer.state_dtype", "bf16"),
     setting("optimizer.name", "adafactor"),

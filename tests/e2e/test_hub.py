@@ -85,6 +85,12 @@ class Layout(Hub):
             self.assertEqual((snapshot / name).resolve(), blob.resolve())
             self.assertFalse(os.readlink(snapshot / name).startswith("/"))
 
+    def test_redirects_on_the_same_host(self):
+        self.server.redirects_small = self.model.private = True
+        self.fetch(MODEL, HF_TOKEN=TOKEN)
+        self.assertEqual(self.server.asked(host="127.0.0.1"),
+                         self.server.asked(host="127.0.0.1", token=f"Bearer {TOKEN}"))
+
     def test_what_is_there_is_not_downloaded_again(self):
         self.fetch(MODEL)
         self.server.reset()
@@ -277,6 +283,9 @@ class Refused(Hub):
         self.refused("there is no model", "If it is private", "set HF_TOKEN")
         self.fetch(MODEL, HF_TOKEN=TOKEN)
 
+    def test_a_wrong_token_is_named_by_its_place(self):
+        self.refused("does not accept the token in HF_TOKEN", "/settings/tokens", HF_TOKEN="hf_wrong")
+
     def test_where_the_token_comes_from(self):
         self.model.private = True
         home = self.scratch / "home"
@@ -324,6 +333,14 @@ class Refused(Hub):
         self.assertEqual((result.returncode, result.stdout), (0, f"{snapshot}\n"), result.stderr)
         self.assertIn("taking what the cache has", result.stderr)
         self.refused("cannot be downloaded", "127.0.0.1:1", arguments=["google/other"], **unreachable)
+
+    def test_without_libcurl_the_package_is_named(self):
+        libraries = self.scratch / "libraries"
+        libraries.mkdir()
+        for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"):
+            (libraries / name).write_text("no library")
+        self.refused("libcurl", "apt install libcurl4", LD_LIBRARY_PATH=str(libraries))
+        self.assertEqual(self.server.requests, [])
 
     def test_weights_that_are_only_pickled(self):
         files = {name: FILES[name] for name in ("config.json", "tokenizer.json", "pytorch_model.bin")}

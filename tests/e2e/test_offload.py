@@ -181,7 +181,7 @@ class Offload(EndToEnd):
         a_file = self.scratch / "a-file"
         a_file.write_text("text")
         result, output = self.run_with("in-a-file", BELOW, f"memory.offload_dir={a_file}")
-        self.assert_refused(result, 2, "memory.offload_dir", a_file, "choose another directory")
+        self.assert_refused(result, 2, "memory.offload_dir", f"{a_file}: is a file", "choose another directory")
         self.assertFalse(output.exists(), "a run that never began leaves nothing behind")
         if os.geteuid() != 0:
             closed = self.scratch / "closed"
@@ -235,6 +235,18 @@ class Offload(EndToEnd):
                                                   f"memory.offload_dir={self.data / 'train.jsonl'}"))
         self.assertEqual(wrong.returncode, 2, wrong.stdout)
         self.assertIn("train.jsonl: is not a directory", wrong.stdout)
+
+    def test_doctor_counts_offload_and_checkpoints_on_one_disk(self):
+        def disk(*overrides):
+            checks = json.loads(trainer("doctor", "--json", *self.arguments(*overrides)).stdout)["checks"]
+            return {check["name"]: check for check in checks}
+        with SmallDisk(self.scratch / "shared", 16_000) as small:
+            if not small.mounted:
+                self.skipTest("no small file system can be mounted")
+            apart = disk(BELOW, f"output_dir={small.place}/out", f"memory.offload_dir={self.scratch}")
+            together = disk(BELOW, f"output_dir={small.place}/out")
+            self.assertEqual(apart["disk"]["free"] - together["disk"]["free"], together["offload"]["needed"])
+            self.assertIn("offloaded there", together["disk"]["text"])
 
     def test_what_is_no_part(self):
         result, _ = self.run_with("wrong", "memory.offload=[optimiser]")

@@ -26,7 +26,7 @@ class Plan(EndToEnd):
     def test_presets_fit_the_card_in_their_name(self):
         presets = {preset.name: int(size[1]) for preset in (ROOT / "configs").glob("*.yaml")
                    if (size := re.search(r"_(\d+)gb$", preset.stem))}
-        self.assertGreaterEqual(len(presets), 12)
+        self.assertGreaterEqual(len(presets), 19)
         for preset, size in {"flan_t5_xl.yaml": 32, **presets}.items():
             with self.subTest(preset=preset):
                 plan = self.plan(preset, "--gpus", f"{size}GB")
@@ -39,7 +39,9 @@ class Plan(EndToEnd):
         for card, parameters in (("flan-t5-small", 76_961_152), ("flan-t5-base", 247_577_856), ("flan-t5-large", 783_150_080),
                                  ("flan-t5-xl", 2_849_757_184), ("flan-t5-xxl", 11_135_332_352), ("qwen2.5-0.5b", 494_032_768),
                                  ("qwen2.5-7b", 7_615_616_512), ("qwen3-8b", 8_190_735_360), ("qwen3-14b", 14_768_307_200),
-                                 ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248)):
+                                 ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248),
+                                 ("smollm2-135m", 134_515_008), ("smollm2-360m", 361_821_120),
+                                 ("smollm2-1.7b", 1_711_376_384), ("mistral-7b-v0.3", 7_248_023_552)):
             plan = self.plan("robust.yaml", f"model.path={card}", "model.dtype=bf16", "lora={}", "data.max_length=8",
                              "data.max_source_length=8", "data.max_target_length=8")
             # Tensors are rounded up to blocks of 512 bytes on a GPU.
@@ -147,8 +149,27 @@ class Plan(EndToEnd):
         self.assert_refused(result, 5, "more than memory.limit allows", "also, but the numbers change:",
                             "optimizer.name=adafactor")
         self.assertRegex(result.stdout, r"memory\.offload=\[optimizer\]  \(same result; [\d.]+ GB offloaded\)")
+        self.assertRegex(result.stderr, r"memory\.offload=\[optimizer\]  \([\d.]+ GB, time x[\d.]+; [\d.]+ GB offloaded\)")
         self.assertRegex(result.stdout, r"x 1\.\d\d  optimizer\.name=adamw_8bit  \(changes numbers: ")
         self.assertIn("To fit in 16.0 GB:", result.stdout)
+
+    def test_tiny_models_are_shown_in_megabytes(self):
+        shape = {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 160,
+                 "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 512}
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "config.json").write_text(json.dumps(shape))
+            result = trainer("plan", f"model.path={folder}", "device=cpu", "data.max_length=64", "--search", "--gpus", "1MB")
+        self.assert_done(result)
+        self.assertNotRegex(result.stdout, r"\b0\.0 [GM]B|[ (]0\.0  x")
+        self.assertIn("MB of memory and time of a step", result.stdout)
+        self.assertRegex(result.stdout, r"total +\d+\.\d{3} MB")
+
+    def test_offload_counts_in_the_time_of_a_step(self):
+        above, below = (self.plan("flan_t5_xl.yaml", "--search", f"memory.offload={parts}")["search"] for parts in ("[]", "[weights]"))
+        cost = [{row["batch_size"]: row["cost"] for row in rows if row["recompute_blocks"] == 48} for rows in (above, below)]
+        added = {size: cost[1][size] - cost[0][size] for size in (1, 8)}
+        self.assertGreater(added[8], 0.1)
+        self.assertGreater(added[1], 4 * added[8], "small micro-batches move the weights more often")
 
     def test_what_does_not_fit_says_what_would(self):
         result = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.gradient_checkpointing=false",

@@ -144,6 +144,18 @@ TEST(WriteModelConfig, KeepsTheFileAndSetsTheTypeInItsSpelling) {
   EXPECT_EQ(json::parse(read_file(to / "config.json")), expected);
 }
 
+TEST(WriteModelConfig, TakesLinearTimeInTheNumberOfKeys) {
+  constexpr int kKeys = 200'000;
+  std::string text = R"({"model_type": "t5")";
+  for (int i = 0; i < kKeys; i++) text += concat(", \"k", i, "\": ", i);
+  TemporaryDirectory from, to;
+  write_atomically(from / "config.json", text + "}");
+  write_model_config(from.path(), to.path(), Dtype::bf16);
+  const json written = json::parse(read_file(to / "config.json"));
+  EXPECT_EQ(written.size(), static_cast<size_t>(kKeys + 2));
+  EXPECT_EQ(written["k199999"], 199'999);
+}
+
 TEST(ConfigSize, WhatNoModelHasIsRefused) {
   const auto size_error = [](const char* key, int64_t value) {
     return error_message<FormatError>([&] { config_size(json{{key, value}}, key); });

@@ -101,6 +101,8 @@ TEST(Offload, ADirectoryThatCannotBeUsedIsAnErrorThatNamesTheKey) {
       error_message<ConfigError>([&] { set_offload_directory(directory / "file" / "below"); });
   EXPECT_TRUE(contains(message, "memory.offload_dir: ")) << message;
   EXPECT_TRUE(contains(message, "choose another directory")) << message;
+  const std::string of_file = error_message<ConfigError>([&] { set_offload_directory(directory / "file"); });
+  EXPECT_TRUE(contains(of_file, "is a file, and not a directory; choose another directory")) << of_file;
 }
 
 }  // namespace

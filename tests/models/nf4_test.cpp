@@ -275,6 +275,16 @@ TEST(LoadNf4, OtherQuantisationsAreRefusedByName) {
   }
 }
 
+TEST(LoadNf4, AQuantisationWithoutAMethodIsRefused) {
+  for (const nlohmann::json& stored : {nlohmann::json::object(), nlohmann::json{{"bits", 4}}}) {
+    const std::string message = error_message<FormatError>([&] {
+      read_quantization_config({{"quantization_config", stored}});
+    });
+    EXPECT_TRUE(contains(message, "quantization_config: has no quant_method; if the weights are not"))
+        << message;
+  }
+}
+
 // should_convert_module() of Transformers.
 TEST(LoadNf4, SkippedModulesAreMatchedAsTransformersDoes) {
   EXPECT_TRUE(is_skipped("model.layers.1.mlp", {"model.layers.1"}));

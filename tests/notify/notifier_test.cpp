@@ -63,7 +63,7 @@ using Kinds = std::vector<std::string>;
 
 TEST_F(NotifierTest, ARunIsToldFromItsFirstStepToItsResult) {
   Notifier notifier(config_);
-  notifier.begin(0, 1000);
+  notifier.begin(0, {.total_steps = 1000});
   for (int64_t step = 1; step <= 1000; step++) notifier.write(step_row(step));
   notifier.write(evaluation(1000, 1.5));
   notifier.write_best(evaluation(1000, 1.5));
@@ -91,7 +91,7 @@ TEST_F(NotifierTest, ProgressIsToldAtItsInterval) {
   config_.notify.every_minutes = 1e-9;
   config_.notify.events = {"progress"};
   Notifier notifier(config_);
-  notifier.begin(10, 100);
+  notifier.begin(10, {.total_steps = 100});
   notifier.write(step_row(11));
   const auto tell = [&](int64_t step) {
     const size_t before = messages().size();
@@ -108,7 +108,7 @@ TEST_F(NotifierTest, ProgressIsToldAtItsInterval) {
 
 TEST_F(NotifierTest, ARecoveryIsOneMessageAndAWarningAnother) {
   Notifier notifier(config_);
-  notifier.begin(0, 10);
+  notifier.begin(0, {.total_steps = 10});
   notifier.write(step_row(1));
   log::warning("the data are slow");
   log::info("nothing to tell");
@@ -124,7 +124,7 @@ TEST_F(NotifierTest, ARecoveryIsOneMessageAndAWarningAnother) {
 TEST_F(NotifierTest, ManyWarningsAreCounted) {
   config_.notify.events = {"warning", "finished"};
   Notifier notifier(config_);
-  notifier.begin(0, 10);
+  notifier.begin(0, {.total_steps = 10});
   for (int i = 0; i < 20; i++) log::warning("warning " + std::to_string(i));
   notifier.finished();
   EXPECT_EQ(kinds(), (Kinds{"warning", "warning", "warning", "warning", "warning", "finished"}));
@@ -134,7 +134,7 @@ TEST_F(NotifierTest, ManyWarningsAreCounted) {
 
 TEST_F(NotifierTest, AFailureHasItsMessageItsCodeAndTheLastLines) {
   Notifier notifier(config_);
-  notifier.begin(0, 10);
+  notifier.begin(0, {.total_steps = 10});
   notifier.write(step_row(1));
   for (int i = 0; i < 20; i++) log::info("line " + std::to_string(i));
   notifier.failed(std::make_exception_ptr(OutOfMemoryError("out of memory: asked for 3 GB")));
@@ -187,7 +187,7 @@ TEST_F(NotifierTest, AddressesInMessagesAreHidden) {
 TEST_F(NotifierTest, OnlyTheEventsThatAreAskedForAreTold) {
   config_.notify.events = {"finished"};
   Notifier notifier(config_);
-  notifier.begin(0, 2);
+  notifier.begin(0, {.total_steps = 2});
   notifier.write(step_row(1));
   log::warning("a warning");
   notifier.write(step_row(2));
@@ -198,7 +198,7 @@ TEST_F(NotifierTest, OnlyTheEventsThatAreAskedForAreTold) {
 TEST_F(NotifierTest, WithoutAnAddressItDoesNothing) {
   config_.notify.webhook = "";
   Notifier notifier(config_);
-  notifier.begin(0, 2);
+  notifier.begin(0, {.total_steps = 2});
   notifier.write(step_row(1));
   notifier.finished();
   EXPECT_EQ(kinds(), Kinds{});
@@ -212,7 +212,7 @@ TEST(NotifierWithDeadServer, EndsAfterSomeSeconds) {
   const auto begin = std::chrono::steady_clock::now();
   {
     Notifier notifier(config);
-    notifier.begin(0, 1000);
+    notifier.begin(0, {.total_steps = 1000});
     for (int64_t step = 1; step <= 1000; step++) notifier.write(step_row(step));
     EXPECT_LT(seconds_since(begin), 3);
     notifier.finished();

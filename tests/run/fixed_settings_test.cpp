@@ -94,7 +94,6 @@ TEST_F(ComparedSettings, RefuseAnotherValueUnlessItIsAccepted) {
       {"data.eval", "0.5"},
       {"model.add_tokens", "[x]"},
       {"model.quantize", "nf4"},
-      {"model.double_quant", "false"},
       {"training.effective_batch_size", "4"},
       {"optimizer.master_weights", "true"},
       {"optimizer.state_dtype", "fp32"},
@@ -107,6 +106,9 @@ TEST_F(ComparedSettings, RefuseAnotherValueUnlessItIsAccepted) {
     EXPECT_EQ(refusal(saved, config({change, all})), "") << change;
     EXPECT_FALSE(logged_.empty()) << change;
   }
+  EXPECT_TRUE(contains(refusal(fixed_settings(config({"model.quantize=nf4"})),
+                               config({"model.quantize=nf4", "model.double_quant=false"})),
+                       "\n  model.double_quant: "));
 }
 
 TEST_F(ComparedSettings, LogWhatChangesTheResultOnPurpose) {

@@ -215,7 +215,7 @@ TEST_F(Limits, FromAmpleToHopeless) {
       hopeless++;
       EXPECT_EQ(error.code(), ExitCode::out_of_memory);
       for (const char* part : {"weights", "gradients", "optimizer state", "peak", "limit", "What helps",
-                               "memory.gradient_checkpointing", "data.max_source_length"}) {
+                               "data.max_source_length"}) {
         EXPECT_TRUE(has(error.what(), part));
       }
       EXPECT_TRUE(bench.trainer->has_whole_weights());

@@ -1,10 +1,7 @@
 // Other optimizers than AdamW, and one that is not part of the program, work in the step, the memory plan and
 // a move, as AdamW does. tests/run/run_state_test.cpp tests them with a checkpoint.
-#include <set>
-
 #include <gtest/gtest.h>
 
-#include "trainer/base/log.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/plan.h"
 #include "trainer/training/trainer.h"
@@ -12,6 +9,7 @@
 #include "models/golden.h"
 #include "optim/all_in_codes.h"
 #include "optim/momentum_sgd.h"
+#include "training/failing_allocations.h"
 
 namespace trainer {
 namespace {
@@ -79,25 +77,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer,
                          [](const auto& param) { return param.param; });
 
 TEST_P(EachOptimizer, LeavesTheSameBitsWhicheverAllocationFails) {
-  install_host_allocator();
-  log::set_level(log::Level::error);
   SeamBench wanting(GetParam()), ample(GetParam());
-  std::set<std::string> stages;
-  wanting.trainer->on_recovery([&](const Recovery& recovery) { stages.insert(recovery.stage); });
-  int64_t n = 1;
-  for (bool failed = true; failed && !HasFatalFailure(); n++) {
-    wanting.trainer->budgets() = {};
-    fail_host_allocation(n);
-    const StepResult result = wanting.step();
-    fail_host_allocation(0);
-    const StepCuts cuts{result.cuts, result.recomputed_blocks, result.packed_budget};
-    ample.step(&cuts);
-    expect_same_bits(wanting, ample, ", allocation " + std::to_string(n));
-    failed = result.retries > 0;
-  }
-  log::set_level(log::Level::info);
-  EXPECT_GT(n, 100) << "allocations of a step";
-  EXPECT_TRUE(stages.contains("optimizer"));
+  test::expect_same_bits_whichever_allocation_fails(wanting, ample);
 }
 
 TEST_P(EachOptimizer, ChangesNothingInARehearsal) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/config/load.h"
+#include "trainer/training/measures.h"
 #include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
@@ -82,6 +83,28 @@ TEST(Planner, LeavesAllButThreeKeysAsTheyAre) {
     EXPECT_EQ(yaml(chosen), yaml(config));
   }
   EXPECT_FALSE(planner.cheapest(smallest - 1, /*whatever=*/false)) << "8-bit moments or LoRA would fit";
+}
+
+TEST(Measures, WithoutRoomNothingIsOffloaded) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.training.batch_size = 1;
+  const MemoryPlan plan = Planner(config, directory.path(), {}).as_configured().plan;
+  Measures measures(config, directory.path(), {}, plan);
+  const int64_t limit = plan.total() - plan.optimizer_state / 2;
+  int64_t needed = 0;
+  for (const Measure& measure : measures.fitting(limit)) {
+    if (measure.same_result()) needed = measure.plan.offloaded.total();
+  }
+  ASSERT_GT(needed, 0) << "the optimizer's state has to leave";
+  const auto offloads = [&](int64_t room) {
+    return std::ranges::any_of(measures.fitting(limit, room),
+                               [](const Measure& measure) { return measure.plan.offloaded.total() > 0; });
+  };
+  EXPECT_TRUE(offloads(needed));
+  EXPECT_FALSE(offloads(0));
+  EXPECT_FALSE(measures.fitting(limit, 0).empty()) << "Adafactor and LoRA need no room";
 }
 
 }  // namespace

@@ -48,6 +48,11 @@ std::string advice_for_flag(const std::string& name, const std::string& value);
 // the cache of the hub are written as names with their commit, "google/flan-t5-xl@7d63...".
 void write_yaml(const Config& config, std::ostream& out);
 
+// Returns the names of all keys ("training.batch_size"), in the order of the reference.
+std::vector<std::string> key_names();
+// Returns the keys whose values are not the defaults; with LoRA, lora.r is always among them.
+std::vector<std::string> changed_keys(const Config& config);
+
 // Returns the value of a key ("training.batch_size") as YAML; "null" for a section that is absent.
 std::string value_text(const Config& config, const std::string& key);
 

@@ -47,8 +47,8 @@ OffloadUse offload_use();
 // Adds to OffloadUse::moved. Call it also on meta: a plan estimates the time of a step from it.
 void count_moved(int64_t bytes);
 
-// Bytes that can be offloaded from `device` now: the space on the disk of `directory`, which must exist, or
-// the host's free memory.
+// Bytes that can be offloaded from `device` now: the space on the disk of `directory`, which need not exist
+// yet, or the host's free memory. Throws FormatError when the system does not report it.
 int64_t room_below(at::Device device, const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -8,6 +8,7 @@
 
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
+#include "trainer/observe/time_left.h"
 
 namespace trainer {
 
@@ -23,7 +24,7 @@ class Notifier : public MetricSink {
   ~Notifier() override;
 
   // Model and data are loaded. `first_step`: the steps that earlier starts have made.
-  void begin(int64_t first_step, int64_t total_steps);
+  void begin(int64_t first_step, const RunOutlook& outlook);
 
   void write(const MetricRow& row) override;
   void write_best(const MetricRow& evaluation) override;

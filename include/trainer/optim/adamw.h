@@ -20,6 +20,10 @@ struct AdamwUpdate {
   int64_t step;  // of this update, counted from 1 (bias correction)
   uint64_t key;  // of (seed, step, tensor)
 };
+// Returns update `step` of this parameter.
+AdamwUpdate adamw_update_of(const TrainedParameter& parameter, const OptimizerConfig& config,
+                            double learning_rate, int64_t step, uint64_t seed);
+
 // What an update reads and writes. All have the same shape.
 struct AdamwTensors {
   at::Tensor weight;               // fp32 or bf16

@@ -1,7 +1,10 @@
-// Where an optimizer's state lies: in the memory of the parameters' device, or below it (memory/offload.h).
+// An optimizer's state: its type, and where it lies, which is in the memory of the parameters' device or
+// below it (memory/offload.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include "trainer/config/config.h"
 
 namespace trainer {
 
@@ -16,6 +19,10 @@ class StateBelow {
  private:
   bool before_;
 };
+
+// Returns the type of a moment by optimizer.state_dtype. auto: fp32 if the weight is fp32 or has an fp32
+// master, else bf16.
+at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master);
 
 // Returns zeros for the state of a parameter on options.device(), as a tensor of that device: an update works
 // on it in place wherever it lies. Optimizers allocate all their state with this function.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +37,9 @@ class Measures {
   // first; then the fastest.
   std::vector<Measure> single();
   // Returns combinations that need at most `limit` bytes in all, in the same order: at most two with the same
-  // result and at most three others. None is listed if a part of it is enough. Empty: nothing fits, or
-  // nothing needs to be changed.
-  std::vector<Measure> fitting(int64_t limit);
+  // result and at most three others. None is listed if a part of it is enough, or if it offloads more than
+  // `room` bytes. Empty: nothing fits, or nothing needs to be changed.
+  std::vector<Measure> fitting(int64_t limit, int64_t room = std::numeric_limits<int64_t>::max());
 
  private:
   // The configuration with what changes numbers, if anything does.
@@ -55,14 +56,12 @@ class Measures {
   std::optional<PlanChoice> changed_start(unsigned parts) const;
   std::optional<Measure> measure(Variant& variant, unsigned exact_parts);
   std::optional<Measure> fitting_at(Variant& variant, unsigned exact_parts, int64_t limit);
-  double seconds(const Config& config, const PlanChoice& choice) const;
 
   Config config_;  // with numbers in place of auto
   std::filesystem::path model_;
   PlanTarget target_;
   MemoryPlan start_;
   std::function<void()> after_plan_;
-  double forward_work_ = 0;  // floating-point operations of a forward pass over one sample of full length
   std::vector<Variant> variants_;
 };
 
@@ -70,9 +69,9 @@ class Measures {
 // there are none. The text ends without a newline.
 std::string fitting_text(const std::vector<Measure>& measures);
 
-// Returns the same for a run that needs more than `limit` bytes, from a plan of its own. Never throws: "" if
-// nothing fits, or if the plan fails.
+// Returns the same for a run that needs more than `limit` bytes, from a plan of its own. `room`: as above.
+// Never throws: "" if nothing fits, or if the plan fails.
 std::string what_would_fit(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
-                           int64_t limit);
+                           int64_t limit, int64_t room);
 
 }  // namespace trainer

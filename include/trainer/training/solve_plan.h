@@ -17,8 +17,7 @@ namespace trainer {
 // A micro-batch size, a number of recomputed blocks and what is offloaded, with the memory that they need.
 struct PlanChoice {
   MemoryPlan plan;
-  // Estimated time of a step; 1 is without recompute and in one micro-batch. What is offloaded does not
-  // count: its seconds are in plan.offloaded.
+  // Estimated time of a step; 1 is without recompute and offload, and in one micro-batch.
   double cost = 1.0;
 };
 
@@ -48,11 +47,18 @@ class Planner {
 
   // Returns the configuration with this choice filled in.
   Config with(const PlanChoice& choice) const;
-  // Returns PlanChoice::cost of this plan.
-  double cost(const MemoryPlan& plan) const;
+  // Returns the estimated seconds of a step with this plan: its arithmetic at an assumed rate, and what is
+  // offloaded as if nothing else happened meanwhile (OffloadedPlan::seconds).
+  double seconds(const MemoryPlan& plan);
 
  private:
-  int64_t num_blocks();
+  struct ModelShape {
+    int64_t num_blocks = 0;
+    double weights_of_token = 0;  // that a token is multiplied with in a forward pass
+  };
+
+  const ModelShape& shape();
+  double seconds_at_cost_1(const MemoryPlan& plan);
   std::optional<PlanChoice> cheapest_with(const Offload& offload, int64_t limit, bool whatever);
   std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
                                           int64_t limit);
@@ -62,7 +68,7 @@ class Planner {
   std::filesystem::path model_;
   PlanTarget target_;
   std::function<void()> after_plan_;
-  int64_t num_blocks_ = 0;  // 0: not known yet
+  std::optional<ModelShape> shape_;
   std::map<std::tuple<int64_t, int64_t, Offload>, PlanChoice> made_;
 };
 

@@ -1,6 +1,6 @@
 // Dropout's mask: the hash of src/nn/dropout_mask.h.
 #pragma once
-#include "device/kernels/prelude.cuh"
+#include "device/kernels/random_bits.cuh"
 
 struct MaskOptions {
   unsigned long long key;
@@ -21,16 +21,7 @@ struct RowMask {
     high = static_cast<unsigned>(k >> 32);
   }
 
-  DEVICE bool keeps(unsigned col) const {
-    unsigned h = col * 0x9e3779b1u + low;
-    h ^= h >> 16;
-    h *= 0x7feb352du;
-    h ^= high;
-    h ^= h >> 15;
-    h *= 0x846ca68bu;
-    h ^= h >> 16;
-    return h >= threshold;
-  }
+  DEVICE bool keeps(unsigned col) const { return random_bits(low, high, col) >= threshold; }
 
   unsigned low, high, threshold;
   float scale;

@@ -1,17 +1,6 @@
 // Stochastic rounding to bf16, with the bits of src/optim/stochastic_rounding.h.
 #pragma once
-#include "device/kernels/prelude.cuh"
-
-// 32 random bits of an element.
-DEVICE unsigned random_bits(unsigned low, unsigned high, unsigned index) {
-  unsigned h = index * 0x9e3779b1u + low;
-  h ^= h >> 16;
-  h *= 0x7feb352du;
-  h ^= high;
-  h ^= h >> 15;
-  h *= 0x846ca68bu;
-  return h ^ (h >> 16);
-}
+#include "device/kernels/random_bits.cuh"
 
 // fp32 to T. bf16 rounds up with the probability of the part that is cut off. Infinities and NaN stay as they
 // are.

@@ -2,6 +2,7 @@
 
 #include "trainer/base/files.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/ordered_json.h"
 
 #include "text/tokenizer/file_tokenizer.h"
 
@@ -33,7 +34,7 @@ Json tokens_by_id(const AddedTokens& added) {
 }
 
 void set_member(const std::filesystem::path& path, const char* key, Json value) {
-  Json file = std::filesystem::exists(path) ? Json::parse(read_file(path)) : Json::object();
+  Json file = std::filesystem::exists(path) ? parse_ordered_json(read_file(path)) : Json::object();
   file[key] = std::move(value);
   write_atomically(path, file.dump(2) + "\n");
 }
