@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <system_error>
 
@@ -17,6 +18,9 @@ namespace trainer::log {
 namespace {
 
 constexpr const char* kName = "trainer";
+
+std::mutex listener_mutex;
+std::function<void(Level, const std::string&)> listener;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -66,8 +70,15 @@ void write(spdlog::sinks::sink& sink, Level level, const std::string& message) {
   }
 }
 
+void tell_listener(Level level, const std::string& message) {
+  if (level == Level::debug) return;
+  const std::lock_guard lock(listener_mutex);
+  if (listener) listener(level, message);
+}
+
 void write(Level level, const std::string& message) {
   for (const auto& sink : logger().lines->sinks()) write(*sink, level, message);
+  tell_listener(level, message);
 }
 
 }  // namespace
@@ -86,6 +97,11 @@ void add_file(const std::string& path) {
   logger().lines->sinks().push_back(sink);
 }
 
+void set_listener(std::function<void(Level level, const std::string& message)> next) {
+  const std::lock_guard lock(listener_mutex);
+  listener = std::move(next);
+}
+
 void debug(const std::string& message) { write(Level::debug, message); }
 void info(const std::string& message) { write(Level::info, message); }
 void warning(const std::string& message) { write(Level::warning, message); }
@@ -99,6 +115,7 @@ void info_in_one_line(const std::string& message, const std::function<std::strin
     const bool is_stderr = sink == logger().lines->sinks()[0];
     write(*sink, Level::info, is_stderr && !fits ? fitted(terminal->width - kPrefix) : message);
   }
+  tell_listener(Level::info, message);
 }
 
 void show(const std::string& message) { write(*logger().to_stderr, Level::info, message); }

@@ -6,6 +6,7 @@
 
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/webhook.h"
 #include "trainer/hub/name.h"
 
 #include "config/conditions.h"
@@ -188,6 +189,15 @@ void check_adapter(const std::string& path, bool names_stay, Checker& check) {
                 ExitCode::files);
 }
 
+void check_webhook(const NotifyConfig& notify, Checker& check) {
+  try {
+    static_cast<void>(webhook_address(notify));
+  } catch (const ConfigError& error) {
+    const std::string_view message = error.what();
+    check.require(false, "notify.webhook", std::string(message.substr(message.find(": ") + 2)));
+  }
+}
+
 }  // namespace
 
 Problems contradictions(const Config& config) {
@@ -232,6 +242,7 @@ Problems missing_for_training(const Config& config, bool names_stay) {
       config.lora || config.model.quantize == Quantize::none, "model.quantize",
       "weights in 4 bits cannot be trained; add a lora section (lora: {}), or leave it out to train all "
       "weights");
+  check_webhook(config.notify, check);
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";
   check.require(!goes_on_from_path || is_directory(config.resume), "resume",
                 concat("'", config.resume,

@@ -20,6 +20,7 @@ inline ObserveConfig& part(Config& config, ObserveConfig*) { return config.obser
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
 inline GpuConfig& part(Config& config, GpuConfig*) { return config.gpu; }
 inline RecoveryConfig& part(Config& config, RecoveryConfig*) { return config.recovery; }
+inline NotifyConfig& part(Config& config, NotifyConfig*) { return config.notify; }
 inline Config& part(Config& config, Config*) { return config; }
 inline LoraConfig& part(Config& config, LoraConfig*) {
   if (!config.lora) config.lora.emplace();
@@ -39,6 +40,9 @@ inline std::vector<std::string> names_of(LossOn) { return {"all_turns", "last_tu
 inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
+inline std::vector<std::string> names_of(NotifyFormat) {
+  return {"auto", "discord", "slack", "json", "text"};
+}
 inline std::vector<std::string> names_of(SchedulerType) {
   return {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"};
 }

@@ -2,6 +2,7 @@
 
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
+#include "trainer/config/webhook.h"
 #include "trainer/hub/name.h"
 
 #include "config/conditions.h"
@@ -40,7 +41,8 @@ void name_path(std::string& path) {
   if (const auto name = hub::name_of(path)) path = name->text();
 }
 
-Config with_names(Config config) {
+Config for_files(Config config) {
+  config.notify.webhook = shown_webhook(config.notify.webhook);
   name_path(config.model.path);
   if (config.lora) name_path(config.lora->adapter);
   for (DataSource& source : config.data.train) name_path(source.path);
@@ -52,7 +54,7 @@ Config with_names(Config config) {
 }  // namespace config
 
 void write_yaml(const Config& given, std::ostream& out) {
-  const Config config = config::with_names(given);
+  const Config config = config::for_files(given);
   out << "# Configuration of trainer " << kVersion << ", every key that has an effect, with its value.\n";
   for (const config::Section& section : config::schema()) config::write_section(section, config, out);
 }

@@ -6,6 +6,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/webhook.h"
 
 #include "config/checks.h"
 #include "config/conditions.h"
@@ -186,6 +187,7 @@ std::vector<std::string> changed_keys(const Config& config) {
 std::string value_text(const Config& config, const std::string& name) {
   const config::Key* key = config::find_key(name);
   if (key == nullptr) throw ConfigError(concat(name, " is not a key"));
+  if (name == "notify.webhook") return config::text_as_yaml(shown_webhook(config.notify.webhook));
   return key->section == "lora" && !config.lora ? "null" : config::value_as_yaml(*key, config);
 }
 

@@ -1,4 +1,5 @@
 #include "trainer/base/strings.h"
+#include "trainer/config/webhook.h"
 
 #include "config/layer.h"
 #include "config/schema.h"
@@ -54,7 +55,7 @@ const Key* find_overridden(const std::string& name, const Place& where, Problems
 }
 
 void read_override(const std::string& text, Layer& layer, Problems& problems) {
-  const Place where{"override '" + text + "'"};
+  const Place where{"override '" + shown_override(text) + "'"};
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     const bool is_file = text.ends_with(".yaml") || text.ends_with(".yml");

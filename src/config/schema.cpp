@@ -328,10 +328,10 @@ Section top_level() {
 }  // namespace
 
 const std::vector<Section>& schema() {
-  static const std::vector<Section> sections{model_section(),    lora_section(),       data_section(),
-                                             training_section(), evaluation_section(), optimizer_section(),
-                                             save_section(),     observe_section(),    memory_section(),
-                                             gpu_section(),      recovery_section(),   top_level()};
+  static const std::vector<Section> sections{
+      model_section(),     lora_section(),   data_section(),    training_section(), evaluation_section(),
+      optimizer_section(), save_section(),   observe_section(), memory_section(),   gpu_section(),
+      recovery_section(),  notify_section(), top_level()};
   return sections;
 }
 

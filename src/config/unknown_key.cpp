@@ -5,6 +5,7 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/config/webhook.h"
 
 #include "config/schema.h"
 
@@ -101,8 +102,8 @@ std::string advice_for_flag(const std::string& name, const std::string& value) {
   } else {
     return "";
   }
-  return concat("keys of the configuration are written without dashes: ", key, "=",
-                value.empty() ? "VALUE" : value);
+  return concat("keys of the configuration are written without dashes: ",
+                shown_override(concat(key, "=", value.empty() ? "VALUE" : value)));
 }
 
 }  // namespace trainer

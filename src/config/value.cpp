@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "trainer/base/strings.h"
+#include "trainer/config/webhook.h"
 
 #include "config/data_sources.h"
 #include "config/offload_parts.h"
@@ -336,7 +337,7 @@ std::string describe(const YAML::Node& node) {
   if (node.IsSequence()) return "a list";
   if (node.IsMap()) return "a mapping";
   if (!node.IsScalar() || (node.Scalar().empty() && !is_quoted(node))) return "nothing";
-  return (is_quoted(node) ? "the text '" : "'") + node.Scalar() + "'";
+  return (is_quoted(node) ? "the text '" : "'") + without_secrets(node.Scalar()) + "'";
 }
 
 std::string value_as_yaml(const Key& key, const Config& config) {

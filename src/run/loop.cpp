@@ -246,6 +246,7 @@ void Loop::evaluate() {
     output_.show(*predictions, step);
   }
   is_best_ = progress_.best.add(row);
+  if (is_best_) output_.write_best(row);
   if (progress_.best.patience_is_over()) {
     log::info(concat("stops early: ", progress_.best.metric(), " has not improved in ",
                      config_.training.early_stopping_patience, " evaluations"));

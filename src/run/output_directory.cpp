@@ -198,4 +198,8 @@ void OutputDirectory::write(const MetricRow& row) {
   for (MetricSink* sink : state_->sinks) sink->write(row);
 }
 
+void OutputDirectory::write_best(const MetricRow& evaluation) {
+  for (MetricSink* sink : state_->sinks) sink->write_best(evaluation);
+}
+
 }  // namespace trainer

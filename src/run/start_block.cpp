@@ -70,13 +70,13 @@ int64_t every(IntervalStrategy strategy, int64_t steps, const RunLength& length)
   return strategy == IntervalStrategy::epoch ? length.steps_per_epoch : steps;
 }
 
+}  // namespace
+
 RunOutlook outlook_of(const Config& config, const RunLength& length, bool evaluates) {
   const TrainingConfig& training = config.training;
   return {length.total_steps, evaluates ? every(training.eval_strategy, training.eval_steps, length) : 0,
           every(config.save.strategy, config.save.steps, length)};
 }
-
-}  // namespace
 
 void show_start(OutputDirectory& output, const Config& config, const Artefacts& artefacts, Model& model,
                 const RunPlan& plan, const RunDataReport& data, const RunLength& length, int64_t step,

@@ -2,12 +2,16 @@
 #pragma once
 
 #include "trainer/data/report.h"
+#include "trainer/observe/time_left.h"
 #include "trainer/run/artefacts.h"
 #include "trainer/run/output_directory.h"
 #include "trainer/run/run_length.h"
 #include "trainer/run/run_plan.h"
 
 namespace trainer {
+
+// Returns where the run ends and what it does on the way.
+RunOutlook outlook_of(const Config& config, const RunLength& length, bool evaluates);
 
 // step: where the run begins or resumes.
 void show_start(OutputDirectory& output, const Config& config, const Artefacts& artefacts, Model& model,

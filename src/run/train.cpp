@@ -1,6 +1,8 @@
 // trainer train: a run from start to end.
 #include "trainer/run/train.h"
 
+#include <exception>
+
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
@@ -10,6 +12,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
+#include "trainer/notify/notifier.h"
 #include "trainer/run/describe_data.h"
 #include "trainer/run/fixed_settings.h"
 #include "trainer/run/output_directory.h"
@@ -63,10 +66,11 @@ void record_end(OutputDirectory& output, const std::exception& error) {
   output.end(saved ? RunPhase::stopped : RunPhase::failed, code, first_line(error.what()));
 }
 
-void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
+void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier) {
   const TimeLimit time_limit(asked.training.max_hours);
   OutputDirectory output = OutputDirectory::open(asked);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
+  output.add_sink(notifier);
   Resumption start = find_resumption(asked, output);
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
@@ -81,6 +85,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
   fix_settings(parts, asked, start);
   try {
     begin_output(parts, start);
+    notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();
   } catch (const std::exception& error) {
     record_end(output, error);
@@ -94,7 +99,14 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
 }  // namespace
 
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
-  translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks); });
+  Notifier notifier(config);
+  try {
+    translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks, notifier); });
+  } catch (...) {
+    notifier.failed(std::current_exception());
+    throw;
+  }
+  notifier.finished();
 }
 
 }  // namespace trainer

@@ -73,7 +73,7 @@ TEST(OnResume, OfEveryKeyIsKnown) {
 
 // Where and how a run computes, what it keeps and what it shows are no part of what it is.
 TEST(OnResume, KeysThatDoNotTouchTheResultMayChange) {
-  for (const char* section : {"evaluation", "save", "memory", "gpu", "recovery"}) {
+  for (const char* section : {"evaluation", "save", "memory", "gpu", "recovery", "notify"}) {
     for (const std::string& key : keys_of_section(section))
       EXPECT_EQ(on_resume(key), OnResume::may_change) << key;
   }

@@ -15,6 +15,10 @@ bool is_shown(Level level);
 // Also appends every line, from level debug on, to this file.
 void add_file(const std::string& path);
 
+// Sets a function that also gets every line from level info on, in the thread that logs it. It must not log.
+// nullptr: none; when this returns, the function before is not running and is not called again.
+void set_listener(std::function<void(Level level, const std::string& message)> listener);
+
 void debug(const std::string& message);
 void info(const std::string& message);
 void warning(const std::string& message);

@@ -18,6 +18,8 @@ class MetricSink {
  public:
   virtual ~MetricSink() = default;
   virtual void write(const MetricRow& row) = 0;
+  // Is called after write() with an evaluation that is better than all before it.
+  virtual void write_best(const MetricRow& /*evaluation*/) {}
 };
 
 }  // namespace trainer

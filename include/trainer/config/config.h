@@ -26,6 +26,7 @@ enum class MicroBatching { tokens, samples };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class StateDtype { automatic, fp32, bf16 };
+enum class NotifyFormat { automatic, discord, slack, json, text };
 
 // A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used.
 class CountOrAuto {
@@ -237,6 +238,16 @@ struct RecoveryConfig {
   bool cpu_fallback = false;
 };
 
+struct NotifyConfig {
+  // A URL, which is a secret, or the name of an environment variable that holds one. Empty: none.
+  std::string webhook;
+  NotifyFormat format = NotifyFormat::automatic;
+  std::string command;  // for /bin/sh; empty: none
+  std::vector<std::string> events{"start",   "progress", "best",    "recovery",
+                                  "warning", "failed",   "stopped", "finished"};
+  double every_minutes = 60;  // 0: no progress
+};
+
 struct Config {
   ModelConfig model;
   std::optional<LoraConfig> lora;  // absent: full fine-tuning
@@ -249,6 +260,7 @@ struct Config {
   MemoryConfig memory;
   GpuConfig gpu;
   RecoveryConfig recovery;
+  NotifyConfig notify;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int64_t seed = 42;
   std::string output_dir = "runs/output";

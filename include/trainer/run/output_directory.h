@@ -69,6 +69,7 @@ class OutputDirectory : public MetricSink {
   // Appends a row to metrics.jsonl (at full precision) and, for kinds train and eval, shows it on the
   // console.
   void write(const MetricRow& row) override;
+  void write_best(const MetricRow& evaluation) override;
 
  private:
   struct State;

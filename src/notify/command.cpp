@@ -1,0 +1,151 @@
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <spawn.h>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "trainer/base/seconds_since.h"
+#include "trainer/base/strings.h"
+#include "trainer/notify/deliveries.h"
+#include "trainer/notify/message_format.h"
+
+namespace trainer {
+namespace {
+
+using Outcome = Delivery::Outcome;
+
+// A file in memory with a text to read: unlike a pipe, it needs nobody who writes.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text) : file_(::memfd_create("event", MFD_CLOEXEC)) {
+    if (file_ < 0) return;
+    const bool written = ::write(file_, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (!written || ::lseek(file_, 0, SEEK_SET) != 0) close();
+  }
+  ~TextFile() { close(); }
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  int get() const { return file_; }  // -1: there is none
+
+ private:
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+  int file_;
+};
+
+std::vector<std::string> environment_for(const Event& event) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; variable++) variables.emplace_back(*variable);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(variables, [&](const std::string& other) { return other.starts_with(name + "="); });
+    variables.push_back(concat(name, "=", value));
+  };
+  set("TRAINER_TEXT", event.text);
+  for (const auto& [name, key] :
+       {std::pair("TRAINER_EVENT", "event"), std::pair("TRAINER_RUN", "run"),
+        std::pair("TRAINER_OUTPUT_DIR", "output_dir"), std::pair("TRAINER_STEP", "step"),
+        std::pair("TRAINER_TOTAL_STEPS", "total_steps"), std::pair("TRAINER_EXIT_CODE", "exit_code")}) {
+    if (!event.values.contains(key)) continue;
+    const nlohmann::ordered_json& value = event.values[key];
+    set(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return variables;
+}
+
+// How a child process begins: the event on its standard input and nothing else of ours, in a process group of
+// its own, with the default for each signal.
+class Spawn {
+ public:
+  explicit Spawn(int input) {
+    ::posix_spawn_file_actions_init(&files_);
+    ::posix_spawn_file_actions_adddup2(&files_, input, STDIN_FILENO);
+    ::posix_spawn_file_actions_addopen(&files_, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_addopen(&files_, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_addclosefrom_np(&files_, STDERR_FILENO + 1);
+    ::posix_spawnattr_init(&how_);
+    sigset_t all, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    ::posix_spawnattr_setsigdefault(&how_, &all);
+    ::posix_spawnattr_setsigmask(&how_, &none);
+    ::posix_spawnattr_setpgroup(&how_, 0);
+    ::posix_spawnattr_setflags(&how_, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  }
+  ~Spawn() {
+    ::posix_spawnattr_destroy(&how_);
+    ::posix_spawn_file_actions_destroy(&files_);
+  }
+  Spawn(const Spawn&) = delete;
+  Spawn& operator=(const Spawn&) = delete;
+
+  // Returns 0 or the number of the error.
+  int start(std::string command, std::vector<std::string> variables, pid_t& child) const {
+    std::string shell = "sh", option = "-c";
+    std::vector<char*> arguments{shell.data(), option.data(), command.data(), nullptr}, environment;
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    environment.push_back(nullptr);
+    return ::posix_spawn(&child, "/bin/sh", &files_, &how_, arguments.data(), environment.data());
+  }
+
+ private:
+  posix_spawn_file_actions_t files_{};
+  posix_spawnattr_t how_{};
+};
+
+Delivery ending_of_command(int status) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  if (WIFSIGNALED(status))
+    return {Outcome::never, concat("the command was ended by signal ", WTERMSIG(status))};
+  const int code = WEXITSTATUS(status);
+  const char* why = code == 127   ? ": there is no such program"
+                    : code == 126 ? ": the program cannot be executed"
+                                  : "";
+  return {Outcome::never, concat("the command ended with exit code ", code, why)};
+}
+
+// Waits for the child, and ends it when its time is up.
+Delivery wait_for_command(pid_t child, double seconds, const std::atomic<bool>& abort) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return ending_of_command(status);
+    if (ended < 0 && errno != EINTR) return {};  // SIGCHLD is ignored: nobody knows how it ended
+    if (abort || seconds_since(begin) > seconds) {
+      ::kill(-child, SIGKILL);
+      while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+      }
+      return {Outcome::never, concat("the command took longer than ", seconds, " s and was ended")};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
+
+Deliver command_delivery(const std::string& command, double seconds) {
+  return [command, seconds](const Event& event, int64_t left_out,
+                            const std::atomic<bool>& abort) -> Delivery {
+    const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+    const TextFile input(event_json(event, left_out).dump(-1, ' ', false, replace) + "\n");
+    if (input.get() < 0)
+      return {Outcome::never, concat("the event cannot be handed to the command: ", std::strerror(errno))};
+    pid_t child = 0;
+    if (const int error = Spawn(input.get()).start(command, environment_for(event), child); error != 0)
+      return {Outcome::never, concat("/bin/sh cannot be started: ", std::strerror(error))};
+    return wait_for_command(child, seconds, abort);
+  };
+}
+
+}  // namespace trainer
