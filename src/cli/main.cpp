@@ -30,8 +30,9 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train",  "eval", "config",   "generate", "merge",
-                                         "export", "plan", "tokenize", "doctor",   "data"};
+const std::vector<std::string> kCommands{
+    "train",  "eval", "config", "generate", "merge",         "export",     "plan",     "tokenize",
+    "doctor", "data", "chat"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -69,7 +70,7 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     if (!arguments[i].starts_with("--")) continue;
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json",
+    if (is_one_of(name, {"config", "quiet", "verbose", "version", "reference", "schema", "json",
                          "search", "gpus", "list", ""}))
       continue;
     std::string value;
@@ -109,6 +110,7 @@ void run(Arguments arguments) {
   add_eval_command(app);
   add_config_command(app);
   add_generate_command(app);
+  add_chat_command(app);
   add_merge_command(app);
   add_export_command(app);
   add_plan_command(app);
