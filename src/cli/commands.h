@@ -15,6 +15,7 @@ void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_init_command(CLI::App& app);
+void add_import_config_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);

@@ -32,7 +32,7 @@ using Arguments = std::vector<std::string>;
 
 const std::vector<std::string> kCommands{
     "train",  "eval", "config", "generate", "merge",         "export",     "plan",     "tokenize",
-    "doctor", "data", "chat",   "init"};
+    "doctor", "data", "chat",   "init",     "import-config"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -112,6 +112,7 @@ void run(Arguments arguments) {
   add_generate_command(app);
   add_chat_command(app);
   add_init_command(app);
+  add_import_config_command(app);
   add_merge_command(app);
   add_export_command(app);
   add_plan_command(app);
