@@ -22,6 +22,8 @@ void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+void add_completion_commands(CLI::App& app);
+void add_help_command(CLI::App& app);
 
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
 // for here.

@@ -32,7 +32,7 @@ using Arguments = std::vector<std::string>;
 
 const std::vector<std::string> kCommands{
     "train",  "eval", "config", "generate", "merge",         "export",     "plan",     "tokenize",
-    "doctor", "data", "chat",   "init",     "import-config"};
+    "doctor", "data", "chat",   "init",     "import-config", "completion", "complete", "help"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -70,7 +70,7 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     if (!arguments[i].starts_with("--")) continue;
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (is_one_of(name, {"config", "quiet", "verbose", "version", "reference", "schema", "json",
+    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json",
                          "search", "gpus", "list", ""}))
       continue;
     std::string value;
@@ -119,6 +119,8 @@ void run(Arguments arguments) {
   add_data_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
+  add_completion_commands(app);
+  add_help_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);
