@@ -34,6 +34,7 @@ install(FILES ${written}/trainer DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-compl
 install(FILES ${written}/_trainer DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT program)
 install(FILES ${written}/trainer.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
   COMPONENT program)
+install(PROGRAMS scripts/sync_metrics DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
 
 install(EXPORT trainerTargets NAMESPACE trainer:: DESTINATION ${package})
 configure_package_config_file(cmake/trainerConfig.cmake.in trainerConfig.cmake INSTALL_DESTINATION ${package})

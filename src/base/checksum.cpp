@@ -1,15 +1,18 @@
 #include "trainer/base/checksum.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
+#include <system_error>
 #include <unistd.h>
 #include <vector>
 #include <xxhash.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
@@ -40,12 +43,16 @@ std::string RunningChecksum::digits() const { return trainer::digits(XXH3_64bits
 std::string file_checksum(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw FormatError(concat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+  std::error_code ignored;
+  Progress shown("checking " + path.filename().string(),
+                 static_cast<int64_t>(std::filesystem::file_size(path, ignored)), ProgressUnit::bytes);
   RunningChecksum sum;
   std::vector<char> piece(kPiece);
   ssize_t size = 0;
   do {
     size = ::read(fd, piece.data(), piece.size());
     if (size > 0) sum.add({piece.data(), static_cast<size_t>(size)});
+    shown.add(std::max<ssize_t>(size, 0));
   } while (size > 0 || (size < 0 && errno == EINTR));
   const int error = errno;
   ::close(fd);

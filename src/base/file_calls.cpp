@@ -167,13 +167,17 @@ int open(const std::filesystem::path& path, int flags) {
              [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); });
 }
 
-ssize_t write(int fd, const char* data, size_t size) {
+namespace {
+
+// `call` writes that many bytes of the data.
+template <class Call>
+ssize_t run_write(int fd, size_t size, const Call& call) {
   Plan& plan = Plan::instance();
   const Fate fate = plan.next(/*needs_space=*/true, /*is_write=*/true);
   if (fate == Fate::fails) return -1;
   const size_t part = fate == Fate::usual ? size : (size + 1) / 2;
-  ssize_t written = ::write(fd, data, part);
-  while (written < 0 && errno == EINTR) written = ::write(fd, data, part);
+  ssize_t written = call(part);
+  while (written < 0 && errno == EINTR) written = call(part);
   plan.note_written(fd);
   if (fate == Fate::half_then_ends) plan.end();
   if (fate == Fate::half_then_fails) {
@@ -181,6 +185,16 @@ ssize_t write(int fd, const char* data, size_t size) {
     return -1;
   }
   return written;
+}
+
+}  // namespace
+
+ssize_t write(int fd, const char* data, size_t size) {
+  return run_write(fd, size, [&](size_t part) { return ::write(fd, data, part); });
+}
+
+ssize_t write_at(int fd, const char* data, size_t size, off_t offset) {
+  return run_write(fd, size, [&](size_t part) { return ::pwrite(fd, data, part, offset); });
 }
 
 int sync(int fd) {
@@ -210,6 +224,10 @@ int allocate(int fd, off_t size) {
 
 int rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   return run(/*needs_space=*/false, [&] { return ::rename(from.c_str(), to.c_str()); });
+}
+
+int symlink(const std::filesystem::path& target, const std::filesystem::path& path) {
+  return run(/*needs_space=*/true, [&] { return ::symlink(target.c_str(), path.c_str()); });
 }
 
 int unlink(const std::filesystem::path& path) {

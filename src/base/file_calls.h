@@ -10,11 +10,13 @@ namespace trainer::calls {
 
 int open(const std::filesystem::path& path, int flags);  // new files get mode 0666 less umask
 ssize_t write(int fd, const char* data, size_t size);
+ssize_t write_at(int fd, const char* data, size_t size, off_t offset);
 int sync(int fd);
 int close(int fd);  // never repeated: the descriptor is gone
 int truncate(int fd, off_t size);
 int allocate(int fd, off_t size);  // the blocks of the first `size` bytes, which become a part of the file
 int rename(const std::filesystem::path& from, const std::filesystem::path& to);
+int symlink(const std::filesystem::path& target, const std::filesystem::path& path);
 int unlink(const std::filesystem::path& path);
 int mkdir(const std::filesystem::path& path);
 int rmdir(const std::filesystem::path& path);

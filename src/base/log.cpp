@@ -1,18 +1,22 @@
 #include "trainer/base/log.h"
 
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <system_error>
 
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include "trainer/base/terminal.h"
+
+#include "base/stderr_sink.h"
 
 namespace trainer::log {
 namespace {
 
-void (*before_line)() = nullptr;
+constexpr const char* kName = "trainer";
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -28,30 +32,49 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
-// Found by name in the registry of spdlog, which the launcher shares with the library that it opens.
-spdlog::logger& logger() {
-  static std::shared_ptr<spdlog::logger> instance = [] {
-    if (auto existing = spdlog::get("trainer")) return existing;
-    auto made = spdlog::stderr_color_mt("trainer");
-    made->set_level(spdlog::level::debug);
-    made->sinks()[0]->set_level(spdlog::level::info);
-    made->set_pattern("%^%H:%M:%S %L%$ %v");
-    made->flush_on(spdlog::level::info);
+struct Logger {
+  std::shared_ptr<spdlog::logger> lines;
+  std::shared_ptr<StderrSink> to_stderr;  // the first sink
+};
+
+// Found by name in the registry of spdlog, which the launcher shares with the library that it opens. The sink
+// is the one of whoever logged first last: the library's, which knows the live lines.
+Logger& logger() {
+  static Logger instance = [] {
+    Logger made{spdlog::get(kName), std::make_shared<StderrSink>()};
+    if (made.lines) {
+      made.to_stderr->set_level(made.lines->sinks()[0]->level());
+      made.lines->sinks()[0] = made.to_stderr;
+      return made;
+    }
+    made.lines = std::make_shared<spdlog::logger>(kName, made.to_stderr);
+    made.lines->set_level(spdlog::level::debug);
+    made.to_stderr->set_level(spdlog::level::info);
+    spdlog::register_logger(made.lines);
     return made;
   }();
-  return *instance;
+  return instance;
+}
+
+// A line that cannot be written (disk full) is lost.
+void write(spdlog::sinks::sink& sink, Level level, const std::string& message) {
+  if (!sink.should_log(spdlog_level(level))) return;
+  try {
+    sink.log({kName, spdlog_level(level), message});
+    sink.flush();
+  } catch (const std::exception&) {
+  }
 }
 
 void write(Level level, const std::string& message) {
-  if (before_line != nullptr) before_line();
-  logger().log(spdlog_level(level), "{}", message);
+  for (const auto& sink : logger().lines->sinks()) write(*sink, level, message);
 }
 
 }  // namespace
 
-void set_level(Level level) { logger().sinks()[0]->set_level(spdlog_level(level)); }
+void set_level(Level level) { logger().lines->sinks()[0]->set_level(spdlog_level(level)); }
 
-bool is_shown(Level level) { return logger().sinks()[0]->should_log(spdlog_level(level)); }
+bool is_shown(Level level) { return logger().to_stderr->should_log(spdlog_level(level)); }
 
 void add_file(const std::string& path) {
   std::error_code ignored;
@@ -60,14 +83,26 @@ void add_file(const std::string& path) {
     throw std::runtime_error("is not a regular file");  // opening a named pipe would wait
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
-  logger().sinks().push_back(sink);
+  logger().lines->sinks().push_back(sink);
 }
-
-void set_before_line(void (*callback)()) { before_line = callback; }
 
 void debug(const std::string& message) { write(Level::debug, message); }
 void info(const std::string& message) { write(Level::info, message); }
 void warning(const std::string& message) { write(Level::warning, message); }
 void error(const std::string& message) { write(Level::error, message); }
+
+void info_in_one_line(const std::string& message, const std::function<std::string(size_t)>& fitted) {
+  constexpr size_t kPrefix = 11;  // "12:34:56 I "
+  const auto terminal = stderr_terminal();
+  const bool fits = !terminal || terminal->width <= kPrefix;
+  for (const auto& sink : logger().lines->sinks()) {
+    const bool is_stderr = sink == logger().lines->sinks()[0];
+    write(*sink, Level::info, is_stderr && !fits ? fitted(terminal->width - kPrefix) : message);
+  }
+}
+
+void show(const std::string& message) { write(*logger().to_stderr, Level::info, message); }
+
+double seconds_of_silence() { return logger().to_stderr->seconds_of_silence(); }
 
 }  // namespace trainer::log

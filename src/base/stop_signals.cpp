@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/live_lines.h"
 
 namespace trainer {
 namespace {
@@ -30,6 +31,7 @@ const char* name_of(int number) {
 
 // Only write() may be called in a handler; the run adds a log line later.
 void say_signal(int number, const char* text) {
+  erase_live_lines_in_handler();
   for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
   }

@@ -21,7 +21,11 @@ void add_export_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+void add_fetch_command(CLI::App& app);
+void add_status_command(CLI::App& app);
+void add_runs_command(CLI::App& app);
 void add_completion_commands(CLI::App& app);
 void add_help_command(CLI::App& app);
 

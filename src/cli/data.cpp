@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 
@@ -28,7 +29,9 @@ void add_data_command(CLI::App& app) {
       "Reads all of the data, but only config.json and the tokenizer of the model. Exit code 3: the data\n"
       "cannot be used, or a share is above data.max_truncated, max_unknown or max_malformed.");
   command->callback([options] {
-    const Config config = load_training_config(options->config, options->overrides);
+    const Config config = load_training_config(options->config, options->overrides, [](Config& names) {
+      resolve_names(names, {.model = hub::ModelParts::tokenizer});
+    });
     open_core(config.training.num_threads).data({config, options->json});
   });
 }

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -33,7 +34,11 @@ constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "MKL_NUM_THREADS",
                                       "ATEN_CPU_CAPABILITY",
                                       "ONEDNN_MAX_CPU_ISA",
-                                      "LD_PRELOAD"};
+                                      "LD_PRELOAD",
+                                      "HF_HOME",
+                                      "HF_HUB_CACHE",
+                                      "HF_ENDPOINT",
+                                      "HF_HUB_OFFLINE"};
 
 // Before open_core(), which sets some of them itself.
 std::vector<std::pair<std::string, std::string>> set_variables() {
@@ -67,6 +72,7 @@ void add_doctor_command(CLI::App& app) {
     try {
       if (given->config || !given->overrides.empty()) {
         config = load_config(given->config, given->overrides);
+        resolve_names(config, {.downloads = false});
         options.config = config;
       }
     } catch (const ConfigError& error) {

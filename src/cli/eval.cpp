@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -52,6 +53,7 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   if (words.max_new_tokens) config.evaluation.max_new_tokens = words.max_new_tokens;
   if (!options.predictions_file.empty() && !config.evaluation.generate)
     throw ConfigError("eval: --predictions FILE needs --generate");
+  resolve_names(config, {.adapter = false, .train = false});
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/nf4_options.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -30,9 +31,6 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
     throw ConfigError("export: --format safetensors writes a directory; give a name without .gguf");
   if (options.dtype == "q8_0" && !options.gguf)
     throw ConfigError("export: --dtype q8_0 is a type of GGUF; give OUT a name that ends in .gguf");
-  if (options.gguf && options.adapter)
-    throw ConfigError(
-        "export: --adapter writes PEFT files, and a GGUF holds the merged model; leave one of the two out");
   if (options.gguf && !options.quantize.empty())
     throw ConfigError("export: --quantize nf4 is no type of GGUF; for a small GGUF give --dtype q8_0");
   if (options.adapter && (!options.quantize.empty() || !options.base.empty() || options.dequantised)) {
@@ -77,11 +75,15 @@ void add_export_command(CLI::App& app) {
   command
       ->add_option("--max-shard-size", words->max_shard_size, "Maximum size of a weight file (default: 5GB)")
       ->type_name("SIZE");
-  command->add_flag("--adapter", options->adapter,
-                    "Write only the adapter, as PEFT files, instead of merging it");
+  command->add_flag(
+      "--adapter", options->adapter,
+      "Write only the adapter instead of merging it: PEFT files or, if OUT ends in .gguf, one file for "
+      "llama.cpp (--lora) and Ollama (ADAPTER)");
   add_nf4_options(*command, options);
   command->callback([options, words] {
     resolve_export(*options, *words);
+    options->source = resolve_model_name(options->source);
+    options->base = resolve_model_name(options->base);
     open_core(0).export_model(*options);
   });
 }

@@ -6,9 +6,9 @@
 #include <regex>
 #include <vector>
 
+#include "trainer/base/ask_python.h"
 #include "trainer/base/strings.h"
 
-#include "cli/ask_python.h"
 #include "cli/installation_error.h"
 
 namespace trainer::cli {
@@ -114,7 +114,7 @@ std::optional<fs::path> torch_beside(const fs::path& prefix) {
 fs::path torch_of_python(const fs::path& prefix) {
   const fs::path packages = packages_around(prefix);
   const std::string python = packages.empty() ? "python3" : python_of(packages);
-  if (const std::string found = torch_in(python); !found.empty()) return checked(found, "");
+  if (const std::string found = package_in(python, "torch"); !found.empty()) return checked(found, "");
   const std::string where = packages.empty() ? concat("in ", prefix.string(), "/libtorch")
                                              : concat("among the packages of ", packages.string());
   throw InstallationError(concat("there is no LibTorch: not ", where, ", and ", python,

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/generate_options.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -75,6 +76,7 @@ void add_generate_command(CLI::App& app) {
   add_machine(*command, *options);
   command->callback([options, words] {
     resolve(*options, *words);
+    options->model = resolve_model_name(options->model);
     open_core(options->num_threads).generate(*options);
   });
 }

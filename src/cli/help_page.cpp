@@ -41,7 +41,8 @@ std::vector<HelpTopic> help_topics() {
   const auto folder = find_shipped("docs");
   if (!folder) return topics;
   for (const auto& entry : fs::directory_iterator(*folder)) {
-    if (entry.path().extension() != ".md") continue;
+    // README is the list of the others.
+    if (entry.path().extension() != ".md" || entry.path().stem() == "README") continue;
     std::ifstream file(entry.path());
     std::string title;
     std::getline(file, title);

@@ -15,12 +15,14 @@
 #include "cli/commands.h"
 #include "cli/new_file.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
 
 struct InitWords {
   InitOptions options;
+  std::vector<std::string> data;
   std::string card, out;
   bool yes = false;
 };
@@ -65,8 +67,8 @@ void ask_for_missing(InitWords& words) {
   if (options.model.empty()) {
     options.model = ask("Model: its directory or name", "", [](const auto&) { return ""; });
   }
-  if (options.data.empty()) {
-    options.data = split(ask("Training data: files, folders or patterns", "", [](const std::string& answer) {
+  if (words.data.empty()) {
+    words.data = split(ask("Training data: files, folders or patterns", "", [](const std::string& answer) {
       for (const std::string& path : split(answer)) {
         const bool plain = path.find_first_of("*?[") == std::string::npos;
         if (plain && path.find('.') != std::string::npos && !std::filesystem::exists(path))
@@ -88,14 +90,24 @@ std::string default_name(const std::string& model) {
   return (name.empty() || name == "." ? "my" : name) + ".yaml";
 }
 
+// Names on the hub stay in the file; here their files are looked at.
+void resolve(InitOptions& options, const std::vector<std::string>& data) {
+  Config config;
+  config.model.path = options.model;
+  for (const std::string& path : data) config.data.train.emplace_back(path);
+  options.data = config.data.train;
+  resolve_names(config, {.model = hub::ModelParts::tokenizer, .adapter = false, .eval = false});
+  options.model_path = config.model.path;
+  options.data_paths = config.data.train;
+}
+
 void run_init(InitWords& words) {
   const bool asking = asks(words);
   if (!words.out.empty()) require_new_file(words.out, "init");
-  const bool asked =
-      asking && (words.options.model.empty() || words.options.data.empty() || words.card.empty());
+  const bool asked = asking && (words.options.model.empty() || words.data.empty() || words.card.empty());
   if (asking) ask_for_missing(words);
   require_option(words.options.model, "init", "--model DIR");
-  if (words.options.data.empty()) throw ConfigError("init: --data FILE is required; see trainer init --help");
+  if (words.data.empty()) throw ConfigError("init: --data FILE is required; see trainer init --help");
   require_option(words.card, "init", "--card SIZE (24GB, or cpu)");
   const std::optional<int64_t> card = card_bytes(words.card);
   if (!card) throw ConfigError(concat("init: --card ", words.card, ": give a size such as 24GB, or cpu"));
@@ -103,6 +115,7 @@ void run_init(InitWords& words) {
   if (words.out.empty()) words.out = default_name(words.options.model);
   require_new_file(words.out, "init");
   words.options.output_dir = "runs/" + std::filesystem::path(words.out).stem().string();
+  resolve(words.options, words.data);
   std::string yaml;
   open_core(0).init(words.options, yaml);
   if (asked) {
@@ -124,9 +137,11 @@ void add_init_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "init",
       "Write a first configuration for a model, data and a card, from a look at the rows and a memory plan");
-  command->add_option("-m,--model", words->options.model, "A model directory, or a name of configs/models")
+  command
+      ->add_option("-m,--model", words->options.model,
+                   "A model directory, a name on the hub, or one of configs/models")
       ->type_name("DIR");
-  command->add_option("-d,--data", words->options.data, "Training data; can be given several times")
+  command->add_option("-d,--data", words->data, "Training data; can be given several times")
       ->type_name("FILE");
   command->add_option("--card", words->card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
   command

@@ -16,6 +16,7 @@
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 
@@ -30,9 +31,10 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{
-    "train",  "eval", "config", "generate", "merge",         "export",     "plan",     "tokenize",
-    "doctor", "data", "chat",   "init",     "import-config", "completion", "complete", "help"};
+const std::vector<std::string> kCommands{"train",  "eval",          "config",     "generate", "merge",
+                                         "export", "plan",          "tokenize",   "doctor",   "data",
+                                         "fetch",  "report",        "status",     "runs",     "chat",
+                                         "init",   "import-config", "completion", "complete", "help"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -41,7 +43,7 @@ bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
 // Without a command word `train` is meant: trainer --config X, trainer model.path=... data.train=...
 Arguments with_command(Arguments arguments) {
   const auto first = std::find_if(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return !is_one_of(argument, {"--quiet", "-q", "--verbose", "-v"});
+    return !is_one_of(argument, {"--quiet", "-q", "--verbose", "-v", "--plain"});
   });
   if (first == arguments.end()) {
     throw ConfigError("nothing to do; `trainer --config FILE` trains, `trainer --help` lists the commands");
@@ -70,8 +72,8 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     if (!arguments[i].starts_with("--")) continue;
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (is_one_of(name, {"config", "quiet", "verbose", "help", "version", "reference", "schema", "json",
-                         "search", "gpus", "list", ""}))
+    if (is_one_of(name, {"config", "quiet", "verbose", "plain", "help", "version", "reference", "schema",
+                         "json", "search", "gpus", "list", ""}))
       continue;
     std::string value;
     if (equals != std::string::npos) {
@@ -96,6 +98,8 @@ void add_general_options(CLI::App& app) {
       "-q,--quiet", [] { log::set_level(log::Level::warning); }, "Warnings and errors only");
   app.add_flag_callback(
       "-v,--verbose", [] { log::set_level(log::Level::debug); }, "Also show details");
+  app.add_flag_callback("--plain", use_plain_lines,
+                        "No colours, and no line that changes in place: as in a pipe");
   app.require_subcommand(1);
   app.fallthrough();
 }
@@ -117,8 +121,12 @@ void run(Arguments arguments) {
   add_export_command(app);
   add_plan_command(app);
   add_data_command(app);
+  add_report_command(app);
   add_tokenize_command(app);
   add_doctor_command(app);
+  add_fetch_command(app);
+  add_status_command(app);
+  add_runs_command(app);
   add_completion_commands(app);
   add_help_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/nf4_options.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 
@@ -29,6 +30,8 @@ void add_merge_command(CLI::App& app) {
   command->callback([options] {
     require_option(options->source, "merge", "DIR (the adapter directory)");
     require_option(options->out, "merge", "OUT (the directory to write)");
+    options->source = resolve_model_name(options->source);
+    options->base = resolve_model_name(options->base);
     open_core(0).export_model(*options);
   });
 }

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 
@@ -33,11 +34,14 @@ void add_plan_command(CLI::App& app) {
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   command->footer(
-      "model.path is a model directory, of which only config.json is read, or the name of a file in\n"
-      "configs/models. device=cpu plans for the CPU, anything else for a GPU. Exit code 0: the run fits,\n"
+      "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "
+      "of\n"
+      "which only config.json is downloaded, or the name of a file in configs/models. device=cpu plans for "
+      "the CPU, anything else for a GPU. Exit code 0: the run fits,\n"
       "5: it does not fit.");
   command->callback([options] {
-    const Config config = load_config(options->config, options->overrides);
+    Config config = load_config(options->config, options->overrides);
+    resolve_names(config, {.model = hub::ModelParts::config, .train = false, .eval = false});
     open_core(config.training.num_threads).plan({config, options->json, options->search, options->gpus});
   });
 }

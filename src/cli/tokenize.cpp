@@ -22,6 +22,7 @@
 
 #include "cli/chat_text.h"
 #include "cli/commands.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
@@ -217,6 +218,7 @@ void add_tokenize_command(CLI::App& app) {
   command->callback([options] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
+    options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);
     tokenize(*options);
   });
 }

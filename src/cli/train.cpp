@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/resolve_names.h"
 
 namespace trainer::cli {
 
@@ -32,7 +33,8 @@ void add_train_command(CLI::App& app) {
     return keys.str();
   });
   command->callback([options] {
-    const Config config = load_training_config(options->config, options->overrides);
+    const Config config = load_training_config(
+        options->config, options->overrides, [](Config& names) { resolve_names(names, {.goes_on = true}); });
     // Who reads the messages may go away (`| head`); the run stays.
     std::signal(SIGPIPE, SIG_IGN);
     const StopSignals signals;  // until the library has its own

@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
 #include "trainer/commands/entry_points.h"
@@ -44,7 +45,10 @@ void run_data(const DataOptions& options) {
   std::optional<Dataset> eval;
   if (!config.data.eval.empty()) eval = Dataset::open_eval(config, *tokenizer, encoder_decoder);
   const SampleOrder order(train.sets(), config.data.shuffle, config.seed);
-  const RunDataReport report = describe_data(config, train, eval ? &*eval : nullptr, order, *tokenizer);
+  const RunDataReport report = [&] {
+    const Progress shown("looking at the data");
+    return describe_data(config, train, eval ? &*eval : nullptr, order, *tokenizer);
+  }();
   print_report(report, options.json);
   if (options.config.data.bad_rows == BadRows::error) refuse_malformed(report);
   check_limits(report, config.data);

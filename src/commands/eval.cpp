@@ -10,13 +10,15 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/log_report.h"
 #include "trainer/device/acquire_device.h"
+#include "trainer/hub/name.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/set_up_device.h"
-#include "trainer/observe/console.h"
 #include "trainer/run/metric_rows.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/translate_torch_errors.h"
@@ -59,24 +61,22 @@ void run_evaluation(const EvalOptions& options) {
   set_up_device(device, config.memory.limit, config.training.tf32);
   const OpenModel opened = open_model(config.model, device);
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
-  for (const std::string& line : data.report().lines()) log::info(line);
+  log_report("", data.report().lines());
   BatchBudget budget;
   std::optional<Predictor> predictor;  // created before the work begins: it may refuse the data
   if (config.evaluation.generate)
     predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
+  std::optional<Progress> shown(std::in_place, "evaluation");
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
   lease.start.reset();  // the next run may start on this GPU
   std::optional<Predictions> predictions;
   if (predictor) {
-    Console console(console_options(1));
-    predictions = predictor->predict(*opened.model, device, [&](int64_t done, int64_t total) {
-      console.progress("answers", done, total);
-    });
-    console.finish();
+    predictions = predictor->predict(*opened.model, device);
   }
+  shown.reset();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
-  Fields fields{{"model", config.model.path}, {"data", data.name()}};
+  Fields fields{{"model", hub::shown(config.model.path)}, {"data", data.name()}};
   const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
   for (const auto& [name, value] : row.values.items()) {
     if (name.starts_with("eval_")) fields[name] = value;  // step and epoch make sense only in a run

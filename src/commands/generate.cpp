@@ -6,7 +6,9 @@
 #include <iostream>
 
 #include "trainer/base/error.h"
+#include "trainer/base/live_lines.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/device/device.h"
@@ -73,9 +75,12 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
                         size, " at once"));
   };
   OomHandler batch_size(options.batch_size, retry);
+  Progress shown("answers", std::ssize(prompts));
   const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
     std::vector<std::string> texts;
     for (const Tokens& ids : answers) texts.push_back(text.text(ids));
+    shown.add();
+    const LiveLinesHidden hidden;  // answers may go to the same terminal
     deliver(index, texts);
   };
   try {

@@ -79,12 +79,14 @@ int64_t length_for(int64_t longest) {
   return length;
 }
 
-std::optional<DataReport> look_at_rows(Config config, const ModelFacts& model) {
+std::optional<DataReport> look_at_rows(Config config, const InitOptions& options, const ModelFacts& model) {
   if (config.data.train.empty()) return std::nullopt;
   if (!model.has_tokenizer) {
     log::warning(concat("the rows are not looked at: ", model.path.string(), " has no tokenizer"));
     return std::nullopt;
   }
+  config.model.path = options.model_path;
+  config.data.train = options.data_paths;
   config.data.max_samples = kRowsLookedAt;
   config.data.bad_rows = BadRows::skip;
   const auto tokenizer = load_run_tokenizer(config);
@@ -104,7 +106,7 @@ void choose_lengths(Config& config, const DataReport& rows, bool encoder_decoder
 Config beginning(const InitOptions& options, const ModelFacts& model) {
   Config config = load_config(std::nullopt, {});
   config.model.path = options.model;
-  for (const std::string& path : options.data) config.data.train.emplace_back(path);
+  config.data.train = options.data;
   config.output_dir = options.output_dir;
   if (options.card == 0) {
     config.device = "cpu";
@@ -282,9 +284,9 @@ std::string written(const InitOptions& options, const ModelFacts& model,
 
 void run_init(const InitOptions& options, std::string& yaml) {
   set_up_cpu(0);
-  const ModelFacts model = look_at_model(options.model);
+  const ModelFacts model = look_at_model(options.model_path);
   Config config = beginning(options, model);
-  const std::optional<DataReport> rows = look_at_rows(config, model);
+  const std::optional<DataReport> rows = look_at_rows(config, options, model);
   if (rows) {
     log::info(rows_text(*rows));
     config.data.kind = rows->kind;

@@ -1,16 +1,15 @@
 // trainer plan: computes the memory of a run, without weights, data or GPU.
 #include "trainer/training/plan.h"
 
-#include <chrono>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
@@ -90,69 +89,53 @@ std::string choice_text(const PlanChoice& choice) {
 }
 
 // Batch sizes down, blocks across; each cell is memory and time.
-void print_search(Planner& planner) {
+void print_search(Planner& planner, std::ostream& out) {
   const std::vector<int64_t> counts = planner.block_counts();
   const Unit unit = unit_for(planner.choice(planner.batch_sizes().back(), counts.front()).plan.total());
-  std::cout
-      << "\n"
+  out << "\n"
       << unit.name
       << " of memory and time of a step (1: no block recomputed, one micro-batch, nothing offloaded) by "
          "batch_size and recomputed blocks:\n  batch_size";
-  for (const int64_t blocks : counts) std::cout << std::setw(14) << blocks;
+  for (const int64_t blocks : counts) out << std::setw(14) << blocks;
   for (const int64_t size : planner.batch_sizes()) {
-    std::cout << "\n  " << std::setw(10) << size;
+    out << "\n  " << std::setw(10) << size;
     for (const int64_t blocks : counts) {
       const PlanChoice& choice = planner.choice(size, blocks);
-      std::cout << std::setw(8) << unit.text(choice.plan.total()) << " x" << std::fixed
-                << std::setprecision(2) << choice.cost;
+      out << std::setw(8) << unit.text(choice.plan.total()) << " x" << std::fixed << std::setprecision(2)
+          << choice.cost;
     }
   }
-  std::cout << "\n";
+  out << "\n";
 }
 
-// Logs a line every two seconds.
-class PlanningProgress {
- public:
-  void count() {
-    plans_++;
-    if (seconds_since(last_) < 2) return;
-    last_ = std::chrono::steady_clock::now();
-    log::info(concat("planning: ", plans_, " plans made"));
-  }
-
- private:
-  int plans_ = 0;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-void print_measures(const std::vector<Measure>& measures, int64_t total) {
+void print_measures(const std::vector<Measure>& measures, int64_t total, std::ostream& out) {
   if (measures.empty()) {
-    std::cout << "  none\n";
+    out << "  none\n";
     return;
   }
   const Unit unit = unit_for(total);
-  std::cout << "      " << unit.name << "   saved    time\n";
+  out << "      " << unit.name << "   saved    time\n";
   for (const Measure& measure : measures) {
-    std::cout << std::setw(8) << unit.text(measure.plan.total()) << std::setw(8)
-              << unit.text(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
-              << std::setw(5) << measure.time << "  " << join(measure.settings, " ") << "  ("
-              << (measure.same_result() ? "same result" : concat("changes numbers: ", measure.changes));
+    out << std::setw(8) << unit.text(measure.plan.total()) << std::setw(8)
+        << unit.text(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
+        << std::setw(5) << measure.time << "  " << join(measure.settings, " ") << "  ("
+        << (measure.same_result() ? "same result" : concat("changes numbers: ", measure.changes));
     if (measure.plan.offloaded.total() > 0)
-      std::cout << "; " << bytes_string(measure.plan.offloaded.total()) << " offloaded";
-    std::cout << ")\n";
+      out << "; " << bytes_string(measure.plan.offloaded.total()) << " offloaded";
+    out << ")\n";
   }
 }
 
 // The share of a GPU's memory that a run may use by default.
 int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
 
-void print_gpus(Planner& planner, const std::vector<int64_t>& gpus) {
-  std::cout << "\n95 % of a GPU's memory:\n";
+void print_gpus(Planner& planner, const std::vector<int64_t>& gpus, std::ostream& out) {
+  out << "\n95 % of a GPU's memory:\n";
   for (const int64_t gpu : gpus) {
-    std::cout << "  " << std::setw(9) << bytes_string(gpu) << "  "
-              << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
+    out << "  " << std::setw(9) << bytes_string(gpu) << "  "
+        << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
     const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
-    std::cout << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
+    out << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
   }
 }
 
@@ -218,64 +201,63 @@ struct Planned {
   }
 };
 
-void print_json(const Planned& planned) {
+void print_json(const Planned& planned, std::ostream& out) {
   const MemoryPlan& plan = planned.plan;
-  Json out{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
-           {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
-           {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks},
-           {"offload", names_of(plan.offload)}};
-  for (const MemoryPlan::Part& part : plan.parts()) out["bytes"][part.key] = part.bytes;
-  out["peak"] = plan.peak();
-  out["total"] = plan.total();
+  Json json{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
+            {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
+            {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks},
+            {"offload", names_of(plan.offload)}};
+  for (const MemoryPlan::Part& part : plan.parts()) json["bytes"][part.key] = part.bytes;
+  json["peak"] = plan.peak();
+  json["total"] = plan.total();
   if (plan.offloaded.total() > 0) {
-    for (const MemoryPlan::Part& part : plan.offloaded_parts()) out["offloaded"][part.key] = part.bytes;
-    out["offloaded"]["total"] = plan.offloaded.total();
-    out["offloaded"]["moved"] = plan.offloaded.moved;
-    out["offloaded"]["seconds"] = plan.offloaded.seconds;
+    for (const MemoryPlan::Part& part : plan.offloaded_parts()) json["offloaded"][part.key] = part.bytes;
+    json["offloaded"]["total"] = plan.offloaded.total();
+    json["offloaded"]["moved"] = plan.offloaded.moved;
+    json["offloaded"]["seconds"] = plan.offloaded.seconds;
   }
   if (planned.limit > 0) {
-    out["limit"] = planned.limit;
-    out["fits"] = !planned.exceeds_limit();
+    json["limit"] = planned.limit;
+    json["fits"] = !planned.exceeds_limit();
   }
   if (planned.options.search) {
-    out["search"] = search_as_json(planned.planner);
-    out["measures"] = as_json(planned.measures.single(), plan.total());
-    out["fitting"] = Json::array();
+    json["search"] = search_as_json(planned.planner);
+    json["measures"] = as_json(planned.measures.single(), plan.total());
+    json["fitting"] = Json::array();
     for (const int64_t bound : planned.bounds())
-      out["fitting"].push_back(
+      json["fitting"].push_back(
           {{"limit", bound}, {"measures", as_json(planned.measures.fitting(bound), plan.total())}});
   }
-  if (!planned.options.gpus.empty()) out["gpus"] = gpus_as_json(planned.planner, planned.options.gpus);
-  std::cout << out.dump(2) << "\n";
+  if (!planned.options.gpus.empty()) json["gpus"] = gpus_as_json(planned.planner, planned.options.gpus);
+  out << json.dump(2) << "\n";
 }
 
-void print_measures(const Planned& planned) {
+void print_measures(const Planned& planned, std::ostream& out) {
   const int64_t total = planned.plan.total();
-  std::cout
-      << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
+  out << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
       << bytes_string(total) << "):\n";
-  print_measures(planned.measures.single(), total);
+  print_measures(planned.measures.single(), total, out);
   for (const int64_t bound : planned.bounds()) {
     if (total <= bound) continue;
-    std::cout << "\nTo fit in " << bytes_string(bound) << ":\n";
-    print_measures(planned.measures.fitting(bound), total);
+    out << "\nTo fit in " << bytes_string(bound) << ":\n";
+    print_measures(planned.measures.fitting(bound), total, out);
   }
 }
 
-void print_table(const Planned& planned) {
+void print_table(const Planned& planned, std::ostream& out) {
   const MemoryPlan& plan = planned.plan;
-  std::cout << planned.model.string() << " on " << name_of(planned.target.device) << " in "
-            << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", "
-            << plan.recompute_blocks << " of " << plan.num_blocks << " blocks recomputed\n"
-            << plan_table(plan, planned.limit);
+  out << planned.model.string() << " on " << name_of(planned.target.device) << " in "
+      << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", " << plan.recompute_blocks
+      << " of " << plan.num_blocks << " blocks recomputed\n"
+      << plan_table(plan, planned.limit);
   if (planned.target.device != c10::kCPU) {
-    std::cout << "Library reserve: from known sizes, not measured on a GPU.\n";
+    out << "Library reserve: from known sizes, not measured on a GPU.\n";
   }
   if (planned.options.search) {
-    print_search(planned.planner);
-    print_measures(planned);
+    print_search(planned.planner, out);
+    print_measures(planned, out);
   }
-  if (!planned.options.gpus.empty()) print_gpus(planned.planner, planned.options.gpus);
+  if (!planned.options.gpus.empty()) print_gpus(planned.planner, planned.options.gpus, out);
 }
 
 void run_plan(const PlanOptions& options) {
@@ -284,20 +266,25 @@ void run_plan(const PlanOptions& options) {
   const std::filesystem::path model = find_model(config.model.path);
   const PlanTarget target = target_for(config);
   const int64_t limit = limit_of(config);
-  PlanningProgress progress;
-  const auto after_plan = [&] { progress.count(); };
+  std::optional<Progress> shown(std::in_place, "planning: plans made");
+  shown->hide_parts();
+  const auto after_plan = [&] { shown->add(); };
   Planner planner(config, model, target, after_plan);
   const std::optional<PlanChoice> solved =
       limit > 0 ? planner.cheapest(limit, /*whatever=*/false) : std::nullopt;
   const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
   Measures measures(config, model, target, plan, after_plan);
   const Planned planned{options, model, target, limit, plan, planner, measures};
-  (options.json ? print_json : print_table)(planned);
+  std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
+  (options.json ? print_json : print_table)(planned, text);
+  const std::vector<Measure> advised =
+      planned.exceeds_limit() ? measures.fitting(limit) : std::vector<Measure>();
+  shown.reset();
+  std::cout << text.str() << std::flush;
   if (!planned.exceeds_limit()) return;
   std::string message =
       concat("the plan needs ", bytes_string(plan.total() - limit), " more than memory.limit allows");
-  if (const std::string advice = fitting_text(measures.fitting(limit)); !advice.empty())
-    message += "\n" + advice;
+  if (const std::string advice = fitting_text(advised); !advice.empty()) message += "\n" + advice;
   throw OutOfMemoryError(message);
 }
 

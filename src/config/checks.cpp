@@ -6,6 +6,7 @@
 
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
+#include "trainer/hub/name.h"
 
 #include "config/conditions.h"
 #include "config/schema.h"
@@ -125,8 +126,20 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-void check_model(const std::string& path, Checker& check) {
+// What to do about a name that stands for no file here.
+std::string advice_on_name(hub::Kind kind, const std::string& text) {
+  const std::string option = kind == hub::Kind::dataset ? "--dataset " : "";
+  if (hub::find_name(kind, text))
+    return concat("; if it is a name on the Hugging Face Hub, a run downloads it, and `trainer fetch ",
+                  option, text, "` does so now");
+  if (hub::parse_name(kind, text))
+    return concat("; if it is a name on the Hugging Face Hub, write hf://", text);
+  return "";
+}
+
+void check_model(const std::string& path, bool names_stay, Checker& check) {
   const std::string key = "model.path";
+  if (names_stay && hub::find_name(hub::Kind::model, path)) return;
   if (path.empty()) {
     check.require(false, key, "is required: the directory of a model in Hugging Face format");
   } else if (!is_there(path) && find_installed("configs/models/" + path + ".json")) {
@@ -136,18 +149,11 @@ void check_model(const std::string& path, Checker& check) {
                          "directory with its weights and tokenizer"),
                   ExitCode::files);
   } else if (!is_directory(path)) {
-    static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
-    const bool from_hub = !is_there(path) && std::regex_match(path, hub_name);
-    check.require(
-        false, key,
-        concat(
-            "'", path, "' ", is_there(path) ? "is not a directory" : "does not exist",
-            from_hub
-                ? concat(
-                      "; nothing is downloaded: if it is a name on the Hugging Face Hub, run `hf download ",
-                      path, " --local-dir DIRECTORY` and give that directory")
-                : ""),
-        ExitCode::files);
+    check.require(false, key,
+                  concat("'", path, "' ",
+                         is_there(path) ? "is not a directory"
+                                        : "does not exist" + advice_on_name(hub::Kind::model, path)),
+                  ExitCode::files);
   } else {
     const bool adapter = is_there(fs::path(path) / "adapter_config.json");
     check.require(
@@ -160,19 +166,25 @@ void check_model(const std::string& path, Checker& check) {
 }
 
 // What is in a folder and what a pattern matches is seen when it is opened.
-void check_sources(const std::vector<DataSource>& sources, const std::string& key, Checker& check) {
+void check_sources(const std::vector<DataSource>& sources, const std::string& key, bool names_stay,
+                   Checker& check) {
   for (const DataSource& source : sources) {
+    if (names_stay && hub::find_name(hub::Kind::dataset, source.path)) continue;
     const bool pattern = source.path.find_first_of("*?[") != std::string::npos;
-    check.require(pattern || is_there(source.path), key, concat("'", source.path, "' does not exist"),
-                  ExitCode::data);
+    check.require(
+        pattern || is_there(source.path), key,
+        concat("'", source.path, "' does not exist", advice_on_name(hub::Kind::dataset, source.path)),
+        ExitCode::data);
   }
 }
 
-void check_adapter(const std::string& path, Checker& check) {
-  if (path.empty()) return;
+void check_adapter(const std::string& path, bool names_stay, Checker& check) {
+  if (path.empty() || (names_stay && hub::find_name(hub::Kind::model, path))) return;
   const bool holds = is_there(fs::path(path) / "adapter_config.json");
   check.require(holds, "lora.adapter",
-                concat("'", path, "' ", !is_there(path) ? "does not exist" : "holds no adapter_config.json"),
+                concat("'", path, "' ",
+                       !is_there(path) ? "does not exist" + advice_on_name(hub::Kind::model, path)
+                                       : "holds no adapter_config.json"),
                 ExitCode::files);
 }
 
@@ -204,18 +216,18 @@ Problems contradictions(const Config& config) {
   return std::move(check.problems);
 }
 
-Problems missing_for_training(const Config& config) {
+Problems missing_for_training(const Config& config, bool names_stay) {
   Checker check(config);
-  check_model(config.model.path, check);
+  check_model(config.model.path, names_stay, check);
   check.require(!config.data.train.empty(), "data.train", "is required: files of rows, or folders of them");
-  check_sources(config.data.train, "data.train", check);
+  check_sources(config.data.train, "data.train", names_stay, check);
   check.require(config.training.eval_strategy == IntervalStrategy::no || !config.data.eval.empty(),
                 "training.eval_strategy",
                 "needs data.eval: files to evaluate on, or a share of data.train such as 0.02");
   check.require(!config.evaluation.generate || config.training.eval_strategy != IntervalStrategy::no,
                 "evaluation.generate", "needs evaluations, but training.eval_strategy is no");
-  check_sources(config.data.eval.sources, "data.eval", check);
-  if (config.lora) check_adapter(config.lora->adapter, check);
+  check_sources(config.data.eval.sources, "data.eval", names_stay, check);
+  if (config.lora) check_adapter(config.lora->adapter, names_stay, check);
   check.require(
       config.lora || config.model.quantize == Quantize::none, "model.quantize",
       "weights in 4 bits cannot be trained; add a lora section (lora: {}), or leave it out to train all "

@@ -16,6 +16,7 @@ inline TrainingConfig& part(Config& config, TrainingConfig*) { return config.tra
 inline EvaluationConfig& part(Config& config, EvaluationConfig*) { return config.evaluation; }
 inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
 inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
+inline ObserveConfig& part(Config& config, ObserveConfig*) { return config.observe; }
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
 inline GpuConfig& part(Config& config, GpuConfig*) { return config.gpu; }
 inline RecoveryConfig& part(Config& config, RecoveryConfig*) { return config.recovery; }

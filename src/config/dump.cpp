@@ -2,6 +2,7 @@
 
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
+#include "trainer/hub/name.h"
 
 #include "config/conditions.h"
 #include "config/schema.h"
@@ -34,10 +35,24 @@ void write_section(const Section& section, const Config& config, std::ostream& o
   }
 }
 
+// The path in the cache of the hub as its name, which means the same files on other machines.
+void name_path(std::string& path) {
+  if (const auto name = hub::name_of(path)) path = name->text();
+}
+
+Config with_names(Config config) {
+  name_path(config.model.path);
+  if (config.lora) name_path(config.lora->adapter);
+  for (DataSource& source : config.data.train) name_path(source.path);
+  for (DataSource& source : config.data.eval.sources) name_path(source.path);
+  return config;
+}
+
 }  // namespace
 }  // namespace config
 
-void write_yaml(const Config& config, std::ostream& out) {
+void write_yaml(const Config& given, std::ostream& out) {
+  const Config config = config::with_names(given);
   out << "# Configuration of trainer " << kVersion << ", every key that has an effect, with its value.\n";
   for (const config::Section& section : config::schema()) config::write_section(section, config, out);
 }

@@ -15,7 +15,11 @@ constexpr const char* kQuantized =
     "unknown key; write model.quantize: nf4, the only kind of quantised weights (docs/quantization.md)";
 constexpr const char* kDistributed = "not supported by this version: a run uses one device";
 constexpr const char* kReports =
-    "not supported by this version; metrics.jsonl in output_dir has every number of the run";
+    "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
+    "(docs/curves.md)";
+constexpr const char* kReportTo =
+    "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb and "
+    "mlflow (docs/curves.md)";
 constexpr const char* kLocalFiles = "not supported: models and data are local files; nothing is downloaded";
 constexpr const char* kAllocatorKeys =
     "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
@@ -76,11 +80,11 @@ constexpr ForeignName kHuggingFace[] = {
     {"log_every", "training.logging_steps", ""},
     {"log_interval", "training.logging_steps", ""},
     {"logging_strategy", "", "unknown key; progress is logged every training.logging_steps updates"},
-    {"logging_dir", "", "not a key; metrics.jsonl and log.txt are in output_dir"},
+    {"logging_dir", "", "not a key; metrics.jsonl, log.txt, report.html and tensorboard/ are in output_dir"},
     {"logging_first_step", "", kLater},
     {"log_level", "", "not a key; use the options --quiet and --verbose"},
     {"disable_tqdm", "", "not a key; use the option --quiet"},
-    {"report_to", "", kReports},
+    {"report_to", "", kReportTo},
     {"run_name", "output_dir", "unknown key; a run is named by its output_dir"},
     {"save_strategy", "save.strategy", ""},
     {"save_steps", "save.steps", ""},
@@ -203,7 +207,9 @@ constexpr ForeignName kHuggingFace[] = {
     {"load_in_4bit", "", kQuantized},
     {"load_in_8bit", "", kQuantized},
     {"bnb_4bit_compute_dtype", "", kQuantized},
-    {"attn_implementation", "", "not a key: attention never stores the matrix of scores"},
+    {"attn_implementation", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"model", "model.path", ""},
     {"model_name", "model.path", ""},
     {"model_id", "model.path", ""},
@@ -243,7 +249,9 @@ constexpr ForeignName kLlamaFactory[] = {
     {"train_on_prompt", "", kLearnPrompt},
     {"mask_history", "", "unknown key; write data.loss_on: last_turn"},
     {"neat_packing", "data.packing", ""},
-    {"flash_attn", "", "not a key: attention never stores the matrix of scores"},
+    {"flash_attn", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"use_unsloth", "", kNoPlace},
     {"enable_liger_kernel", "", "not a key: the logits of all tokens never exist at once"},
     {"upcast_layernorm", "", "not a key: norms compute in fp32"},
@@ -251,7 +259,7 @@ constexpr ForeignName kLlamaFactory[] = {
     {"quantization_bit", "", kQuantized},
     {"quantization_method", "", kQuantized},
     {"pure_bf16", "", "unknown key; write model.dtype: bf16"},
-    {"plot_loss", "", kReports},
+    {"plot_loss", "", "not a key; output_dir has the curves in report.html (observe.report_minutes)"},
     {"export_dir", "output_dir", ""},
     {"infer_backend", "", kNoPlace},
 };
@@ -292,9 +300,15 @@ constexpr ForeignName kAxolotl[] = {
     {"optimizer", "optimizer.name", ""},
     {"bfloat16", "model.dtype", "unknown key; write model.dtype: bf16"},
     {"float16", "", "not supported; write model.dtype: bf16"},
-    {"flash_attention", "", "not a key: attention never stores the matrix of scores"},
-    {"xformers_attention", "", "not a key: attention never stores the matrix of scores"},
-    {"sdp_attention", "", "not a key: attention never stores the matrix of scores"},
+    {"flash_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
+    {"xformers_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
+    {"sdp_attention", "",
+     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
+     "of the samples, not with its square"},
     {"evals_per_epoch", "training.eval_steps",
      "unknown key; write training.eval_strategy: steps and training.eval_steps"},
     {"saves_per_epoch", "save.steps", "unknown key; write save.strategy: steps and save.steps"},
@@ -309,7 +323,7 @@ constexpr ForeignName kAxolotl[] = {
     {"use_wandb", "", kReports},
     {"wandb", "", kReports},
     {"mlflow_tracking_uri", "", kReports},
-    {"use_tensorboard", "", kReports},
+    {"use_tensorboard", "observe.tensorboard", ""},
     {"special_tokens", "", "not a key: special tokens are read from the tokenizer's files"},
     {"rl", "", "not supported by this version: training is supervised fine-tuning"},
     {"strict", "", kAlways},

@@ -153,12 +153,34 @@ Config load_config(const std::optional<std::filesystem::path>& file,
 }
 
 Config load_training_config(const std::optional<std::filesystem::path>& file,
-                            const std::vector<std::string>& overrides) {
+                            const std::vector<std::string>& overrides,
+                            const std::function<void(Config&)>& resolve_names) {
   config::Loaded loaded = config::load(file, overrides);
+  const bool names_stay = resolve_names && !loaded.problems.empty();
+  if (resolve_names && !names_stay) resolve_names(loaded.config);
   if (loaded.files_are_readable)
-    config::add_new(config::missing_for_training(loaded.config), loaded.problems);
+    config::add_new(config::missing_for_training(loaded.config, names_stay), loaded.problems);
   config::throw_if_any(loaded.problems);
   return std::move(loaded.config);
+}
+
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const config::Section& section : config::schema()) {
+    for (const config::Key& key : section.keys) names.push_back(key.full_name());
+  }
+  return names;
+}
+
+std::vector<std::string> changed_keys(const Config& config) {
+  Config defaults;
+  if (config.lora) defaults.lora.emplace();
+  std::vector<std::string> names;
+  for (const std::string& name : key_names()) {
+    const bool shows_lora = config.lora && name == "lora.r";
+    if (shows_lora || value_text(config, name) != value_text(defaults, name)) names.push_back(name);
+  }
+  return names;
 }
 
 std::string value_text(const Config& config, const std::string& name) {

@@ -13,7 +13,9 @@ Section model_section() {
       "model", "The model to fine-tune.",
       {key(&M::path, "path", OnResume::fixes_run_by_content,
            "Directory of the model in Hugging Face format: config.json, *.safetensors and the tokenizer "
-           "files. Nothing is downloaded.")
+           "files; or the name of a model on the hub (google/flan-t5-base, google/flan-t5-base@REVISION), "
+           "which is "
+           "downloaded if it is not in the cache (docs/model-names.md).")
            .path(),
        key(&M::dtype, "dtype", OnResume::fixes_run_by_content,
            "Data type of the weights in memory. auto: bf16 if the device computes in bf16, else fp32.")
@@ -91,7 +93,8 @@ Section lora_section() {
            "Modules that are trained and saved in full, in addition to the LoRA matrices. A list of name "
            "endings; as in PEFT, norm also matches input_layernorm."),
        key(&L::adapter, "adapter", OnResume::fixes_run_by_content,
-           "Directory of a PEFT adapter to start from. Its rank, scale and target modules are used.")
+           "Directory of a PEFT adapter to start from, or its name on the hub. Its rank, scale and target "
+           "modules are used.")
            .path()});
 }
 
@@ -327,8 +330,8 @@ Section top_level() {
 const std::vector<Section>& schema() {
   static const std::vector<Section> sections{model_section(),    lora_section(),       data_section(),
                                              training_section(), evaluation_section(), optimizer_section(),
-                                             save_section(),     memory_section(),     gpu_section(),
-                                             recovery_section(), top_level()};
+                                             save_section(),     observe_section(),    memory_section(),
+                                             gpu_section(),      recovery_section(),   top_level()};
   return sections;
 }
 

@@ -9,6 +9,7 @@ Section data_section();
 Section evaluation_section();
 Section gpu_section();
 Section memory_section();
+Section observe_section();
 Section recovery_section();
 Section save_section();
 

@@ -1,7 +1,6 @@
 #include "data/build_index.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -12,7 +11,7 @@
 #include <xxhash.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/threads.h"
@@ -23,22 +22,11 @@
 namespace trainer {
 namespace {
 
-// Logs the progress every ten seconds.
-class Progress {
- public:
-  explicit Progress(const RowFile& file) : file_(file) {}
-  void show(uint64_t offset, int64_t rows) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < std::chrono::seconds(10)) return;
-    shown_ = now;
-    log::info(concat("data: ", file_.shown().string(), ": ", grouped(rows), " rows read, ",
-                     100 * offset / std::max<size_t>(file_.bytes(), 1), " %"));
-  }
-
- private:
-  const RowFile& file_;
-  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
-};
+// What will be read of the file.
+int64_t bytes_to_read(const RowFile& file, const IndexOptions& options) {
+  const uint64_t all = file.bytes();
+  return static_cast<int64_t>(options.max_bytes ? std::min<uint64_t>(*options.max_bytes, all) : all);
+}
 
 // Rows that a worker takes at once, and the samples it makes from them.
 struct Batch {
@@ -64,7 +52,7 @@ class Builder {
         tokenizer_(tokenizer),
         options_(options),
         scanner_(file),
-        progress_(file),
+        progress_("reading " + file.shown().string(), bytes_to_read(file, options), ProgressUnit::bytes),
         index_(options.path.empty() ? RowIndex() : RowIndex(options.path)) {}
 
   RowIndex build() {
@@ -123,7 +111,7 @@ class Builder {
     // workers.
     if (batch.rows.empty()) return false;
     next_batch_++;
-    progress_.show(batch.rows.back().offset, index_.summary().rows);
+    progress_.set(static_cast<int64_t>(batch.rows.back().offset));
     return true;
   }
 

@@ -29,6 +29,27 @@ Dataset::Texts plain_texts(const Conversation& conversation) {
   return texts;
 }
 
+// Is a message of the assistant without text, call or reasoning?
+bool is_empty_answer(const Json& message) {
+  if (message["role"] != "assistant" || message.contains("tool_calls")) return false;
+  for (const char* key : {"content", "reasoning_content", "thinking", "reasoning"}) {
+    const auto value = message.find(key);
+    if (value == message.end() || value->is_null()) continue;
+    const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+    if (text.find_first_not_of(" \t\r\n") != std::string::npos) return false;
+  }
+  return true;
+}
+
+void mark_answers(const Conversation& conversation, EncodedSample& encoded) {
+  encoded.has_answer = false;
+  for (size_t i = 0; i < conversation.messages.size(); i++) {
+    const Json& message = conversation.messages[i];
+    encoded.has_answer |= message["role"] == "assistant";
+    encoded.has_empty_answer |= conversation.learn[i] && is_empty_answer(message);
+  }
+}
+
 void warn_without_end(const ChatTemplate& chat_template) {
   try {
     if (chat_template.end_of_answer().empty())
@@ -73,6 +94,7 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
   EncodedSample encoded;
   encoded.dropped = kept < size && config_.long_samples == LongSamples::drop;
+  mark_answers(row.conversation, encoded);
   for (size_t i = 0; i < size; i++) {
     const bool learn = chat.learn[i];
     if (i < first || i >= first + kept) {
@@ -92,7 +114,8 @@ Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
   const auto question = last_question(*template_, conversation);
   if (question) return {question->prompt, question->answer};
   if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
-  return {template_->render(conversation.messages, conversation.tools, conversation.variables), ""};
+  const Json messages = messages_for(*template_, conversation);
+  return {template_->render(messages, conversation.tools, conversation.variables), ""};
 }
 
 std::vector<int32_t> ChatEncoder::prompt(const ReadRow& row) const {

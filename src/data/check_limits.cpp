@@ -16,10 +16,16 @@ std::string length_setting(const DataReport& report, bool of_targets) {
     return concat("data.max_length (the longest prompt has ", grouped(report.input.lengths.longest()),
                   " tokens, the longest completion ", grouped(report.target.lengths.longest()), ")");
   }
-  const LengthCounts& lengths = (of_targets ? report.target : report.input).lengths;
+  const bool chat = report.kind == DataKind::chat;
+  const LengthCounts& lengths = chat         ? report.conversations
+                                : of_targets ? report.target.lengths
+                                             : report.input.lengths;
   return concat(length_key(report.kind, of_targets), " (99 % of all ",
-                of_targets ? report.target_name() : report.input_name(), "s have at most ",
-                grouped(lengths.percentile(0.99)), " tokens, the longest ", grouped(lengths.longest()), ")");
+                chat         ? "conversation"
+                : of_targets ? report.target_name()
+                             : report.input_name(),
+                "s have at most ", grouped(lengths.percentile(0.99)), " tokens, the longest ",
+                grouped(lengths.longest()), ")");
 }
 
 std::string raise_lengths(const DataReport& report, const DataConfig& config) {

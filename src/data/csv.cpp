@@ -1,6 +1,8 @@
 #include "data/csv.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 
 #include "trainer/base/error.h"
 
@@ -28,6 +30,26 @@ std::string without_doubled_quotes(std::string_view text) {
 }
 
 }  // namespace
+
+char separator_of(std::string_view text, size_t header, char usual) {
+  constexpr std::string_view kSeparators = ",;\t|";
+  std::array<int64_t, kSeparators.size()> counts{};
+  bool quoted = false;
+  for (size_t at = header; at < text.size() && (quoted || text[at] != '\n'); at++) {
+    if (text[at] == '"') quoted = !quoted;
+    const size_t which = quoted ? kNoQuote : kSeparators.find(text[at]);
+    if (which != std::string_view::npos) counts[which]++;
+  }
+  const auto most = std::ranges::max_element(counts);
+  if (counts[kSeparators.find(usual)] == *most) return usual;
+  return kSeparators[static_cast<size_t>(most - counts.begin())];
+}
+
+const char* separator_name(char separator) {
+  if (separator == ';') return "semicolon";
+  if (separator == '\t') return "tab";
+  return separator == '|' ? "vertical bar" : "comma";
+}
 
 size_t record_end(std::string_view text, size_t at, char separator) {
   const char ends[] = {separator, '\n'};

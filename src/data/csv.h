@@ -1,4 +1,4 @@
-// Tables of comma- or tab-separated values: RFC 4180, as Python's csv module reads them.
+// Tables of separated values: RFC 4180, as Python's csv module reads them.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,13 @@
 #include <vector>
 
 namespace trainer {
+
+// Returns what separates the names in the first line of a table: the one of comma, semicolon, tab and
+// vertical bar that occurs most often outside quotes; `usual` if it occurs as often as any other.
+char separator_of(std::string_view text, size_t header, char usual);
+
+// What a separator is called in messages: "semicolon".
+const char* separator_name(char separator);
 
 // Returns the end of the record that starts at `at`: the position of its line end, or the size of the text.
 // Line ends within quotes belong to their field.

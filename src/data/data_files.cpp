@@ -10,9 +10,9 @@
 namespace trainer {
 namespace {
 
-constexpr std::array<std::string_view, 12> kEndings{".jsonl",     ".json",     ".csv",     ".tsv",
-                                                    ".jsonl.gz",  ".json.gz",  ".csv.gz",  ".tsv.gz",
-                                                    ".jsonl.zst", ".json.zst", ".csv.zst", ".tsv.zst"};
+constexpr std::array<std::string_view, 13> kEndings{
+    ".jsonl",  ".json",      ".csv",      ".tsv",     ".jsonl.gz", ".json.gz", ".csv.gz",
+    ".tsv.gz", ".jsonl.zst", ".json.zst", ".csv.zst", ".tsv.zst",  ".parquet"};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/data/data_files.h"
@@ -20,6 +21,7 @@
 #include "data/stored_counts.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
+#include "data/used_columns.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -118,11 +120,12 @@ struct Dataset::State {
 
 void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoice& choice) {
   const fs::path cache = cache_folder(config.cache);
+  const UsedColumns used = used_columns(config);
   std::vector<RowFile> files;
   std::vector<size_t> files_of_source;
   for (const DataSource& source : sources) {
     const std::vector<fs::path> found = data_files(source);
-    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache), file));
+    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache, used), file));
     files_of_source.push_back(found.size());
   }
   make_encoder(files);
@@ -189,6 +192,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
     if (!kept || !fs::exists(kept->path, ignored)) bytes += file.bytes();
   }
   if (bytes < kWorthALook) return;
+  const Progress shown("a first look at the data");
   std::vector<Part> some;
   const size_t stride = (files.size() + kFiles - 1) / kFiles;
   RowChoice first = choice;

@@ -17,6 +17,8 @@ struct EncodedSample {
   int64_t input_tokens = 0, target_tokens = 0;  // after truncation; kind text: all of it is input
   int64_t input_lost = 0, target_lost = 0;      // tokens lost to truncation
   bool dropped = false;                         // too long with data.long_samples: drop; not used as a sample
+  bool has_answer = true;                       // conversations: the assistant says something
+  bool has_empty_answer = false;                // and one of its answers that count has no text
 };
 
 // Truncates as Hugging Face does by default with truncation=True and this truncation_side: to max_length ids,

@@ -116,6 +116,15 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   const bool text = config.kind == DataKind::automatic && config.target.empty() && contains(names, "text");
   if (text && !encoder_decoder) return choose_text(config, names);
   if (text) throw DataError(concat("the row has a field \"text\" only: ", kNoText));
+  if (contains(names, "chosen") && contains(names, "rejected")) {
+    const bool prompt = contains(names, "prompt") || !config.input.empty();
+    throw DataError(
+        concat("these rows are preferences (\"chosen\", \"rejected\"), and training on preferences (DPO, "
+               "ORPO and the "
+               "like) is not built. To learn the chosen answers: data.target=chosen",
+               prompt ? "" : " and data.input to the field of the question",
+               " where they are text; where they are lists of messages, rename the field to \"messages\""));
+  }
   const char* text_too = encoder_decoder ? "" : ", or data.kind to text and data.input to its field";
   throw DataError(concat("no known pair of input and target among the fields ", join_some(names), "; ",
                          advice(config, names, concat(kGiveBoth, text_too))));

@@ -57,11 +57,18 @@ void DataReport::merge(const DataReport& more) {
   unknown.merge(more.unknown);
   supervised_tokens += more.supervised_tokens;
   without_supervision += more.without_supervision;
+  nothing.no_answer.merge(more.nothing.no_answer);
+  nothing.not_counted.merge(more.nothing.not_counted);
+  nothing.cut_away.merge(more.nothing.cut_away);
+  nothing.too_short.merge(more.nothing.too_short);
+  empty_answers.merge(more.empty_answers);
+  conversations.merge(more.conversations);
 }
 
 std::vector<NamedRow*> DataReport::named_rows() {
   std::vector<NamedRow*> named;
-  for (RowCount* rows : {&malformed, &truncated, &unknown, &input.empty, &target.empty}) {
+  for (RowCount* rows : {&malformed, &truncated, &unknown, &input.empty, &target.empty, &nothing.no_answer,
+                         &nothing.not_counted, &nothing.cut_away, &nothing.too_short, &empty_answers}) {
     for (NamedRow& row : rows->first) named.push_back(&row);
   }
   return named;

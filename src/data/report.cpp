@@ -10,11 +10,10 @@
 namespace trainer {
 namespace {
 
-std::string lengths(const char* name, const SideReport& side) {
+std::string lengths(const char* name, int64_t tokens, const LengthCounts& counts) {
   char mean[32];
-  std::snprintf(mean, sizeof mean, "%.1f", side.lengths.mean());
-  const LengthCounts& counts = side.lengths;
-  return concat(name, ": ", grouped(side.tokens), " tokens; lengths: mean ", mean, ", p50 ",
+  std::snprintf(mean, sizeof mean, "%.1f", counts.mean());
+  return concat(name, ": ", grouped(tokens), " tokens; lengths: mean ", mean, ", p50 ",
                 grouped(counts.percentile(0.5)), ", p90 ", grouped(counts.percentile(0.9)), ", p99 ",
                 grouped(counts.percentile(0.99)), ", longest ", grouped(counts.longest()));
 }
@@ -45,6 +44,10 @@ class Warnings {
     return concat(share_of(rows.count, report_.rows), rows.count == 1 ? " row is" : " rows are");
   }
 
+  std::string in_rows(const RowCount& rows) const {
+    return concat(share_of(rows.count, report_.rows), rows.count == 1 ? " row" : " rows");
+  }
+
   void malformed() {
     const RowCount& rows = report_.malformed;
     if (rows.count > 0)
@@ -67,11 +70,14 @@ class Warnings {
     warn(concat("the ", name, " of ", of_rows(side.empty), " empty: ", places(side.empty)));
   }
   void unsupervised() {
-    if (report_.without_supervision == 0) return;
-    warn(concat("nothing to learn in ", of_samples(report_.without_supervision),
-                report_.kind == DataKind::completion ? ": the prompt alone fills data.max_length"
-                : report_.kind == DataKind::chat     ? ": no answer that counts within data.max_length"
-                                                     : ""));
+    for (const Reason& reason : reasons(report_)) {
+      const RowCount& rows = *reason.rows;
+      if (rows.count > 0)
+        warn(concat("nothing to learn in ", in_rows(rows), ": ", reason.words, ": ", places(rows)));
+    }
+    const RowCount& empty = report_.empty_answers;
+    if (empty.count > 0)
+      warn(concat("an answer is empty in ", in_rows(empty), ", so only its end is learned: ", places(empty)));
   }
 
   const DataReport& report_;
@@ -85,8 +91,11 @@ std::vector<std::string> DataReport::lines() const {
   lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", input_field,
                          target_field.empty() ? "" : " -> " + target_field));
   if (samples > 0) {
-    lines.push_back(lengths(input_name(), input));
-    if (has_target()) lines.push_back(lengths(target_name(), target));
+    const bool chat = kind == DataKind::chat;
+    lines.push_back(chat ? lengths("conversations", tokens(), conversations)
+                         : lengths(input_name(), input.tokens, input.lengths));
+    if (has_target())
+      lines.push_back(lengths(chat ? "answers in them" : target_name(), target.tokens, target.lengths));
   }
   if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
   Warnings(*this, lines).all();
@@ -105,9 +114,12 @@ std::vector<std::string> RunDataReport::repeat_lines() const {
   if (eval) repeated("eval", *eval);
   if (!overlap || overlap->same_input.count == 0) return lines;
   const RowCount &inputs = overlap->same_input, &both = overlap->same_both;
+  const std::string targets = !eval->has_target() ? ""
+                              : both.count == 0
+                                  ? ", with other targets"
+                                  : concat(", ", grouped(both.count), " of them with its target");
   lines.push_back(concat("eval data: warning: the input of ", share_of(inputs.count, eval->rows),
-                         " rows is in the training data, of ", grouped(both.count),
-                         " with its target: ", places(inputs, true)));
+                         " rows is in the training data", targets, ": ", places(inputs, true)));
   return lines;
 }
 

@@ -3,6 +3,8 @@
 
 #include "trainer/data/report.h"
 
+#include "data/report_words.h"
+
 namespace trainer {
 namespace {
 
@@ -30,17 +32,16 @@ Json histogram_as_json(const LengthCounts& lengths) {
   return buckets;
 }
 
+Json lengths_as_json(const LengthCounts& lengths) {
+  return {{"mean", lengths.mean()},         {"p50", lengths.percentile(0.5)},
+          {"p90", lengths.percentile(0.9)}, {"p99", lengths.percentile(0.99)},
+          {"max", lengths.longest()},       {"histogram", histogram_as_json(lengths)}};
+}
+
 Json side_as_json(const SideReport& side, const DataReport& report, const std::string& field) {
-  const LengthCounts& lengths = side.lengths;
   return {{"field", field},
           {"tokens", side.tokens},
-          {"lengths",
-           {{"mean", lengths.mean()},
-            {"p50", lengths.percentile(0.5)},
-            {"p90", lengths.percentile(0.9)},
-            {"p99", lengths.percentile(0.99)},
-            {"max", lengths.longest()},
-            {"histogram", histogram_as_json(lengths)}}},
+          {"lengths", lengths_as_json(side.lengths)},
           {"truncated",
            {{"count", side.truncated},
             {"share", share(side.truncated, report.samples)},
@@ -71,6 +72,12 @@ Json set_as_json(const DataReport& report) {
             {"nothing_to_learn",
              {{"count", report.without_supervision},
               {"share", share(report.without_supervision, report.samples)}}}};
+  for (const Reason& reason : reasons(report))
+    json["nothing_to_learn"][reason.key] = rows_as_json(*reason.rows, usable, nullptr);
+  if (report.kind == DataKind::chat) {
+    json["empty_answers"] = rows_as_json(report.empty_answers, usable, nullptr);
+    json["conversations"] = lengths_as_json(report.conversations);
+  }
   json["input"] = side_as_json(report.input, report, report.input_field);
   if (report.has_target()) json["target"] = side_as_json(report.target, report, report.target_field);
   return json;

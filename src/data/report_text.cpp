@@ -102,9 +102,18 @@ void add_tokens(Page& page, const DataReport& report) {
   page.row("<unk>", both_sides(report, unknown_text));
   page.row("supervised",
            concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
-                  percent(report.supervised_tokens, report.tokens()), "); nothing to learn in ",
-                  report.without_supervision == 0 ? "no sample"
-                                                  : share_of(report.without_supervision, report.samples)));
+                  percent(report.supervised_tokens, report.tokens()), ")",
+                  report.without_supervision == 0
+                      ? ", in every sample"
+                      : concat("; nothing to learn in ", share_of(report.without_supervision, report.samples),
+                               report.without_supervision == 1 ? " sample" : " samples")));
+  for (const Reason& reason : reasons(report)) {
+    if (reason.rows->count > 0)
+      page.row("", concat(reason.words, ": ", rows_text(*reason.rows, report.rows)));
+  }
+  if (report.empty_answers.count > 0)
+    page.row("", concat("an empty answer, of which only the end is learned: ",
+                        rows_text(report.empty_answers, report.rows)));
 }
 
 void add_numbers(Page& page, const std::string& name, const std::vector<std::string>& numbers) {
@@ -114,11 +123,10 @@ void add_numbers(Page& page, const std::string& name, const std::vector<std::str
   page.line(line);
 }
 
-void add_length_numbers(Page& page, const char* name, const SideReport& side) {
-  const LengthCounts& lengths = side.lengths;
+void add_length_numbers(Page& page, const char* name, int64_t tokens, const LengthCounts& lengths) {
   add_numbers(
       page, name,
-      {grouped(side.tokens), one_decimal(lengths.mean()), grouped(lengths.percentile(0.5)),
+      {grouped(tokens), one_decimal(lengths.mean()), grouped(lengths.percentile(0.5)),
        grouped(lengths.percentile(0.9)), grouped(lengths.percentile(0.99)), grouped(lengths.longest())});
 }
 
@@ -164,8 +172,12 @@ void add_set(Page& page, const std::string& what, const DataReport& report) {
   add_tokens(page, report);
   page.line();
   add_numbers(page, "", {"tokens", "mean", "p50", "p90", "p99", "longest"});
-  add_length_numbers(page, report.input_name(), report.input);
-  if (report.has_target()) add_length_numbers(page, report.target_name(), report.target);
+  const auto add_side = [&](const char* name, const SideReport& side) {
+    add_length_numbers(page, name, side.tokens, side.lengths);
+  };
+  add_side(report.input_name(), report.input);
+  if (report.has_target()) add_side(report.target_name(), report.target);
+  if (report.kind == DataKind::chat) add_length_numbers(page, "both", report.tokens(), report.conversations);
   page.line();
   add_histogram(page, report);
   page.line();

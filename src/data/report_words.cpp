@@ -75,6 +75,17 @@ const char* name_of(DataKind kind) {
   return "auto";
 }
 
+std::vector<Reason> reasons(const DataReport& report) {
+  const NothingToLearn& nothing = report.nothing;
+  const char* key = length_key(report.kind, /*of_targets=*/true);
+  const std::string cut_away = report.kind == DataKind::completion ? concat("the prompt alone fills ", key)
+                                                                   : concat(key, " cuts it all away");
+  return {{"no_answer", "the assistant says nothing", &nothing.no_answer},
+          {"not_counted", "no answer counts (data.loss_on, weight)", &nothing.not_counted},
+          {"cut_away", cut_away, &nothing.cut_away},
+          {"too_short", "the text has one token or none", &nothing.too_short}};
+}
+
 bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }
 
 bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }
@@ -89,9 +100,13 @@ std::string DataReport::malformed_text() const {
 }
 
 const char* DataReport::input_name() const {
+  if (kind == DataKind::chat) return "context";
   return kind == DataKind::seq2seq ? "source" : kind == DataKind::completion ? "prompt" : name_of(kind);
 }
 
-const char* DataReport::target_name() const { return kind == DataKind::completion ? "completion" : "target"; }
+const char* DataReport::target_name() const {
+  if (kind == DataKind::chat) return "answers";
+  return kind == DataKind::completion ? "completion" : "target";
+}
 
 }  // namespace trainer

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "trainer/data/report.h"
 
@@ -28,5 +29,13 @@ std::string shown(const std::set<std::string>& characters);
 
 // Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
+
+// Why rows teach nothing, and which: the key in the JSON, the words of the report.
+struct Reason {
+  const char* key;
+  std::string words;
+  const RowCount* rows;
+};
+std::vector<Reason> reasons(const DataReport& report);
 
 }  // namespace trainer

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 #include "data/csv.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::array<std::string_view, 2> kUtf16Marks{"\xff\xfe", "\xfe\xff"};
+constexpr std::string_view kExcelMark = "sep=";
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr size_t kNone = std::string_view::npos;
 
@@ -93,13 +95,18 @@ void RowFile::open_json(std::string_view text, size_t start) {
 
 void RowFile::open_table(std::string_view text, size_t start, char separator) {
   format_ = Format::table;
-  separator_ = separator;
-  const size_t first = text.find_first_not_of("\r\n", start);
+  size_t first = text.find_first_not_of("\r\n", start);
+  if (first != kNone && text.substr(first).starts_with(kExcelMark))  // Excel's first line: sep=;
+    first = text.find_first_not_of("\r\n", std::min(text.find('\n', first), text.size()));
   if (first == kNone)
     throw DataError(concat(shown_.string(), ": the file is empty; its first line must name the columns"));
-  const size_t end = record_end(text, first, separator);
+  separator_ = separator_of(text, first, separator);
+  if (separator_ != separator)
+    log::info(
+        concat("data: ", shown_.string(), ": a ", separator_name(separator_), " separates its columns"));
+  const size_t end = record_end(text, first, separator_);
   try {
-    columns_ = split_record(without_line_end(text.substr(first, end - first)), separator);
+    columns_ = split_record(without_line_end(text.substr(first, end - first)), separator_);
   } catch (const DataError& e) {
     throw DataError(concat(place(first), ": the names of the columns: ", e.what()));
   }

@@ -21,7 +21,8 @@ struct RowSpan {
 
 class RowFile {
  public:
-  // Reads the beginning. The ending .csv or .tsv makes it a table, any other JSON. A byte order mark, CRLF
+  // Reads the beginning. The ending .csv or .tsv makes it a table, whose first line shows the
+  // separator, any other JSON. A byte order mark, CRLF
   // line ends and blank lines are accepted. `shown`: the name in messages, when that differs (the compressed
   // file). Throws DataError for a file that is missing, empty or without rows, and for a table with two
   // columns of the same name.
@@ -50,6 +51,7 @@ class RowFile {
   enum class Format { lines, array, table };
   RowFile(PooledFile file, const FileIdentity& identity, std::filesystem::path shown)
       : file_(std::move(file)), identity_(identity), shown_(std::move(shown)) {}
+  // `separator`: the usual one of such files.
   void open_table(std::string_view text, size_t start, char separator);
   void open_json(std::string_view text, size_t start);
   [[noreturn]] void throw_changed() const;

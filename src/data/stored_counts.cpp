@@ -16,10 +16,25 @@ RowCount rows_from(const nlohmann::json& stored) {
   return rows;
 }
 
+nlohmann::json stored_lengths(const LengthCounts& lengths) {
+  nlohmann::json stored = nlohmann::json::array();
+  for (const auto& [length, times] : lengths.counts()) stored.push_back({length, times});
+  return stored;
+}
+
+LengthCounts lengths_from(const nlohmann::json& stored) {
+  LengthCounts lengths;
+  for (const nlohmann::json& length : stored) lengths.add(length.at(0), length.at(1));
+  return lengths;
+}
+
+nlohmann::json stored_nothing(const NothingToLearn& nothing) {
+  return {stored_rows(nothing.no_answer), stored_rows(nothing.not_counted), stored_rows(nothing.cut_away),
+          stored_rows(nothing.too_short)};
+}
+
 nlohmann::json stored_side(const SideReport& side) {
-  nlohmann::json lengths = nlohmann::json::array();
-  for (const auto& [length, times] : side.lengths.counts()) lengths.push_back({length, times});
-  return {{"lengths", lengths},
+  return {{"lengths", stored_lengths(side.lengths)},
           {"tokens", side.tokens},
           {"longest", side.longest},
           {"truncated", side.truncated},
@@ -32,7 +47,7 @@ nlohmann::json stored_side(const SideReport& side) {
 
 SideReport side_from(const nlohmann::json& stored) {
   SideReport side;
-  for (const nlohmann::json& length : stored.at("lengths")) side.lengths.add(length.at(0), length.at(1));
+  side.lengths = lengths_from(stored.at("lengths"));
   side.tokens = stored.at("tokens");
   side.longest = stored.at("longest");
   side.truncated = stored.at("truncated");
@@ -56,7 +71,10 @@ nlohmann::json stored_counts(const DataReport& counts) {
           {"truncated", stored_rows(counts.truncated)},
           {"unknown", stored_rows(counts.unknown)},
           {"supervised_tokens", counts.supervised_tokens},
-          {"without_supervision", counts.without_supervision}};
+          {"without_supervision", counts.without_supervision},
+          {"nothing", stored_nothing(counts.nothing)},
+          {"empty_answers", stored_rows(counts.empty_answers)},
+          {"conversations", stored_lengths(counts.conversations)}};
 }
 
 DataReport counts_from(const nlohmann::json& stored) {
@@ -71,6 +89,11 @@ DataReport counts_from(const nlohmann::json& stored) {
   counts.unknown = rows_from(stored.at("unknown"));
   counts.supervised_tokens = stored.at("supervised_tokens");
   counts.without_supervision = stored.at("without_supervision");
+  const nlohmann::json& nothing = stored.at("nothing");
+  counts.nothing = {rows_from(nothing.at(0)), rows_from(nothing.at(1)), rows_from(nothing.at(2)),
+                    rows_from(nothing.at(3))};
+  counts.empty_answers = rows_from(stored.at("empty_answers"));
+  counts.conversations = lengths_from(stored.at("conversations"));
   return counts;
 }
 

@@ -38,7 +38,7 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
       add_dropped(encoded);
       continue;
     }
-    add(encoded);
+    add(encoded, row);
     unknown |= has_unknown(encoded);
   }
   if (truncated) counts_.truncated.add(row);
@@ -51,7 +51,7 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
   for (const EncodedSample& encoded : samples) add_unknown(encoded, both);
 }
 
-void Survey::add(const EncodedSample& encoded) {
+void Survey::add(const EncodedSample& encoded, const NamedRow& row) {
   counts_.samples++;
   add_lengths(counts_.input, encoded.input_tokens, encoded.input_lost);
   if (kind_has_target(kind_) || encoded.target_tokens > 0)
@@ -60,10 +60,29 @@ void Survey::add(const EncodedSample& encoded) {
   const int64_t supervised = supervised_tokens(encoded.sample, kind_ == DataKind::seq2seq);
   counts_.supervised_tokens += supervised;
   counts_.without_supervision += supervised == 0;
+  if (supervised == 0) add_nothing(encoded, row);
+  if (encoded.has_empty_answer) counts_.empty_answers.add(row);
+  if (kind_ == DataKind::chat) add_conversation(encoded);
+}
+
+void Survey::add_conversation(const EncodedSample& encoded) {
+  counts_.conversations.add(encoded.input_tokens + encoded.input_lost + encoded.target_tokens +
+                            encoded.target_lost);
+}
+
+void Survey::add_nothing(const EncodedSample& encoded, const NamedRow& row) {
+  NothingToLearn& nothing = counts_.nothing;
+  const bool answers = kind_ == DataKind::chat || kind_ == DataKind::completion;
+  RowCount& reason = answers && encoded.target_lost > 0 ? nothing.cut_away
+                     : kind_ != DataKind::chat          ? nothing.too_short
+                     : encoded.has_answer               ? nothing.not_counted
+                                                        : nothing.no_answer;
+  reason.add(row);
 }
 
 void Survey::add_dropped(const EncodedSample& encoded) {
   counts_.dropped_rows++;
+  if (kind_ == DataKind::chat) add_conversation(encoded);
   counts_.input.lengths.add(encoded.input_tokens + encoded.input_lost);
   const int64_t target = encoded.target_tokens + encoded.target_lost;
   if (kind_has_target(kind_) || target > 0) counts_.target.lengths.add(target);

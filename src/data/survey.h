@@ -31,7 +31,9 @@ class Survey {
   const DataReport& counts() const { return counts_; }
 
  private:
-  void add(const EncodedSample& encoded);
+  void add(const EncodedSample& encoded, const NamedRow& row);
+  void add_conversation(const EncodedSample& encoded);
+  void add_nothing(const EncodedSample& encoded, const NamedRow& row);
   void add_dropped(const EncodedSample& encoded);
   bool has_unknown(const EncodedSample& encoded) const;
   void add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,10 +16,12 @@
 #include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
 #include "trainer/base/mapping_faults.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 
 #include "data/cache_folder.h"
 #include "data/file_identity.h"
+#include "data/parquet_library.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -126,11 +127,41 @@ bool is_whole(const fs::path& made) {
   return false;
 }
 
+enum class Packing { none, gzip, zstd, parquet };
+
+Packing packing_of(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  if (ending == ".parquet") return Packing::parquet;
+  return ending == ".gz" ? Packing::gzip : ending == ".zst" ? Packing::zstd : Packing::none;
+}
+
+// Where the file is unpacked to. Rows of Parquet depend on the columns, and on how they are written.
+fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string content, bool parquet,
+                       const UsedColumns& used) {
+  const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz
+  if (parquet) content += concat("\nrows 1\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
+  return cache / "unpacked" /
+         concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
+}
+
+// take: gets pieces of the rows as JSON lines, and the share of the file that was read.
+template <class Take>
+void unpack_parquet(const fs::path& path, const fs::path& folder, const UsedColumns& used, const Take& take) {
+  ParquetJob job{.path = path.string(), .columns = used.columns, .also = used.also};
+  job.expect = [&](int64_t bytes) { check_room(folder, bytes); };
+  job.take = [&](std::string_view lines, int64_t rows, int64_t of) {
+    take(lines, static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(of, 1)));
+  };
+  read_parquet(job);
+  if (!job.problem.empty()) throw DataError(job.problem);
+  for (const std::string& note : job.notes) log::info(concat("data: ", path.string(), ": ", note));
+}
+
 }  // namespace
 
-fs::path unpacked(const fs::path& path, const fs::path& cache) {
-  const bool gzip = path.extension() == ".gz";
-  if (!gzip && path.extension() != ".zst") return path;
+fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns& used) {
+  const Packing packing = packing_of(path);
+  if (packing == Packing::none) return path;
   const FileIdentity identity = FileIdentity::of(path);
   std::shared_ptr<const MappedFile> file;
   try {
@@ -140,27 +171,28 @@ fs::path unpacked(const fs::path& path, const fs::path& cache) {
   }
   set_fault_code(*file, ExitCode::data);
   const std::string_view packed = file->text();
-  const fs::path inner = path.stem();  // rows.csv of rows.csv.gz
-  const fs::path made = cache / "unpacked" /
-                        concat(inner.stem().string(), "-", checksum(content_fingerprint(packed, identity)),
-                               inner.extension().string());
+  const bool parquet = packing == Packing::parquet;
+  const fs::path made = unpacked_path(path, cache, content_fingerprint(packed, identity), parquet, used);
+  const fs::path folder = made.parent_path();
   if (is_whole(made)) return made;
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
-  auto shown = std::chrono::steady_clock::now();
+  Progress shown("unpacking " + path.string(), static_cast<int64_t>(packed.size()), ProgressUnit::bytes);
   try {
-    make_directories(made.parent_path());
-    check_room(made.parent_path(), size_it_tells(packed, gzip));
+    make_directories(folder);
+    if (!parquet) check_room(folder, size_it_tells(packed, packing == Packing::gzip));
     RunningChecksum sum;
     write_to_cache(made, [&](std::ostream& out) {
-      const auto take = [&](std::string_view piece, size_t bytes_read) {
+      const auto write = [&](std::string_view piece, double done) {
         out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
         sum.add(piece);
-        const auto now = std::chrono::steady_clock::now();
-        if (now - shown < std::chrono::seconds(10)) return;
-        shown = now;
-        log::info(concat("data: ", path.string(), ": ", 100 * bytes_read / packed.size(), " % unpacked"));
+        shown.set(static_cast<int64_t>(done * static_cast<double>(packed.size())));
       };
-      gzip ? unpack_gzip(packed, take) : unpack_zstd(packed, take);
+      const auto take = [&](std::string_view piece, size_t bytes_read) {
+        write(piece, static_cast<double>(bytes_read) / static_cast<double>(packed.size()));
+      };
+      parquet                    ? unpack_parquet(path, folder, used, write)
+      : packing == Packing::gzip ? unpack_gzip(packed, take)
+                                 : unpack_zstd(packed, take);
       // Write the checksum before the rename: a file without a checksum is made again.
       write_to_cache(checksum_file(made), [&](std::ostream& file) { file << sum.digits(); });
     });

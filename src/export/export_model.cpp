@@ -7,6 +7,7 @@
 #include "trainer/adapters/merged_model.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
@@ -14,6 +15,7 @@
 #include "trainer/formats/peft.h"
 
 #include "export/compare_logits.h"
+#include "export/gguf_adapter.h"
 #include "export/gguf_export.h"
 #include "export/merge_sources.h"
 #include "export/new_output.h"
@@ -42,6 +44,7 @@ fs::path find_directory(const fs::path& from) {
 }
 
 fs::path find_source(const ExportRequest& request) {
+  const Progress shown("checking the files");
   const fs::path source = find_directory(request.source);
   verify_model_files(source);
   const fs::path base = request.base.empty() ? base_directory(source) : request.base;
@@ -90,6 +93,7 @@ int64_t bytes_of(const TensorSources& sources) {
 // Loads what was written and compares it with what it was made from.
 void check_merged(const MergedModel& model, const MergeSources& from, const Nf4Export* nf4,
                   const fs::path& written, ExportReport& report) {
+  const Progress shown("comparing answers");
   const at::Tensor expected = require_finite(streamed_logits(from.merged), model.source);
   const at::Tensor found = streamed_logits({written});
   if (nf4 != nullptr) {
@@ -134,13 +138,17 @@ void write_config(const fs::path& source, const fs::path& directory) {
   const char* name = "adapter_config.json";
   auto config = parse_ordered_json(read_file(source / name));
   const fs::path base = config.value("base_model_name_or_path", "");
-  if (!fs::exists(base)) config["base_model_name_or_path"] = fs::canonical(source / base).string();
+  if (!fs::exists(base) && fs::exists(source / base))
+    config["base_model_name_or_path"] = fs::canonical(source / base).string();
   write_atomically(directory / name, config.dump(2) + "\n");
 }
 
+[[noreturn]] void refuse_no_adapter(const fs::path& source) {
+  throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
+}
+
 ExportReport export_adapter(const ExportRequest& request, const fs::path& source) {
-  if (!is_adapter_directory(source))
-    throw ConfigError(concat(source.string(), ": is a model, not an adapter; leave out --adapter"));
+  if (!is_adapter_directory(source)) refuse_no_adapter(source);
   const nlohmann::json config = read_model_config(base_directory(source));
   read_adapter_config(source);  // refuses what is not supported
   read_adapter_weights(source);
@@ -186,8 +194,16 @@ ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> t
   const MergeSources from = find_merge_sources(request, source);
   const MergedModel model = open_merged(source, from.options);
   NewOutput output(request.out, /*file=*/true);
-  ExportReport report = report_of(model);
   const std::string name = request.out.stem().string();
+  if (request.adapter_only) {
+    if (!model.is_adapter()) refuse_no_adapter(source);
+    ExportReport report;
+    report.bytes = write_gguf_adapter(model, type.value_or(GgufType::f32), name, output.file());
+    report.check = check_gguf_adapter(model, output.file());
+    output.complete();
+    return report;
+  }
+  ExportReport report = report_of(model);
   report.bytes = write_gguf_model(model, type, name, output.file());
   report.check = check_gguf_model(model, output.file());
   if (from.trained && !from.trained_is_merged) {

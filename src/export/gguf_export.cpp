@@ -1,42 +1,22 @@
 #include "export/gguf_export.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/release_pages.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/q8_0.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/gguf_vocabulary.h"
 
 #include "export/gguf_layout.h"
+#include "export/gguf_values.h"
 #include "export/new_output.h"
 
 namespace trainer {
 namespace {
-
-constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block types
-
-// general.file_type: the numbers of llama.cpp's llama_ftype.
-uint32_t file_type_of(GgufType type) {
-  switch (type) {
-    case GgufType::f32:
-      return 0;
-    case GgufType::f16:
-      return 1;
-    case GgufType::q8_0:
-      return 7;
-    case GgufType::bf16:
-      return 32;
-  }
-  throw std::logic_error("a GgufType that is not known");
-}
 
 GgufType stored_type(const MergedModel& model) {
   switch (model.most_common_dtype()) {
@@ -85,50 +65,11 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
   GgufMetadata out{{"general.architecture", layout.architecture},
                    {"general.type", std::string("model")},
                    {"general.name", name},
-                   {"general.file_type", file_type_of(type)},
-                   {"general.quantization_version", kQuantizationVersion}};
+                   {"general.file_type", gguf_file_type(type)},
+                   {"general.quantization_version", kGgufQuantizationVersion}};
   out.insert(out.end(), layout.metadata.begin(), layout.metadata.end());
   add_vocabulary(model, out);
   return out;
-}
-
-// Interleaves the two halves of each head: one row of the first, one of the second, and so on.
-at::Tensor interleaved(const at::Tensor& rows, int64_t head_dim) {
-  return rows.view({-1, 2, head_dim / 2, rows.size(1)}).transpose(1, 2).reshape({rows.size(0), -1});
-}
-
-void require_q8_range(const at::Tensor& values, const std::string& name) {
-  const float largest = values.abs().max().item<float>();
-  if (largest <= kQ8Largest) return;
-  throw FormatError(concat("tensor '", name, "' has a value of magnitude ", largest,
-                           ", beyond the range of Q8_0 (", kQ8Largest, "); export it as bf16 or fp32"));
-}
-
-// fp32 [rows, columns] as the bytes of the type.
-void encode(const at::Tensor& values, GgufType type, const std::string& name, std::ostream& out) {
-  if (!values.isfinite().all().item<bool>())
-    throw FormatError(
-        concat("tensor '", name, "' has values that are NaN or infinite; the model is damaged"));
-  at::Tensor bytes = values.contiguous();
-  if (type == GgufType::f16) {
-    require_fp16_range(values, name);
-    bytes = values.to(at::kHalf);
-  } else if (type == GgufType::bf16) {
-    bytes = values.to(at::kBFloat16);
-  } else if (type == GgufType::q8_0) {
-    require_q8_range(values, name);
-    const int64_t count = values.numel();
-    const at::Tensor from = bytes;
-    bytes = at::empty({count / kQ8BlockValues * kQ8BlockBytes}, at::kByte);
-    quantise_q8_0(from.const_data_ptr<float>(), count, static_cast<std::byte*>(bytes.data_ptr()));
-  }
-  out.write(static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::streamsize>(bytes.nbytes()));
-}
-
-GgufType type_of(const TensorView& view, GgufType wanted) {
-  if (view.shape.size() < 2) return GgufType::f32;
-  const bool in_blocks = view.shape.back() % kQ8BlockValues == 0;
-  return wanted == GgufType::q8_0 && !in_blocks ? GgufType::f16 : wanted;
 }
 
 GgufSource rope_source(const std::vector<float>& factors) {
@@ -141,44 +82,12 @@ GgufSource rope_source(const std::vector<float>& factors) {
           }};
 }
 
-// Rows of a tensor of the file, fp32 [rows, columns]. The file's pages are given back.
-at::Tensor decode(const GgufTensor& tensor, int64_t first, int64_t rows) {
-  const int64_t count = std::max<int64_t>(tensor.shape.empty() ? 1 : tensor.shape[0], 1);
-  const auto row_bytes = static_cast<int64_t>(tensor.nbytes) / count;
-  auto* data = const_cast<std::byte*>(tensor.data) + first * row_bytes;
-  at::Tensor values;
-  if (tensor.type == GgufType::q8_0) {
-    values = at::empty({rows, tensor.shape.back()}, at::kFloat);
-    dequantise_q8_0(data, values.numel(), values.mutable_data_ptr<float>());
-  } else {
-    at::ScalarType type = at::kFloat;
-    if (tensor.type == GgufType::f16) type = at::kHalf;
-    if (tensor.type == GgufType::bf16) type = at::kBFloat16;
-    const int64_t columns = row_bytes / static_cast<int64_t>(at::elementSize(type));
-    values = at::from_blob(data, {rows, columns}, at::dtype(type)).to(at::kFloat, false, /*copy=*/true);
-  }
-  release_pages(data, rows * row_bytes);
-  return values;
-}
-
 // The rows in the order in which interleaved() takes them.
 at::Tensor reordered(const at::Tensor& rows, int64_t head_dim) {
   const at::Tensor heads = at::arange(rows.size(0)).view({-1, head_dim});
   const int64_t half = head_dim / 2;
   return rows.index_select(0,
                            at::stack({heads.narrow(1, 0, half), heads.narrow(1, half, half)}, 2).flatten());
-}
-
-bool agree(const at::Tensor& values, const at::Tensor& expected, GgufType type) {
-  if (type == GgufType::f32) return values.equal(expected);
-  if (type == GgufType::f16) return values.equal(expected.to(at::kHalf).to(at::kFloat));
-  if (type == GgufType::bf16) return values.equal(expected.to(at::kBFloat16).to(at::kFloat));
-  // Half a step, plus the error of 127 steps because the step itself is rounded to fp16 (2^-11, or 2^-25).
-  const at::Tensor blocks = expected.reshape({-1, kQ8BlockValues});
-  const at::Tensor step = blocks.abs().amax(1, true) / 127;
-  const at::Tensor bound =
-      step * 0.5001 + at::maximum(step * std::ldexp(127.0, -11), at::full({1}, std::ldexp(127.0, -25)));
-  return values.reshape_as(blocks).sub(blocks).abs().le(bound).all().item<bool>();
 }
 
 }  // namespace
@@ -196,12 +105,12 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
   int64_t bytes = 0;
   if (!layout.rope_factors.empty()) sources.push_back(rope_source(layout.rope_factors));
   for (const auto& [tensor_name, tensor] : model.plan.tensors) {
-    const GgufType own = type_of(tensor.base, type);
+    const GgufType own = gguf_type_for(tensor.base.shape, type);
     const bool reordered = layout.is_reordered(tensor_name);
     const auto write = [&, own, reordered](std::ostream& out) {
       const int64_t head_dim = reordered ? layout.head_dim : 1;
       tensor.in_rows(head_dim, [&](const at::Tensor& rows) {
-        encode(reordered ? interleaved(rows, head_dim) : rows, own, tensor_name, out);
+        write_gguf_values(reordered ? interleaved(rows, head_dim) : rows, own, tensor_name, out);
       });
     };
     sources.push_back({layout.name_of(tensor_name), own, tensor.base.shape, write});
@@ -217,7 +126,9 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
   const GgufFile file = read_gguf(path);
   const GgufLayout layout = gguf_layout(model.config);
   std::map<std::string, int64_t> count;
+  Progress shown("reading the file again: tensors", std::ssize(model.plan.tensors));
   for (const auto& [name, tensor] : model.plan.tensors) {
+    shown.add();
     const auto found = file.tensors.find(layout.name_of(name));
     const std::string where = concat(path.string(), ": tensor '", layout.name_of(name), "'");
     if (found == file.tensors.end()) throw FormatError(concat(where, " is missing in the written file"));
@@ -227,7 +138,7 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
     bool same = written.shape == tensor.base.shape;
     tensor.in_rows(multiple, [&](const at::Tensor& rows) {
       const at::Tensor expected = multiple > 1 ? reordered(rows, multiple) : rows;
-      same = same && agree(decode(written, first, rows.size(0)), expected, written.type);
+      same = same && agree_in_gguf(read_gguf_values(written, first, rows.size(0)), expected, written.type);
       first += rows.size(0);
     });
     if (!same)

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/adapters/lora.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/models/block_hook.h"
 
@@ -31,12 +32,14 @@ at::Tensor wide_copy(const Weight& value) {
 // Keeps the weights of the running block in memory, and leaves those of the others in the file.
 class BlockStream {
  public:
-  explicit BlockStream(Model& model) : hook_(dynamic_cast<BlockHook&>(model)) {
+  explicit BlockStream(Model& model)
+      : hook_(dynamic_cast<BlockHook&>(model)), shown_("blocks", model.num_blocks()) {
     model.for_each_module([&](const std::string&, Module& module) { modules_[&module] = &module; });
     model.for_each_parameter([](const std::string&, Parameter& parameter) {
       if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases
     });
     hook_.around_block = [this](const Module& block, BlockPass) {
+      shown_.add();
       enter(block);
       return nullptr;
     };
@@ -60,6 +63,7 @@ class BlockStream {
   }
 
   BlockHook& hook_;
+  Progress shown_;
   std::map<const Module*, Module*> modules_;
   std::vector<std::pair<Parameter*, Weight>> held_;
 };

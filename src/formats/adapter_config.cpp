@@ -7,6 +7,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
+#include "trainer/hub/fetch.h"
 
 #include "formats/json_file.h"
 
@@ -250,6 +251,7 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   const KeyReader reader(file, path.string());
   AdapterConfig config;
   config.base_model_name_or_path = reader.text("base_model_name_or_path");
+  config.revision = reader.text("revision");
   config.task_type = reader.text("task_type");
   const double r = reader.number("r", 8);
   config.r = r >= 1 && r <= 1e9 ? static_cast<int64_t>(r) : 0;
@@ -304,7 +306,7 @@ void write_adapter_config(const fs::path& directory, const AdapterConfig& config
                                    {"peft_type", "LORA"},
                                    {"r", config.r},
                                    {"rank_pattern", patterns_json(config.rank_pattern)},
-                                   {"revision", nullptr},
+                                   {"revision", text_or_null(config.revision)},
                                    {"target_modules", names_json(config.target_modules)},
                                    {"task_type", text_or_null(config.task_type)},
                                    {"use_dora", config.use_dora},
@@ -320,9 +322,14 @@ void write_adapter_config(const fs::path& directory, const AdapterConfig& config
 
 std::filesystem::path base_directory(const std::filesystem::path& directory) {
   if (!is_adapter_directory(directory)) return directory;
-  const std::filesystem::path base = read_adapter_config(directory).base_model_name_or_path;
+  const AdapterConfig config = read_adapter_config(directory);
+  const std::filesystem::path base = config.base_model_name_or_path;
   if (std::filesystem::exists(base)) return base;
   if (std::filesystem::exists(directory / base)) return directory / base;
+  if (auto name = hub::find_name(hub::Kind::model, base.string())) {
+    if (!config.revision.empty()) name->revision = config.revision;
+    return hub::fetch_model(*name, hub::ModelParts::all);
+  }
   throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
                            base.string(), "' is not a directory here; set it to the path of the base model"));
 }

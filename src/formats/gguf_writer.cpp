@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "trainer/base/error.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/gguf.h"
 #include "trainer/formats/q8_0.h"
@@ -121,6 +122,10 @@ std::string head_of(const std::filesystem::path& path, const GgufMetadata& metad
 void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
                 const std::vector<GgufSource>& tensors) {
   const std::string head = head_of(path, metadata, tensors);
+  int64_t bytes = 0;
+  for (const GgufSource& tensor : tensors)
+    bytes += static_cast<int64_t>(gguf_bytes(tensor.type, tensor.shape, where_is(path, tensor)));
+  Progress shown("writing " + path.filename().string(), bytes, ProgressUnit::bytes);
   write_atomically(path, [&](std::ostream& out) {
     out << head;
     for (const GgufSource& tensor : tensors) {
@@ -128,6 +133,7 @@ void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
       const auto expected = static_cast<std::streamoff>(gguf_bytes(tensor.type, tensor.shape, where));
       const std::streamoff before = out.tellp();
       tensor.write(out);
+      shown.add(expected);
       const std::streamoff written = out.tellp() - before;
       if (written != expected)
         throw FormatError(concat(where, ": ", written, " bytes were written where it has ", expected));

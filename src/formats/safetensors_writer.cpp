@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
@@ -44,6 +45,12 @@ void write_length(std::ostream& out, uint64_t length) {
   for (int i = 0; i < 8; i++) out.put(static_cast<char>(length >> (8 * i) & 0xff));
 }
 
+int64_t bytes_of(const TensorSources& tensors) {
+  size_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor_bytes(tensor.dtype, tensor.shape, name);
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
 
 TensorSources sources_of(const std::map<std::string, TensorView>& tensors) {
@@ -62,6 +69,7 @@ void write_safetensors(const std::filesystem::path& path, const TensorSources& t
   metadata.try_emplace("format", "pt");
   const std::vector<Item> items = in_file_order(tensors);
   const std::string header = header_for(items, metadata, path.string());
+  Progress shown("writing " + path.filename().string(), bytes_of(tensors), ProgressUnit::bytes);
   write_atomically(path, [&](std::ostream& out) {
     write_length(out, header.size());
     out << header;
@@ -71,6 +79,7 @@ void write_safetensors(const std::filesystem::path& path, const TensorSources& t
       const auto expected = static_cast<std::streamoff>(tensor_bytes(tensor.dtype, tensor.shape, where));
       const std::streamoff before = out.tellp();
       tensor.write(out);
+      shown.add(expected);
       if (out.tellp() - before != expected) {
         throw FormatError(concat(where, ": ", out.tellp() - before, " bytes were written where ",
                                  shape_string(tensor.shape), " of ", dtype_name(tensor.dtype), " has ",

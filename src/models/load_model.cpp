@@ -9,6 +9,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/join_some.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
@@ -97,6 +98,12 @@ void copy_into(const at::Tensor& out, const TensorView& view) {
   release_offloaded(out);
 }
 
+int64_t bytes_of(const ModelWeights& weights) {
+  int64_t bytes = 0;
+  for (const auto& [name, view] : weights.tensors) bytes += static_cast<int64_t>(view.nbytes);
+  return bytes;
+}
+
 }  // namespace
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const LoadOptions& options,
@@ -114,10 +121,12 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   QuantisedWeights quantised(*model, architecture, &weights, options);
   check_tensors(*model, weights, architecture, directory, quantised, seen.ignored);
 
+  Progress shown("weights", bytes_of(weights), ProgressUnit::bytes);
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, options.offload_weights);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
+    shown.add(static_cast<int64_t>(view.nbytes));
     if (quantised.has(name)) {
       parameter.value = quantised.load(name, view, model->dtype(), options.device, seen);
       return;

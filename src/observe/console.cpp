@@ -1,27 +1,29 @@
 #include "trainer/observe/console.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <mutex>
 #include <optional>
-#include <unistd.h>
 
+#include "trainer/base/fitted_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
+#include "trainer/base/wrap.h"
 
-#include "observe/progress_bar.h"
+#include "observe/loss_curve.h"
+#include "observe/row_number.h"
 
 namespace trainer {
 namespace {
 
 using Values = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
-// Returns a number of the row; nothing if it is absent or null (a stored NaN).
-std::optional<double> number(const Values& values, const char* key) {
-  const auto found = values.find(key);
-  if (found == values.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
+constexpr auto number = row_number;
 
 std::string formatted(const char* format, double value) {
   char text[64];
@@ -29,28 +31,32 @@ std::string formatted(const char* format, double value) {
   return text;
 }
 
-// Parts of a line, two blanks apart; a part without its number is left out.
+// Parts of a line; a part without its number is left out. Ranks: see LinePart.
 class Line {
  public:
-  explicit Line(std::string start) : text_(std::move(start)) {}
+  explicit Line(const std::string& start) : parts_{{start, 0}} {}
 
-  Line& add(const std::string& part) {
-    text_ += "  " + part;
+  Line& add(const std::string& part, int rank = 1) {
+    parts_.push_back({part, rank});
     return *this;
   }
-  Line& add(const char* format, std::optional<double> value, double factor = 1) {
-    return value ? add(formatted(format, *value * factor)) : *this;
+  Line& add(const char* format, std::optional<double> value, double factor = 1, int rank = 1) {
+    return value ? add(formatted(format, *value * factor), rank) : *this;
   }
-  Line& count(std::optional<double> value, const char* unit) {
-    return value ? add(concat(grouped(std::llround(*value)), " ", unit)) : *this;
+  Line& count(std::optional<double> value, const char* unit, int rank = 1) {
+    return value ? add(concat(grouped(std::llround(*value)), " ", unit), rank) : *this;
   }
-  Line& duration(const char* what, std::optional<double> seconds) {
-    return seconds ? add(concat(what, duration_string(*seconds))) : *this;
+  Line& duration(const char* what, std::optional<double> seconds, int rank = 1) {
+    return seconds ? add(concat(what, duration_string(*seconds)), rank) : *this;
   }
-  const std::string& text() const { return text_; }
+  std::string within(size_t width) const { return fitted_line(parts_, width); }
+  std::string text() const { return within(std::string::npos); }
+  void log() const {
+    log::info_in_one_line(text(), [this](size_t width) { return within(width); });
+  }
 
  private:
-  std::string text_;
+  std::vector<LinePart> parts_;
 };
 
 // The steps since the last line.
@@ -110,113 +116,214 @@ void show_scores(const Values& values) {
       .add("equal json %.2f %%", number(values, "eval_json_match"), 100)
       .add("%.1f tokens", number(values, "eval_gen_len"))
       .duration("in ", number(values, "eval_generation_seconds"));
-  log::info(line.text());
+  log::info(line.text());  // a table of scores may take two lines
 }
 
 void show_evaluation(const Values& values) {
   Line line(concat("evaluation at step ", values.value("step", int64_t{0})));
-  line.add("eval_loss %.4f", number(values, "eval_loss"))
-      .add("perplexity %.4g", number(values, "eval_perplexity"))
-      .add("token accuracy %.2f %%", number(values, "eval_token_accuracy"), 100)
-      .count(number(values, "eval_samples"), "samples")
+  line.add("eval_loss %.4f", number(values, "eval_loss"), 1, 0)
+      .add("perplexity %.4g", number(values, "eval_perplexity"), 1, 3)
+      .add("token accuracy %.2f %%", number(values, "eval_token_accuracy"), 100, 2)
+      .count(number(values, "eval_samples"), "samples", 4)
       .duration("in ", number(values, "eval_seconds"));
-  log::info(line.text());
+  line.log();
   if (values.contains("eval_generated_samples")) show_scores(values);
+}
+
+// "1 h 05 min and 3 evaluations"
+std::string left_text(const TimeLeft::Estimate& left) {
+  const std::string text = duration_string(left.seconds);
+  if (left.evaluations == 0) return text;
+  return concat(text, " and ", left.evaluations, left.evaluations == 1 ? " evaluation" : " evaluations");
 }
 
 }  // namespace
 
 struct Console::State {
+  std::mutex mutex;  // guards all below: the live block is made by another thread
   ConsoleOptions options;
-  std::optional<ProgressBar> bar;
-  int64_t total_steps = 0;
-  Interval interval;
+  bool is_live = false;
+  bool utf8 = locale_has_utf8();
+  int64_t total_steps = 0, steps_seen = 0;
+  TimeLeft time_left;
+  LossCurve losses;
+  Interval interval, last_interval;
   Values last_row;  // the last train row
-  int64_t steps_seen = 0;
-  double seconds_seen = 0;
+  struct Evaluation {
+    int64_t step = 0;
+    double loss = 0;
+  };
+  std::optional<Evaluation> evaluation, lowest;
+  std::optional<int64_t> saved_step;
+  Clock::time_point saved;
+  bool save_failed = false;
 
-  int64_t step() const { return last_row.value("step", steps_seen); }
+  int64_t step() const { return last_row.is_null() ? 0 : last_row.value("step", steps_seen); }
 
-  // Estimated from the mean duration of the steps so far.
-  std::optional<double> seconds_left() const {
-    if (total_steps <= 0 || steps_seen == 0 || seconds_seen <= 0) return std::nullopt;
-    const auto steps_left = static_cast<double>(std::max<int64_t>(total_steps - step(), 0));
-    return steps_left * seconds_seen / static_cast<double>(steps_seen);
-  }
-
-  void draw_bar() {
-    if (!bar || !log::is_shown(log::Level::info)) return;
-    Line detail("");
-    detail.add("loss %.4f", number(last_row, "loss")).duration("left ", seconds_left());
-    bar->draw(step_text(step(), total_steps), step(), total_steps,
-              detail.text().empty() ? "" : detail.text().substr(2));
-  }
-
-  void show_interval() {
+  Line take_interval() {
     Line line(step_text(step(), total_steps));
-    line.add("epoch %.2f", number(last_row, "epoch"))
-        .add("loss %.4f", interval.mean_loss())
-        .add("grad_norm %.3g", number(last_row, "grad_norm"))
-        .add("lr %.2e", number(last_row, "learning_rate"))
-        .count(interval.per_second(interval.tokens), "tok/s")
-        .add("%.1f samples/s", interval.per_second(interval.samples))
-        .add("waits for data %.0f %%", interval.share_of_waiting(), 100);
+    line.add("epoch %.2f", number(last_row, "epoch"), 1, 5)
+        .add("loss %.4f", interval.mean_loss(), 1, 0)
+        .add("grad_norm %.3g", number(last_row, "grad_norm"), 1, 6)
+        .add("lr %.2e", number(last_row, "learning_rate"), 1, 4)
+        .count(interval.per_second(interval.tokens), "tok/s", 2)
+        .add("%.1f samples/s", interval.per_second(interval.samples), 1, 8)
+        .add("waits for data %.0f %%", interval.share_of_waiting(), 100, 3);
     if (const auto in_use = number(last_row, "memory_allocated")) {
       line.add(concat("mem ", bytes_string(std::llround(*in_use)),
-                      peak_text(interval.peak, number(last_row, "memory_limit"))));
+                      peak_text(interval.peak, number(last_row, "memory_limit"))),
+               7);
     }
-    line.duration("left ", seconds_left());
-    log::info(line.text());
+    if (const auto left = time_left.estimate()) line.add("left " + left_text(*left), 1);
+    last_interval = interval;
     interval = {};
+    return line;
   }
 
-  void add_step(const Values& values) {
+  // Returns the line of the interval that ends with this row, if one does.
+  std::optional<Line> add_step(const Values& values) {
     last_row = values;
     interval.add(values);
+    losses.add(number(values, "loss").value_or(std::nan("")));
     steps_seen++;
-    seconds_seen += number(values, "step_seconds").value_or(0);
-    if (step() % std::max<int64_t>(options.logging_steps, 1) == 0 || step() == total_steps) show_interval();
-    draw_bar();
+    if (step() % std::max<int64_t>(options.logging_steps, 1) != 0 && step() != total_steps)
+      return std::nullopt;
+    return take_interval();
+  }
+
+  void add_evaluation(const Values& values) {
+    const auto loss = number(values, "eval_loss");
+    if (!loss) return;
+    evaluation = Evaluation{values.value("step", int64_t{0}), *loss};
+    if (!lowest || *loss < lowest->loss) lowest = evaluation;
+  }
+
+  void add_save(const Values& values, bool failed) {
+    save_failed = failed;
+    if (failed) return;
+    saved_step = values.value("step", int64_t{0});
+    saved = Clock::now();
+  }
+
+  std::string way_line(size_t width) const {
+    const double share = total_steps > 0 ? static_cast<double>(step()) / static_cast<double>(total_steps) : 0;
+    std::vector<LinePart> parts;
+    if (total_steps > 0) parts.push_back({concat(static_cast<int>(share * 100), " %"), 0});
+    parts.push_back({step_text(step(), total_steps), 0});
+    if (const auto epoch = number(last_row, "epoch")) parts.push_back({formatted("epoch %.2f", *epoch), 3});
+    if (const auto left = time_left.estimate()) {
+      parts.push_back({"left " + duration_string(left->seconds), 1});
+      if (left->evaluations > 0) parts.push_back({concat("plus ", left->evaluations, " evaluations"), 2});
+    }
+    const std::string text = fitted_line(parts, width);
+    return total_steps > 0 ? with_bar(share, text, width) : text;
+  }
+
+  // The curve takes the room that the numbers leave.
+  std::string loss_line(size_t width) const {
+    const Interval& recent = interval.steps > 0 ? interval : last_interval;
+    const auto loss = recent.mean_loss();
+    if (!loss) return "";
+    const std::string first = formatted("loss %.4f", *loss);
+    Line rest(first);
+    rest.add("lr %.2e", number(last_row, "learning_rate"), 1, 2)
+        .count(recent.per_second(recent.tokens), "tok/s", 1)
+        .add("waits for data %.0f %%", recent.share_of_waiting(), 100, 3);
+    constexpr size_t kSmallest = 8, kLargest = 24;
+    const bool has_curve = losses.means().size() > 1 && width > first.size() + kSmallest;
+    std::string line = rest.within(has_curve ? width - kSmallest - 1 : width);
+    const size_t used = count_characters(line) + 1;
+    if (has_curve)
+      line.insert(first.size(), " " + sparkline(losses.means(), std::min(width - used, kLargest), utf8));
+    return line;
+  }
+
+  std::string memory_line(size_t width) const {
+    const auto in_use = number(last_row, "memory_allocated"), limit = number(last_row, "memory_limit");
+    if (!in_use) return "";
+    const double peak = number(last_row, "memory_peak").value_or(*in_use);
+    const auto text = [](double bytes) { return bytes_string(std::llround(bytes)); };
+    if (!limit) return fitted_line({{"memory " + text(*in_use), 0}, {"peak " + text(peak), 1}}, width);
+    const double share = peak / *limit;
+    const std::string line = fitted_line({{concat("memory ", text(*in_use), ", peak ", text(peak)), 0},
+                                          {concat(std::llround(100 * share), " %"), 1},
+                                          {concat("of ", text(*limit)), 2}},
+                                         width);
+    return with_bar(share, line, width);
+  }
+
+  std::string events_line(size_t width) const {
+    std::vector<LinePart> parts;
+    if (evaluation) {
+      parts.push_back({formatted("evaluation %.4f", evaluation->loss), 0});
+      parts.push_back({concat("at step ", evaluation->step), 2});
+    }
+    if (lowest && lowest->step != evaluation->step)
+      parts.push_back({concat(formatted("lowest %.4f", lowest->loss), " at step ", lowest->step), 4});
+    if (save_failed) {
+      parts.push_back({"the last save FAILED", 0});
+    } else if (saved_step) {
+      parts.push_back({concat("saved step ", *saved_step), 1});
+      parts.push_back({concat(duration_string(seconds_since(saved)), " ago"), 3});
+    }
+    return fitted_line(parts, width);
   }
 };
 
-ConsoleOptions console_options(int64_t logging_steps) {
-  return {logging_steps, ::isatty(STDERR_FILENO) == 1};
-}
-
 Console::Console(const ConsoleOptions& options) : state_(std::make_unique<State>()) {
   state_->options = options;
-  if (options.progress_bar) state_->bar.emplace();
 }
 
-Console::~Console() = default;
+Console::~Console() {
+  if (state_->is_live) show_live_view(nullptr);
+}
 
-void Console::start(const StartBlock& block, int64_t total_steps) {
-  state_->total_steps = total_steps;
+void Console::start(const StartBlock& block, const RunOutlook& outlook) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->total_steps = outlook.total_steps;
+    state_->time_left.set_outlook(outlook);
+  }
   size_t width = 0;
   for (const auto& [name, value] : block.lines) width = std::max(width, name.size());
   for (const auto& [name, value] : block.lines) {
     log::info(concat(name, std::string(width - name.size() + 2, ' '), value));
   }
+  state_->is_live = true;
+  show_live_view(this);
 }
 
 void Console::write(const MetricRow& row) {
-  if (row.kind == "train") {
-    state_->add_step(row.values);
-  } else if (row.kind == "eval") {
-    show_evaluation(row.values);
+  std::optional<Line> line;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->time_left.add(row);
+    if (row.kind == "train") line = state_->add_step(row.values);
+    if (row.kind == "eval") state_->add_evaluation(row.values);
+    if (row.kind == "save" || row.kind == "save_failed")
+      state_->add_save(row.values, row.kind == "save_failed");
   }
+  if (line) line->log();
+  if (row.kind == "eval") show_evaluation(row.values);
 }
 
-void Console::progress(const std::string& what, int64_t done, int64_t total) {
-  if (state_->bar && log::is_shown(log::Level::info)) {
-    state_->bar->draw(concat(what, " ", grouped(done), "/", grouped(total)), done, total, "");
-  }
+std::vector<std::string> Console::live_lines(size_t width) {
+  const std::lock_guard lock(state_->mutex);
+  std::vector<std::string> lines{state_->way_line(width), state_->loss_line(width),
+                                 state_->memory_line(width), state_->events_line(width)};
+  std::erase(lines, "");
+  return lines;
 }
 
 void Console::finish() {
-  if (state_->interval.steps > 0) state_->show_interval();
-  if (state_->bar) state_->bar->clear();
+  std::optional<Line> line;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->interval.steps > 0) line = state_->take_interval();
+  }
+  if (line) line->log();
+  if (state_->is_live) show_live_view(nullptr);
+  state_->is_live = false;
 }
 
 }  // namespace trainer

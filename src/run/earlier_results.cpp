@@ -11,6 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
+#include "trainer/formats/run_status.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/run/output_directory.h"
 
@@ -43,8 +44,9 @@ bool is_weights(const std::string& name) {
 // Files that a run writes in addition to weights and checkpoints.
 bool is_record(const std::string& name) {
   static constexpr std::array names{
-      kMetrics,      "bad_steps.jsonl", "skipped_rows.jsonl",  "data_report.json", "log.txt",
-      "config.yaml", "config.json",     "adapter_config.json", kTrainerStateFile};
+      kMetrics,           "bad_steps.jsonl", "skipped_rows.jsonl", "data_report.json",
+      "log.txt",          "config.yaml",     "config.json",        "adapter_config.json",
+      "environment.json", "report.html",     kTrainerStateFile,    kStatusFile};
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -79,12 +81,14 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+bool is_event_file(const std::string& name) { return name.starts_with("events.out.tfevents."); }
+
 // The folder stays if something else is in it.
-void remove_predictions(const fs::path& directory) {
+void remove_files(const fs::path& directory, bool (*is_ours)(const std::string&)) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return;
   for (const std::string& name : names_in(directory)) {
-    if (is_predictions(name)) delete_entry(directory / name);
+    if (is_ours(name)) delete_entry(directory / name);
   }
   fs::remove(directory, ignored);
 }
@@ -123,7 +127,8 @@ void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
     if (is_weights(name) || is_record(name) || is_checkpoint(name)) delete_entry(directory / name);
   }
-  remove_predictions(directory / "predictions");
+  remove_files(directory / "predictions", is_predictions);
+  remove_files(directory / "tensorboard", is_event_file);
   delete_entry(directory / kPositionFile);
 }
 

@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
@@ -67,11 +68,17 @@ void Loop::go() {
 
 void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
-    if (config_.memory.rehearse && !budgets_are_known_) rehearse(parts_);
+    if (config_.memory.rehearse && !budgets_are_known_) {
+      const Progress shown("rehearsal of the largest step");
+      rehearse(parts_);
+    }
     take_steps();
   }
-  output_.console().finish();
-  checkpoints_.wait();
+  output_.finish();
+  {
+    const Progress shown("waiting for the checkpoint");
+    checkpoints_.wait();
+  }
   save_result(parts_, progress_, checkpoints_);
 }
 
@@ -86,9 +93,11 @@ void Loop::take_steps() {
   if (config_.save.strategy != IntervalStrategy::no) checkpoints_.check_space();
   while (!progress_.is_over()) {
     const LoopClock::time_point begin = LoopClock::now();
+    auto shown = step_progress();
     const EffectiveBatch batch = loader.next();
     const double data_wait = seconds_since(begin);
     const StepResult result = step(batch);
+    shown.reset();
     made_progress_ = true;
     parts_.lease.start.reset();  // its memory is taken: the next run may start on this GPU
     progress_.advance(batch);
@@ -100,6 +109,13 @@ void Loop::take_steps() {
     handle_stop_requests(next);
     evaluate_and_save();
   }
+}
+
+// The first step may take long, and shows itself.
+std::unique_ptr<Progress> Loop::step_progress() const {
+  std::string what = concat("step ", progress_.position.step + 1, "/", progress_.length().total_steps);
+  if (made_progress_) return std::make_unique<StepProgress>(std::move(what));
+  return std::make_unique<Progress>(std::move(what));
 }
 
 // Returns the samples of the remaining steps, step by step.
@@ -134,7 +150,7 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(position, memory, output_);
   if (position.step > 1 || !parts_.plan.known()) return;
-  log::info(parts_.plan.compared(memory.peak));
+  (parts_.plan.exceeds_plan(memory.peak) ? log::warning : log::info)(parts_.plan.compared(memory.peak));
   output_.write(parts_.plan.row(position.step, memory.peak));
 }
 
@@ -212,22 +228,23 @@ void Loop::evaluate_and_save() {
 }
 
 void Loop::evaluate() {
+  const Progress shown("evaluation");
   const LoopClock::time_point begin = LoopClock::now();
   const auto between = [this] { handle_stop_requests(decide(Moment::within_evaluation)); };
   const EvaluationResult result = parts_.trainer.evaluate(*parts_.eval, between);
   std::optional<Predictions> predictions;
   if (parts_.predictor) {
-    predictions = parts_.predictor->predict(parts_.model(), parts_.device, [&](int64_t done, int64_t total) {
-      between();
-      output_.console().progress("answers", done, total);
-    });
+    predictions = parts_.predictor->predict(parts_.model(), parts_.device, between);
   }
   const int64_t step = progress_.position.step;
   const MetricRow row =
       evaluation_row(progress_.position, result, predictions ? &*predictions : nullptr, seconds_since(begin));
   output_.write(row);
   progress_.history.add_evaluation(row);
-  if (predictions) keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
+  if (predictions) {
+    keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
+    output_.show(*predictions, step);
+  }
   is_best_ = progress_.best.add(row);
   if (progress_.best.patience_is_over()) {
     log::info(concat("stops early: ", progress_.best.metric(), " has not improved in ",
@@ -236,7 +253,8 @@ void Loop::evaluate() {
 }
 
 void Loop::save_and_stop(const std::string& reason) {
-  output_.console().finish();
+  output_.finish();
+  const Progress shown("saving the state of the run");
   checkpoints_.wait();
   const int64_t step = progress_.position.step;
   const std::string where =

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "trainer/base/progress.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/run/data_watch.h"
 #include "trainer/run/time_limit.h"
@@ -40,6 +42,7 @@ class Loop {
 
   void train();
   void take_steps();
+  std::unique_ptr<Progress> step_progress() const;
   StepLoader::NextIndices coming_steps() const;
   StepResult step(const EffectiveBatch& batch);
   void log(const EffectiveBatch& batch, const StepResult& result, const StepSeconds& seconds);

@@ -5,6 +5,7 @@
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/peft.h"
@@ -26,6 +27,7 @@ GenerationConfig generation_config(const std::filesystem::path& model_directory,
 OpenModel open_model(const ModelConfig& config, at::Device device) {
   OpenModel out;
   out.base = base_directory(config.path);
+  const Progress shown("loading the model");
   verify_model_files(config.path);
   if (out.base != config.path) verify_model_files(out.base);
   out.tokenizer = load_tokenizer(config.path);

@@ -13,7 +13,9 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/observe/jsonl_sink.h"
+#include "trainer/observe/status_file.h"
 
+#include "run/curves.h"
 #include "run/directory_lock.h"
 #include "run/earlier_results.h"
 
@@ -94,10 +96,11 @@ void start_log(const fs::path& path) {
 
 struct OutputDirectory::State {
   explicit State(const Config& given)
-      : config(given), directory(given.output_dir), console(console_options(given.training.logging_steps)) {}
+      : config(given), directory(given.output_dir), console({given.training.logging_steps}) {}
 
   // A run that never began leaves nothing behind.
   ~State() {
+    curves.reset();
     lock.reset();
     if (metrics) return;
     std::error_code ignored;
@@ -109,7 +112,9 @@ struct OutputDirectory::State {
   std::vector<fs::path> made_directories;
   std::unique_ptr<DirectoryLock> lock;
   std::optional<JsonlSink> metrics;
+  std::optional<StatusFile> status;
   Console console;
+  std::optional<Curves> curves;
   std::vector<MetricSink*> sinks;
 };
 
@@ -154,6 +159,8 @@ void OutputDirectory::begin(const RunPosition& start, bool keeps_results) {
   state_->metrics.emplace(directory / "metrics.jsonl");
   if (keeps_results) state_->metrics->keep_first(start.metrics_bytes);
   start_log(directory / "log.txt");
+  state_->curves.emplace(state_->config, directory, keeps_results ? start.step : 0);
+  state_->status.emplace(directory, state_->config.model.path);
 }
 
 const fs::path& OutputDirectory::directory() const { return state_->directory; }
@@ -162,13 +169,32 @@ bool OutputDirectory::has_results() const { return find_results(state_->director
 
 int64_t OutputDirectory::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
 
-Console& OutputDirectory::console() { return state_->console; }
+void OutputDirectory::start(const StartBlock& block, const RunOutlook& outlook, int64_t step) {
+  state_->console.start(block, outlook);
+  if (state_->status) state_->status->start(outlook, step);
+}
+
+void OutputDirectory::finish() { state_->console.finish(); }
+
+void OutputDirectory::end(RunPhase phase, int exit_code, const std::string& message) {
+  if (state_->status) state_->status->end(phase, exit_code, message);
+}
 
 void OutputDirectory::add_sink(MetricSink& sink) { state_->sinks.push_back(&sink); }
 
+void OutputDirectory::show(const Predictions& predictions, int64_t step) {
+  if (state_->curves) state_->curves->add_predictions(predictions, step);
+}
+
+void OutputDirectory::finish_curves() {
+  if (state_->curves) state_->curves->finish();
+}
+
 void OutputDirectory::write(const MetricRow& row) {
   if (state_->metrics) state_->metrics->write(row);
+  if (state_->status) state_->status->write(row);
   state_->console.write(row);
+  if (state_->curves) state_->curves->add(row);
   for (MetricSink* sink : state_->sinks) sink->write(row);
 }
 

@@ -3,9 +3,11 @@
 #include "trainer/base/error.h"
 #include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/on_resume.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/hub/name.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/prepare_model.h"
 
@@ -49,9 +51,18 @@ std::filesystem::path tokenizer_directory(const Config& config) {
   return config.model.path;
 }
 
+// A model of the hub by its name and commit, as PEFT does.
+void name_base(const std::filesystem::path& path, AdapterConfig& adapter) {
+  const auto name = hub::name_of(path);
+  adapter.base_model_name_or_path =
+      name ? name->id : std::filesystem::absolute(path).lexically_normal().string();
+  adapter.revision = name ? name->revision : "";
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
+  const Progress shown("reading the tokenizer");
   auto tokenizer = load_tokenizer(tokenizer_directory(config));
   if (!config.model.add_tokens.empty()) tokenizer->add_tokens(config.model.add_tokens);
   return tokenizer;
@@ -63,6 +74,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
                              " is an adapter; give its base model there and the adapter as "
                              "lora.adapter"));
   }
+  const Progress shown("loading the model");
   verify_model_files(config.model.path);
   if (config.lora && !config.lora->adapter.empty()) verify_model_files(config.lora->adapter);
   Prepared out;
@@ -88,8 +100,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
                      " rows; the new ones are the mean of the others"));
   }
   if (out.artefacts.adapter) {
-    out.artefacts.adapter->base_model_name_or_path =
-        std::filesystem::absolute(config.model.path).lexically_normal();
+    name_base(config.model.path, *out.artefacts.adapter);
   }
   return out;
 }

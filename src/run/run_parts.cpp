@@ -3,6 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
@@ -46,6 +47,8 @@ DeviceLease take_device(const Config& config) {
 }
 
 RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device) {
+  Progress shown("planning the memory");
+  shown.hide_parts();
   RunPlan plan = plan_run(config, target, device);
   check_room(plan, device);
   return plan;
@@ -70,6 +73,8 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
 // plans for samples of full length. What else is offloaded is chosen later, if the weights stay.
 void settle_weights(Config& config, const PlanTarget& target, at::Device device) {
   if (!config.memory.offload.automatic) return;
+  Progress shown("planning the memory");
+  shown.hide_parts();
   const auto choice = Planner(config, config.model.path, target).cheapest(memory_for_run(device), false);
   if (!choice || !choice->plan.offload.weights) return;
   config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
@@ -89,6 +94,7 @@ Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Devic
 // It allocates the optimizer's state.
 Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
                      int64_t total_steps) {
+  const Progress shown("making room for the optimizer");
   return made_or_advised(config, target, device, [&] { return Trainer(config, model, device, total_steps); });
 }
 

@@ -64,9 +64,12 @@ std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
   }
   std::vector<std::pair<std::string, std::string>> lines{
       {"memory plan", total},
-      {"planned parts", join(parts)},
-      {"planned for", concat("batch_size ", plan.batch_size, ", ", plan.recompute_blocks, " of ",
-                             plan.num_blocks, " blocks recomputed", solved ? ", chosen by the plan" : "")}};
+      {"planned parts", concat("at the moment of the peak: ", join(parts))},
+      {"planned for", concat("batch_size ", plan.batch_size, ", gradient checkpointing ",
+                             plan.recompute_blocks == 0
+                                 ? "off"
+                                 : concat("of ", plan.recompute_blocks, " of ", plan.num_blocks, " blocks"),
+                             solved ? ", chosen by the plan" : "")}};
   if (plan.offloaded.total() > 0) lines.emplace_back("offloaded", offloaded_text());
   return lines;
 }
@@ -80,11 +83,12 @@ std::string RunPlan::offloaded_text() const {
                 std::round(10 * plan.offloaded.seconds) / 10, " s");
 }
 
+bool RunPlan::exceeds_plan(int64_t measured) const { return measured > plan.peak() / 100 * 105; }
+
 std::string RunPlan::compared(int64_t measured) const {
-  const double percent =
-      100.0 * (static_cast<double>(plan.peak()) / static_cast<double>(std::max<int64_t>(measured, 1)) - 1.0);
-  return concat("memory: peak of tensors ", bytes_string(measured), ", planned ", bytes_string(plan.peak()),
-                " (", percent < 0 ? "" : "+", std::round(10 * percent) / 10, " %)");
+  const std::string text = concat("memory: peak of tensors in the first step ", bytes_string(measured),
+                                  "; planned for a step of the longest samples ", bytes_string(plan.peak()));
+  return exceeds_plan(measured) ? text + ": the plan was too low" : text;
 }
 
 MetricRow RunPlan::row(int64_t step, int64_t measured) const {

@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
@@ -34,6 +35,7 @@ void load_best_model(RunParts& parts, const RunProgress& progress) {
 }  // namespace
 
 void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+  const Progress shown("saving the result");
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path& directory = parts.output.directory();
   const int64_t step = progress.position.step, metrics_bytes = parts.output.metrics_bytes();
@@ -44,6 +46,7 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
     write_trainer_state(directory, progress.to_trainer_state(directory));
     const double seconds = seconds_since(begin);
     parts.output.write(save_row(step, directory, weights.bytes(), seconds));
+    parts.output.finish_curves();
     write_position(directory, progress.to_position(metrics_bytes, {}));  // now it is complete
     log::info(concat("saved ", directory.string(), "  ", bytes_string(weights.bytes()), "  in ",
                      duration_string(seconds)));

@@ -7,7 +7,9 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/data/batching.h"
+#include "trainer/data/log_report.h"
 #include "trainer/device/device.h"
+#include "trainer/hub/name.h"
 
 namespace trainer {
 namespace {
@@ -62,17 +64,30 @@ std::string batch_text(const Config& config, const Model& model) {
   return text + " tokens, by length";
 }
 
+// Steps between two events; 0: there are none.
+int64_t every(IntervalStrategy strategy, int64_t steps, const RunLength& length) {
+  if (strategy == IntervalStrategy::no) return 0;
+  return strategy == IntervalStrategy::epoch ? length.steps_per_epoch : steps;
+}
+
+RunOutlook outlook_of(const Config& config, const RunLength& length, bool evaluates) {
+  const TrainingConfig& training = config.training;
+  return {length.total_steps, evaluates ? every(training.eval_strategy, training.eval_steps, length) : 0,
+          every(config.save.strategy, config.save.steps, length)};
+}
+
 }  // namespace
 
 void show_start(OutputDirectory& output, const Config& config, const Artefacts& artefacts, Model& model,
-                const RunPlan& plan, const RunDataReport& data, const RunLength& length, at::Device device) {
+                const RunPlan& plan, const RunDataReport& data, const RunLength& length, int64_t step,
+                at::Device device) {
   const Count count = count_parameters(model);
   StartBlock block;
   const auto line = [&](const std::string& name, const std::string& value) {
     block.lines.emplace_back(name, value);
   };
   line("trainer", kVersion);
-  line("model", concat(model.model_type(), "  ", config.model.path));
+  line("model", concat(model.model_type(), "  ", hub::shown(config.model.path)));
   line("method", method(artefacts));
   line("parameters", grouped(count.parameters));
   line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
@@ -87,12 +102,16 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
        concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),
               " of what is computed"));
   line("output", output.directory().string());
-  output.console().start(block, length.total_steps);
-  for (const std::string& text : data.train.lines()) log::info("train data: " + text);
-  if (data.eval) {
-    for (const std::string& text : data.eval->lines()) log::info("eval data: " + text);
+  output.start(block, outlook_of(config, length, data.eval.has_value()), step);
+  if (const int64_t over = plan.plan.total() - plan.limit; plan.known() && plan.limit > 0 && over > 0) {
+    log::warning(
+        concat("the memory plan is ", bytes_string(over), " above the limit of ", bytes_string(plan.limit),
+               ": steps may run out of memory, and are then repeated in smaller micro-batches. `trainer "
+               "plan --search` shows what saves memory"));
   }
-  for (const std::string& text : data.repeat_lines()) log::info(text);
+  log_report("train data: ", data.train.lines());
+  if (data.eval) log_report("eval data: ", data.eval->lines());
+  log_report("", data.repeat_lines());
 }
 
 }  // namespace trainer

@@ -9,7 +9,9 @@
 
 namespace trainer {
 
+// step: where the run begins or resumes.
 void show_start(OutputDirectory& output, const Config& config, const Artefacts& artefacts, Model& model,
-                const RunPlan& plan, const RunDataReport& data, const RunLength& length, at::Device device);
+                const RunPlan& plan, const RunDataReport& data, const RunLength& length, int64_t step,
+                at::Device device);
 
 }  // namespace trainer

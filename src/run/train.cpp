@@ -1,10 +1,14 @@
 // trainer train: a run from start to end.
 #include "trainer/run/train.h"
 
+#include "trainer/base/error.h"
+#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/samples_text.h"
 #include "trainer/memory/device_memory.h"
+#include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/describe_data.h"
 #include "trainer/run/fixed_settings.h"
@@ -12,6 +16,7 @@
 #include "trainer/run/time_limit.h"
 #include "trainer/run/translate_torch_errors.h"
 
+#include "run/environment.h"
 #include "run/keep_skipped_rows.h"
 #include "run/loop.h"
 #include "run/resume.h"
@@ -33,16 +38,29 @@ void fix_settings(const RunParts& parts, const Config& asked, Resumption& start)
 void begin_output(RunParts& parts, const Resumption& start) {
   const Config& config = parts.config;
   OutputDirectory& output = parts.output;
-  const RunDataReport data =
-      describe_data(config, parts.train, parts.eval_data(), parts.order, *parts.tokenizer);
+  const RunDataReport data = [&] {
+    const Progress shown("looking at the data");
+    return describe_data(config, parts.train, parts.eval_data(), parts.order, *parts.tokenizer);
+  }();
   check_limits(data, config.data);
   begin_run(output, start);
   keep_data_report(data, output.directory());
   keep_skipped_rows(parts.train, parts.eval_data(), output.directory());
+  keep_environment(output.directory(), parts.model(), parts.device, parts.length, start.position.step,
+                   start.keeps_results);
   empty_cache(parts.device);  // of what loading needed
   reset_peak_memory(parts.device);
   show_start(output, config, parts.prepared.artefacts, parts.model(), parts.plan, data, parts.length,
-             parts.device);
+             start.position.step, parts.device);
+}
+
+// How a run ended that has thrown `error`.
+void record_end(OutputDirectory& output, const std::exception& error) {
+  constexpr int kUnexpected = 1;
+  int code = is_oom(error) ? static_cast<int>(ExitCode::out_of_memory) : kUnexpected;
+  if (const auto* own = dynamic_cast<const Error*>(&error)) code = static_cast<int>(own->code());
+  const bool saved = code == static_cast<int>(ExitCode::interrupted);
+  output.end(saved ? RunPhase::stopped : RunPhase::failed, code, first_line(error.what()));
 }
 
 void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
@@ -56,10 +74,19 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks) {
     return;
   }
   RunParts parts(asked, output, start);
-  load_state(start, parts.prepared, parts.trainer);
+  {
+    const Progress shown("restoring the state of the run");
+    load_state(start, parts.prepared, parts.trainer);
+  }
   fix_settings(parts, asked, start);
-  begin_output(parts, start);
-  Loop(parts, start, time_limit).go();
+  try {
+    begin_output(parts, start);
+    Loop(parts, start, time_limit).go();
+  } catch (const std::exception& error) {
+    record_end(output, error);
+    throw;
+  }
+  output.end(RunPhase::finished, 0, "");
   log::info(concat("memory: ", memory_summary(parts.lease.device).text()));
   log::info(concat("done: ", output.directory().string()));
 }

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/memory/device_memory.h"
@@ -81,6 +82,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
   std::vector<Sums> groups;  // read after all were launched
   const int64_t every = config.memory.empty_cache_steps;
   int64_t micro_batches = 0;
+  Progress shown("samples", dataset.size());
   StepLoader loader(dataset, groups_of(dataset, group), {config.training.num_workers, config.data.prefetch});
   for (int64_t first = 0; first < dataset.size(); first += group) {
     const EffectiveBatch batch = loader.next();
@@ -92,8 +94,11 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     attempts.divide(batch, division, budget, [&](Place& place) {
       Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device)),
                 at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device))};
+      int64_t done = 0;
       for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
         if (between) between();
+        shown.set(first + done);
+        done += std::ssize(division.slots[place.micro_batch]);
         const MicroBatch micro =
             collate(batch, division.slots[place.micro_batch], collate_options(config, model), device);
         if (micro.supervised_labels.numel() == 0) continue;

@@ -9,6 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/generation/generate.h"
@@ -73,8 +74,7 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
   std::ranges::stable_sort(prompts_, std::greater{}, [](const Prompt& p) { return p.tokens.size(); });
 }
 
-Predictions Predictor::predict(const Model& model, c10::Device device,
-                               const std::function<void(int64_t, int64_t)>& progress) {
+Predictions Predictor::predict(const Model& model, c10::Device device, const std::function<void()>& between) {
   const auto begin = std::chrono::steady_clock::now();
   const AnswerText text(tokenizer_, {});
   Predictions out;
@@ -82,6 +82,7 @@ Predictions Predictor::predict(const Model& model, c10::Device device,
     const Dataset::Texts texts = data_.texts(sample);
     out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
   }
+  Progress shown("answers", std::ssize(prompts_));
   OomHandler handler(batch_size_, retry_options(recovery_, device), /*minimum=*/1, recovery_.grow_after);
   handler.set_budget(budget_);
   int64_t tokens = 0;
@@ -97,7 +98,8 @@ Predictions Predictor::predict(const Model& model, c10::Device device,
       out.rows[prompts_[first++].place].prediction = text.text(answer.front());
       tokens += std::ssize(answer.front());
     }
-    if (progress) progress(static_cast<int64_t>(first), std::ssize(prompts_));
+    shown.set(static_cast<int64_t>(first));
+    if (between) between();
   }
   budget_ = handler.budget();
   empty_cache(device);  // KV caches will have another size next time

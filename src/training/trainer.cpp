@@ -9,6 +9,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
+#include "trainer/base/progress.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
@@ -214,7 +215,10 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     const auto options = at::TensorOptions().device(device_);
     const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
     loss_sum = at::zeros({}, options.dtype(at::kDouble));
+    const int64_t count = std::ssize(division.slots);
+    Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
     for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
+      if (count > 1) shown.set(static_cast<int64_t>(place.micro_batch));
       place.stage = "forward";
       const MicroBatch micro = [&] {
         const InPhase phase(MemoryPhase::input);

@@ -31,16 +31,23 @@ std::string UpdateCheck::after_update(double learning_rate) const {
                                  "it with the configuration"));
     }
   }
-  size_t moved = 0;
-  for (const Seen& seen : trained_) moved += sample_of(seen.value).equal(seen.sample) ? 0 : 1;
+  size_t moved = 0, waiting = 0;
+  for (const Seen& seen : trained_) {
+    const bool has_moved = !sample_of(seen.value).equal(seen.sample);
+    moved += has_moved ? 1 : 0;
+    waiting += !has_moved && seen.name.ends_with(".lora_A.weight") ? 1 : 0;
+  }
   if (moved == 0) {
     throw NumericsError(concat("none of the ", trained_.size(),
                                " trained tensors moved in an update with learning rate ", learning_rate,
                                ": all gradients are zero, or the learning rate is too small for the type "
                                "of the weights"));
   }
-  return concat("first update: ", moved, " of ", trained_.size(), " trained tensors moved, ", frozen_.size(),
-                " frozen ones did not");
+  std::string text = concat("first update: ", moved, " of ", trained_.size(), " trained tensors changed");
+  if (waiting > 0 && moved + waiting == trained_.size())
+    text += concat(" (the other ", waiting,
+                   " are lora_A, whose gradient is 0 while lora_B is 0: as it should be)");
+  return frozen_.empty() ? text : concat(text, "; none of the ", frozen_.size(), " frozen ones did");
 }
 
 }  // namespace trainer

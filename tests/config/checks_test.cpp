@@ -47,7 +47,7 @@ TEST_F(CheckForTraining, AsksForModelAndData) {
 
 TEST_F(CheckForTraining, NamesMissingFiles) {
   config_.model.path = "Qwen/Qwen2.5-7B";
-  EXPECT_TRUE(contains(problem(), "hf download Qwen/Qwen2.5-7B --local-dir"));
+  EXPECT_TRUE(contains(problem(), "`trainer fetch Qwen/Qwen2.5-7B`"));
   config_.model.path = directory_.path().string();
   EXPECT_TRUE(contains(problem(), "holds no config.json"));
   std::ofstream(directory_ / "adapter_config.json") << "{}";

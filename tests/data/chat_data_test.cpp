@@ -113,6 +113,31 @@ TEST_F(ChatData, ConversationsWithoutAnAnswerAreCounted) {
       has(error(line(question), false), "nothing to learn in any of the 1 samples: no conversation has"));
 }
 
+TEST_F(ChatData, RowsThatTeachNothingAreNamedWithTheReason) {
+  config_.data.max_length = 8;
+  const auto conversation = [](const char* first, const char* answer, const char* more = "") {
+    return concat(R"({"messages": [{"role": "user", "content": ")", first,
+                  R"("}, {"role": "assistant", "content": ")", answer, '"', more, "}]}\n");
+  };
+  const Dataset chat = data(conversation("one", "two") + conversation("one", "two", R"(, "weight": 0)") +
+                                conversation("1 1 1 1 1 1 1 1 1", "two") + conversation("one", "") +
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"one\"}]}\n",
+                            false);
+  const DataReport& report = chat.report();
+  EXPECT_EQ(report.without_supervision, 3);
+  const std::string lines = join(report.lines(), "\n");
+  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: the assistant says nothing: "));
+  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: no answer counts (data.loss_on, weight): "));
+  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: data.max_length cuts it all away: "));
+  EXPECT_TRUE(has(lines, "an answer is empty in 1 (20.0 %) row, so only its end is learned: "));
+  EXPECT_TRUE(ends(report.nothing.no_answer.first.at(0).origin, "data.jsonl:5"));
+  EXPECT_TRUE(ends(report.nothing.not_counted.first.at(0).origin, "data.jsonl:2"));
+  EXPECT_TRUE(ends(report.nothing.cut_away.first.at(0).origin, "data.jsonl:3"));
+  EXPECT_TRUE(ends(report.empty_answers.first.at(0).origin, "data.jsonl:4"));
+  // The length that data.max_length bounds is that of the whole conversation.
+  EXPECT_TRUE(has(lines, "conversations: 32 tokens; lengths: mean 7.8, p50 7, p90 15, p99 15, longest 15"));
+}
+
 TEST_F(ChatData, ThePromptOfEvaluationEndsBeforeTheLastAnswer) {
   const Dataset chat = data(line(kTwoTurns), false);
   EXPECT_EQ(chat.prompt(0), (Ids{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100}));

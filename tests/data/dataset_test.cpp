@@ -187,8 +187,8 @@ TEST_F(DatasetTest, DecodersAreTruncatedOnTheRightAndThenHaveNoEos) {
   EXPECT_EQ(report.longest_sample, 5);
   EXPECT_TRUE(has(join(report.lines(), "\n"),
                   "warning: completion truncated at data.max_length in 3 (75.0 %) samples"));
-  EXPECT_TRUE(
-      has(join(report.lines(), "\n"), "nothing to learn in 2 (50.0 %) samples: the prompt alone fills"));
+  EXPECT_TRUE(has(join(report.lines(), "\n"),
+                  "nothing to learn in 2 (50.0 %) rows: the prompt alone fills data.max_length: "));
 }
 
 TEST_F(DatasetTest, LongTextsAreTruncatedOnTheRight) {
@@ -256,6 +256,17 @@ TEST_F(DatasetTest, CleanDataHaveNoWarnings) {
   for (const std::string& line : data("{\"input\": \"one\", \"target\": \"two\"}").report().lines()) {
     EXPECT_EQ(line.find("warning"), std::string::npos) << line;
   }
+}
+
+TEST_F(DatasetTest, RowsOfPreferencesSayWhatCanBeLearned) {
+  const char* row = R"({"prompt": "one", "chosen": "two", "rejected": "three"})";
+  EXPECT_EQ(
+      error(row, false),
+      "data.jsonl:1: these rows are preferences (\"chosen\", \"rejected\"), and training on preferences "
+      "(DPO, ORPO and the like) is not built. To learn the chosen answers: data.target=chosen where they "
+      "are text; where they are lists of messages, rename the field to \"messages\"");
+  config_.data.target = "chosen";
+  EXPECT_EQ(data(row, false).texts(0).target, "two");
 }
 
 }  // namespace

@@ -219,9 +219,12 @@ TEST_F(ReportTest, OverlapIsByInputAndByBoth) {
             (Places{"eval.jsonl:1 = train.jsonl:1", "eval.jsonl:2 = train.jsonl:2"}));
   EXPECT_EQ(report.overlap->same_both.count, 1);
   EXPECT_EQ(places(report.overlap->same_both), Places{"eval.jsonl:2 = train.jsonl:2"});
-  EXPECT_TRUE(
-      has(join(report.repeat_lines(), "\n"),
-          "eval data: warning: the input of 2 (66.7 %) rows is in the training data, of 1 with its target"));
+  EXPECT_TRUE(has(
+      join(report.repeat_lines(), "\n"),
+      "eval data: warning: the input of 2 (66.7 %) rows is in the training data, 1 of them with its target"));
+  const RunDataReport others = report_on(row("one", "two"), row("one", "three"));
+  EXPECT_TRUE(has(join(others.repeat_lines(), "\n"),
+                  "the input of 1 (100.0 %) rows is in the training data, with other targets: "));
 }
 
 TEST_F(ReportTest, PiecesOfARowAreNotRepeats) {

@@ -59,6 +59,18 @@ TEST_F(Sources, TabsSeparateTsv) {
   EXPECT_EQ(data.texts(0).target, "three\tfour");
 }
 
+TEST_F(Sources, TheFirstLineShowsWhatSeparatesTheColumns) {
+  const auto inputs_of = [&](const char* name, const char* text) { return inputs(open(write(name, text))); };
+  EXPECT_EQ(inputs_of("semicolons.csv", "input;target\n1,5 kg;two\n\"a;b\";one\n"), (Texts{"1,5 kg", "a;b"}));
+  EXPECT_EQ(inputs_of("tabs.csv", "input\ttarget\na, b; c\ttwo\n"), Texts{"a, b; c"});
+  EXPECT_EQ(inputs_of("commas.tsv", "input,target\na\tb,two\n"), Texts{"a\tb"});
+  EXPECT_EQ(inputs_of("quoted.csv", "input,\"target\",\"a;b;c\"\none,two,x\n"), Texts{"one"});
+  // As Excel writes it.
+  const Dataset data = open(write("excel.csv", "sep=;\r\ninput;target\r\none;two\r\n"));
+  EXPECT_EQ(data.texts(0).target, "two");
+  EXPECT_TRUE(ends(data.origin(0), "excel.csv:3"));
+}
+
 TEST_F(Sources, TablesThatAreDamaged) {
   const auto with = [&](const std::string& text) {
     return error_of([&] { open(write("a.csv", "input,target\none,two\n" + text)); });

@@ -18,6 +18,14 @@ def run_script(name, *arguments):
                    stdout=subprocess.DEVNULL)
 
 
+def python_with(package):
+    """Returns a Python that has the package, this one or that of .venv, or None."""
+    for python in (sys.executable, ROOT / ".venv" / "bin" / "python"):
+        if pathlib.Path(python).exists() and not subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode:
+            return str(python)
+    return None
+
+
 def trainer(*arguments, text=None, timeout=300):
     """Runs the program; the result has returncode, stdout and stderr."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")

@@ -26,7 +26,7 @@ class Plan(EndToEnd):
     def test_presets_fit_the_card_in_their_name(self):
         presets = {preset.name: int(size[1]) for preset in (ROOT / "configs").glob("*.yaml")
                    if (size := re.search(r"_(\d+)gb$", preset.stem))}
-        self.assertGreaterEqual(len(presets), 12)
+        self.assertGreaterEqual(len(presets), 19)
         for preset, size in {"flan_t5_xl.yaml": 32, **presets}.items():
             with self.subTest(preset=preset):
                 plan = self.plan(preset, "--gpus", f"{size}GB")
@@ -39,7 +39,9 @@ class Plan(EndToEnd):
         for card, parameters in (("flan-t5-small", 76_961_152), ("flan-t5-base", 247_577_856), ("flan-t5-large", 783_150_080),
                                  ("flan-t5-xl", 2_849_757_184), ("flan-t5-xxl", 11_135_332_352), ("qwen2.5-0.5b", 494_032_768),
                                  ("qwen2.5-7b", 7_615_616_512), ("qwen3-8b", 8_190_735_360), ("qwen3-14b", 14_768_307_200),
-                                 ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248)):
+                                 ("llama-3.2-1b", 1_235_814_400), ("llama-3.1-8b", 8_030_261_248),
+                                 ("smollm2-135m", 134_515_008), ("smollm2-360m", 361_821_120),
+                                 ("smollm2-1.7b", 1_711_376_384), ("mistral-7b-v0.3", 7_248_023_552)):
             plan = self.plan("robust.yaml", f"model.path={card}", "model.dtype=bf16", "lora={}", "data.max_length=8",
                              "data.max_source_length=8", "data.max_target_length=8")
             # Tensors are rounded up to blocks of 512 bytes on a GPU.

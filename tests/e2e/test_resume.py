@@ -112,7 +112,7 @@ class GoesOn(Resume):
 
     def test_before_the_first_checkpoint_it_begins_again(self):
         output = self.scratch / "early"
-        crashed = self.start(output, "save.strategy=no", fault="30:crash")
+        crashed = self.start(output, "save.strategy=no", "observe.tensorboard=false", fault="38:crash")
         self.assertEqual(crashed.returncode, 86, crashed.stderr)
         self.assertIn('"kind":"train"', (output / "metrics.jsonl").read_text())  # the last row may be half
         self.assert_done(self.start(output, "save.strategy=no"))
@@ -299,7 +299,7 @@ class FullDisk(Resume):
         output = self.scratch / "failing"
         for kind in ("EIO", "cut"):
             shutil.rmtree(output, ignore_errors=True)
-            result = self.start(output, "save.async=false", fault=f"40:{kind}")
+            result = self.start(output, "save.async=false", "observe.tensorboard=false", fault=f"48:{kind}")
             self.assert_done(result)
             self.assertIn("is not saved", result.stderr)
             self.assertIn("tries again", result.stderr)

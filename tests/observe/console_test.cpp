@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/log.h"
+#include "trainer/base/wrap.h"
 
-#include "observe/progress_bar.h"
 #include "support/error_message.h"
 
 namespace trainer {
@@ -44,7 +44,7 @@ MetricRow train_row(int64_t step, double loss) {
 
 TEST(Console, ALinePerIntervalHasItsMeanLossAndRates) {
   Console console({.logging_steps = 2});
-  console.start({}, 500);
+  console.start({}, {.total_steps = 500});
   EXPECT_EQ(shown_by([&] { console.write(train_row(9, 2.0)); }), "");
   const std::string line = shown_by([&] { console.write(train_row(10, 3.0)); });
   EXPECT_TRUE(contains(line,
@@ -67,14 +67,14 @@ TEST(Console, ALineSaysWhenItsStepsWaitedForData) {
 
 TEST(Console, EachIntervalStartsAnew) {
   Console console({.logging_steps = 1});
-  console.start({}, 500);
+  console.start({}, {.total_steps = 500});
   console.write(train_row(1, 100.0));
   EXPECT_TRUE(contains(shown_by([&] { console.write(train_row(2, 3.0)); }), "loss 3.0000"));
 }
 
 TEST(Console, TheLastStepHasALineAndSoHaveStepsBeforeAnEarlyEnd) {
   Console console({.logging_steps = 10});
-  console.start({}, 3);
+  console.start({}, {.total_steps = 3});
   console.write(train_row(2, 1.0));
   EXPECT_TRUE(contains(shown_by([&] { console.write(train_row(3, 1.0)); }), "step 3/3"));
   EXPECT_EQ(shown_by([&] { console.finish(); }), "");
@@ -142,7 +142,7 @@ TEST(Console, EvaluationsHaveALineOtherKindsNone) {
 TEST(Console, TheStartBlockHasTwoColumns) {
   Console console({});
   const std::string block = shown_by([&] {
-    console.start({{{"model", "t5"}, {"effective batch", "128"}}}, 10);
+    console.start({{{"model", "t5"}, {"effective batch", "128"}}}, {.total_steps = 10});
   });
   EXPECT_TRUE(contains(block, "model            t5\n")) << block;
   EXPECT_TRUE(contains(block, "effective batch  128\n")) << block;
@@ -151,8 +151,8 @@ TEST(Console, TheStartBlockHasTwoColumns) {
 TEST(Console, QuietShowsNothing) {
   log::set_level(log::Level::warning);
   const std::string shown = shown_by([] {
-    Console console({.logging_steps = 1, .progress_bar = true});
-    console.start({{{"model", "t5"}}}, 10);
+    Console console({.logging_steps = 1});
+    console.start({{{"model", "t5"}}}, {.total_steps = 10});
     console.write(train_row(1, 1.0));
     console.finish();
   });
@@ -163,7 +163,7 @@ TEST(Console, QuietShowsNothing) {
 TEST(Console, WithoutATerminalThereAreOnlyLines) {
   const std::string shown = shown_by([] {
     Console console({.logging_steps = 1});
-    console.start({}, 10);
+    console.start({}, {.total_steps = 10});
     for (int64_t step : {1, 2}) console.write(train_row(step, 1.0));
   });
   EXPECT_EQ(count(shown, "\r"), 0u);
@@ -171,50 +171,59 @@ TEST(Console, WithoutATerminalThereAreOnlyLines) {
   EXPECT_EQ(count(shown, "\n"), 2u);
 }
 
-TEST(Console, TheBarIsClearedBeforeALineAndAtTheEnd) {
-  const std::string shown = shown_by([] {
-    Console console({.logging_steps = 10, .progress_bar = true});
-    console.start({}, 100);
-    console.write(train_row(50, 1.0));
-    log::warning("something");
-    console.finish();
-  });
-  const size_t bar = shown.find("[===="), cleared = shown.find("\r\x1b[K", bar),
-               line = shown.find("something");
-  ASSERT_NE(bar, std::string::npos) << shown;
-  EXPECT_LT(bar, cleared);
-  EXPECT_LT(cleared, line);
-  EXPECT_TRUE(contains(shown, "50 %  step 50/100  loss 1.0000  left 1 min 40 s")) << shown;
+// A console in the middle of a run.
+std::vector<std::string> live_lines(size_t width) {
+  Console console({.logging_steps = 10});
+  console.start({}, {.total_steps = 100, .evaluation_every = 20, .save_every = 20});
+  for (int64_t step = 1; step <= 49; step++) {
+    MetricRow row = train_row(step, 5.0 - 0.05 * static_cast<double>(step));
+    row.values["memory_limit"] = 2'800'000'000;
+    console.write(row);
+  }
+  console.write({"eval", {{"step", 20}, {"eval_loss", 1.5}, {"eval_seconds", 1.0}}});
+  console.write({"eval", {{"step", 40}, {"eval_loss", 1.75}, {"eval_seconds", 1.0}}});
+  console.write({"save", {{"step", 40}, {"seconds", 1.0}}});
+  return console.live_lines(width);
 }
 
-TEST(Console, TheBarIsDrawnSeldomButItsEndAlways) {
-  const std::string shown = shown_by([] {
-    Console console({.logging_steps = 1000, .progress_bar = true});
-    for (int64_t i = 1; i <= 1000; i++) console.progress("reading", i, 1000);
+TEST(Console, TheLiveBlockShowsWayLossMemoryAndEvents) {
+  shown_by([] {
+    const std::vector<std::string> lines = live_lines(100);
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_EQ(lines[0], "[==============>               ]  49 %  step 49/100  epoch 0.12  left 1 min 49 s");
+    EXPECT_TRUE(contains(lines[1], "loss 2.7500 ")) << lines[1];
+    EXPECT_TRUE(contains(lines[1], "  lr 4.90e-05  1,234 tok/s")) << lines[1];
+    EXPECT_EQ(lines[2], "[===============>              ]  memory 1.20 GB, peak 1.40 GB  50 %  of 2.80 GB");
+    EXPECT_TRUE(contains(lines[3], "evaluation 1.7500  at step 40  lowest 1.5000 at step 20  saved step 40"))
+        << lines[3];
   });
-  EXPECT_LT(count(shown, "reading"), 100u);
-  EXPECT_TRUE(contains(shown, "reading 1,000/1,000"));
 }
 
-TEST(ProgressLine, FitsIntoEveryWidth) {
-  for (int width = 1; width < 200; width++) {
-    const std::string line = progress_line("step 50/100", 50, 100, "loss 1.2345  left 3 min 20 s", width);
-    EXPECT_LT(static_cast<int>(line.size()), width);
+TEST(Console, TheLiveBlockFitsIntoFortyColumns) {
+  shown_by([] {
+    const std::vector<std::string> lines = live_lines(39);
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_EQ(lines[0], "49 %  step 49/100  left 1 min 49 s");
+    EXPECT_TRUE(lines[1].starts_with("loss 2.7500 ")) << lines[1];
+    EXPECT_TRUE(lines[1].ends_with("  1,234 tok/s")) << lines[1];
+    EXPECT_EQ(lines[2], "memory 1.20 GB, peak 1.40 GB  50 %");
+    EXPECT_EQ(lines[3], "evaluation 1.7500  saved step 40");
+  });
+  for (size_t width = 10; width < 120; width++) {
+    shown_by([&] {
+      for (const std::string& line : live_lines(width)) EXPECT_LE(count_characters(line), width) << line;
+    });
   }
 }
 
-TEST(ProgressLine, GivesUpTheBarFirstAndThenTheDetail) {
-  const auto at_width = [](int width) { return progress_line("step 50/100", 50, 100, "loss 1.2345", width); };
-  EXPECT_EQ(at_width(80).substr(0, 42), "[" + std::string(20, '=') + ">" + std::string(19, ' ') + "]");
-  EXPECT_EQ(at_width(40), " 50 %  step 50/100  loss 1.2345");
-  EXPECT_EQ(at_width(25), " 50 %  step 50/100");
-}
-
-TEST(ProgressLine, IsFullAtTheEndAndSurvivesOddTotals) {
-  EXPECT_TRUE(contains(progress_line("s", 100, 100, "", 80), "====]  100 %"));
-  EXPECT_TRUE(contains(progress_line("s", 0, 100, "", 80), "[>  "));
-  EXPECT_TRUE(contains(progress_line("s", 5, 0, "", 80), "0 %"));
-  EXPECT_TRUE(contains(progress_line("s", 7, 5, "", 80), "100 %"));
+TEST(Console, TheLiveBlockBeginsWithTheFirstStepOnly) {
+  shown_by([] {
+    Console console({});
+    console.start({}, {.total_steps = 100});
+    const std::vector<std::string> lines = console.live_lines(60);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_TRUE(contains(lines[0], "0 %  step 0/100")) << lines[0];
+  });
 }
 
 }  // namespace

@@ -254,14 +254,16 @@ TEST(OutputDirectory, OverwritingRemovesResultsAndNothingElse) {
   for (const char* name :
        {"model.safetensors", "config.json", "checkpoint-5/model.safetensors", "checkpoint-6.tmp/x",
         "metrics.jsonl", "bad_steps.jsonl", "log.txt", "data.jsonl", "checkpoint-notes/x",
-        "my-model/model.safetensors", "predictions/step-5.jsonl", "predictions/step-mine.jsonl"}) {
+        "my-model/model.safetensors", "predictions/step-5.jsonl", "predictions/step-mine.jsonl",
+        "report.html", "environment.json", "tensorboard/events.out.tfevents.1790000000.host.1"}) {
     touch(directory / name);
   }
   Config config = config_for(directory.path());
   config.overwrite_output_dir = true;
+  config.observe.tensorboard = false;
   auto run = open_run(config);
   EXPECT_EQ(directory.names(), (std::set<std::string>{".lock", "config.yaml", "log.txt", "metrics.jsonl",
-                                                      "trainer_position.json", "data.jsonl",
+                                                      "status.json", "trainer_position.json", "data.jsonl",
                                                       "checkpoint-notes", "my-model", "predictions"}));
   EXPECT_FALSE(fs::exists(directory / "predictions/step-5.jsonl"));
   EXPECT_TRUE(fs::exists(directory / "predictions/step-mine.jsonl"));

@@ -4,6 +4,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
 
 namespace trainer {
 namespace {
@@ -30,6 +31,21 @@ TEST(ChatGoldens, ConversationsRenderAsHuggingFaceRendersThem) {
     const std::string source = read_file(chat_golden(row["template"].get<std::string>()));
     EXPECT_EQ(rendered(source, row["messages"], row["tools"], row["variables"]), row["text"])
         << row["template"] << ": " << row["conversation"] << (row["tools"].is_null() ? "" : " with tools");
+  }
+}
+
+// Rows of OpenAI and ShareGPT, with functions and contents in parts.
+TEST(ChatGoldens, RowsOfDataSetsRenderAsHuggingFaceRendersWhatTheyMean) {
+  const Json rows = chat_rows("rows.json");
+  ASSERT_GE(rows.size(), 15U);
+  for (const Json& golden : rows) {
+    const ChatTemplate chat({{"default", {read_file(chat_golden(golden["template"])), "template"}}}, {});
+    std::vector<std::string> fields;
+    for (const auto& field : golden["row"].items()) fields.push_back(field.key());
+    const Conversation row = read_conversation(golden["row"], *conversation_form(fields));
+    ASSERT_TRUE(golden["text"].is_string()) << golden["what"];
+    EXPECT_EQ(chat.render(messages_for(chat, row), row.tools, row.variables), golden["text"])
+        << golden["template"] << ": " << golden["what"];
   }
 }
 

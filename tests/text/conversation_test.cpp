@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/ordered_json.h"
 
@@ -44,7 +45,24 @@ TEST(Conversations, ShareGptIsTranslated) {
     {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
       "function": {"name": "f", "arguments": {"x": 1}}}]},
     {"role": "tool", "content": "22"}, {"role": "assistant", "content": "a"}])"));
-  EXPECT_EQ(read_in.tools, Json::parse(R"([{"name": "f"}])"));
+  EXPECT_EQ(read_in.tools, Json::parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+}
+
+TEST(Conversations, PartsThatAreNoTextAreRefusedByName) {
+  EXPECT_EQ(
+      problem(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"},
+              {"type": "image_url", "image_url": {"url": "x"}}]}]})"),
+      "message 1 (user): part 2 of \"content\" has the type \"image_url\"; only \"text\" can be learned "
+      "from: remove the part, or leave such rows out (data.bad_rows: skip)");
+  EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"),
+            "message 1 (user): part 1 of \"content\" has no \"text\"");
+}
+
+TEST(Conversations, ArgumentsThatAreNoObjectAreRefused) {
+  EXPECT_EQ(
+      problem(R"({"messages": [{"role": "assistant", "content": null,
+              "tool_calls": [{"function": {"name": "f", "arguments": "x = 1"}}]}]})"),
+      "message 1 (assistant): the \"arguments\" of the call of \"f\" are a text that is not a JSON object");
 }
 
 TEST(Conversations, AlpacaIsAQuestionAndAnAnswer) {
@@ -167,6 +185,59 @@ TEST_F(LearnedTokens, TheLastQuestionEndsInTheGenerationPrompt) {
   EXPECT_TRUE(question->prompt.ends_with("q2<|im_end|>\n<|im_start|>assistant\n"));
   EXPECT_EQ(question->answer, "a2");
   EXPECT_FALSE(last_question(template_, read(R"({"messages": [{"role": "user", "content": "q"}]})")));
+}
+
+// The template of these tests writes contents and nothing else.
+TEST_F(LearnedTokens, CallsThatTheTemplateDoesNotWriteAreRefusedWithTheRemedy) {
+  const auto refused = [&](const char* row) { return error_message<DataError>([&] { learned(row); }); };
+  constexpr const char* kRemedies =
+      "; give a template that writes them (data.chat_template: FILE), or leave such rows out (data.bad_rows: "
+      "skip)";
+  EXPECT_EQ(
+      refused(R"({"conversations": [{"from": "human", "value": "q"},
+              {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {}}"}]})"),
+      concat("message 2 calls a function, and the chat template does not write calls (tool_calls), so the "
+             "answer would be empty",
+             kRemedies));
+  EXPECT_EQ(
+      refused(R"({"messages": [{"role": "user", "content": "q"}], "tools": [{"name": "f"}]})"),
+      concat("the row has functions (\"tools\"), and the chat template does not write them", kRemedies));
+}
+
+TEST_F(LearnedTokens, PartsAreTextWhereTheTemplateReadsOnlyText) {
+  EXPECT_EQ(learned(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
+              "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})"),
+            "ab<|im_end|>");
+}
+
+TEST_F(LearnedTokens, ACallIsLearnedAsTheTemplateWritesIt) {
+  const ChatTemplate with_calls(
+      {{"default",
+        {read_file(std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/chat/calls.jinja"),
+         "calls.jinja"}}},
+      {});
+  const Conversation row = read(R"({"conversations": [{"from": "human", "value": "q"},
+      {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+      {"from": "observation", "value": "22"}, {"from": "bot", "value": "a"}], "tools": "[{\"name\": \"f\"}]"})");
+  const ChatTokens chat = tokenize_chat(with_calls, *tokenizer_, row, LossOn::all_turns);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < chat.ids.size(); i++) {
+    if (chat.learn[i]) ids.push_back(chat.ids[i]);
+  }
+  EXPECT_EQ(tokenizer_->decode(ids, false),
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>a<|im_end|>");
+}
+
+TEST_F(LearnedTokens, ACallIsTheAnswerThatEvaluationExpects) {
+  const ChatTemplate with_calls(
+      {{"default",
+        {read_file(std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/chat/calls.jinja"),
+         "calls.jinja"}}},
+      {});
+  const auto question = last_question(with_calls, read(R"({"conversations": [{"from": "human", "value": "q"},
+      {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {}}"}]})"));
+  ASSERT_TRUE(question);
+  EXPECT_EQ(question->answer, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>");
 }
 
 }  // namespace

@@ -89,10 +89,10 @@ struct DataOptions {
 
 // Options of `trainer init`.
 struct InitOptions {
-  std::string model;              // as PlanOptions::config.model.path
-  std::vector<std::string> data;  // as data.train
-  int64_t card = 0;               // bytes of the GPU's memory; 0: the CPU
-  std::string method = "auto";    // auto, full, lora, qlora
+  std::string model, model_path;  // as the file will name it; where it is, as PlanOptions::config.model.path
+  std::vector<DataSource> data, data_paths;  // the same for data.train
+  int64_t card = 0;                          // bytes of the GPU's memory; 0: the CPU
+  std::string method = "auto";               // auto, full, lora, qlora
   std::string output_dir;
 };
 

@@ -202,6 +202,12 @@ struct SaveConfig {
   bool async = true;
 };
 
+// What a run writes for people who watch it.
+struct ObserveConfig {
+  bool tensorboard = true;
+  double report_minutes = 5;  // 0: no page
+};
+
 struct MemoryConfig {
   Recompute gradient_checkpointing = false;
   bool rehearse = true;
@@ -239,6 +245,7 @@ struct Config {
   EvaluationConfig evaluation;
   OptimizerConfig optimizer;
   SaveConfig save;
+  ObserveConfig observe;
   MemoryConfig memory;
   GpuConfig gpu;
   RecoveryConfig recovery;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -32,17 +33,25 @@ struct TrainingProblem {
 };
 std::vector<TrainingProblem> problems_for_training(const Config& config);
 
-// load_config followed by check_for_training, with the problems of both in one ConfigError.
+// load_config followed by check_for_training, with the problems of both in one ConfigError. `resolve_names`
+// is called between the two if there are no problems yet; it may replace names of models and data by paths.
 Config load_training_config(const std::optional<std::filesystem::path>& file,
-                            const std::vector<std::string>& overrides);
+                            const std::vector<std::string>& overrides,
+                            const std::function<void(Config&)>& resolve_names = nullptr);
 
 // Returns advice for a user who types a key as a command-line flag (--learning_rate=1e-4,
 // --per_device_train_batch_size 8); "" when `name` (without dashes) is not a key, neither here nor in another
 // trainer.
 std::string advice_for_flag(const std::string& name, const std::string& value);
 
-// Writes the whole configuration as commented YAML; load_config reads it back to the same values.
+// Writes the whole configuration as commented YAML; load_config reads it back to the same values. Paths in
+// the cache of the hub are written as names with their commit, "google/flan-t5-xl@7d63...".
 void write_yaml(const Config& config, std::ostream& out);
+
+// Returns the names of all keys ("training.batch_size"), in the order of the reference.
+std::vector<std::string> key_names();
+// Returns the keys whose values are not the defaults; with LoRA, lora.r is always among them.
+std::vector<std::string> changed_keys(const Config& config);
 
 // Returns the value of a key ("training.batch_size") as YAML; "null" for a section that is absent.
 std::string value_text(const Config& config, const std::string& key);

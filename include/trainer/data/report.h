@@ -44,6 +44,14 @@ struct SideReport {
   RowCount empty;  // empty, or only white space
 };
 
+// Rows with a sample that teaches nothing, by the reason.
+struct NothingToLearn {
+  RowCount no_answer;    // a conversation in which the assistant says nothing
+  RowCount not_counted;  // a conversation whose answers do not count (data.loss_on, weight)
+  RowCount cut_away;     // truncation leaves nothing of what is learned
+  RowCount too_short;    // nothing to predict: one token, or none
+};
+
 struct DataReport {
   std::string name;                     // the files
   DataKind kind = DataKind::automatic;  // what `automatic` turned out to be
@@ -58,6 +66,9 @@ struct DataReport {
   RowCount unknown;            // samples with <unk>
   int64_t supervised_tokens = 0;
   int64_t without_supervision = 0;  // samples without a supervised token
+  NothingToLearn nothing;           // why
+  RowCount empty_answers;           // conversations with an answer without text: only its end is learned
+  LengthCounts conversations;       // lengths of whole conversations, before truncation
   RowCount duplicates;              // rows equal to an earlier row; set by count_repeats()
 
   int64_t tokens() const { return input.tokens + target.tokens; }
@@ -68,8 +79,8 @@ struct DataReport {
   bool has_target() const;
   // Lists malformed.first with the problem of each: one line per row. A single row gives just its line.
   std::string malformed_text() const;
-  // Returns what this kind of data calls its input ("source", "prompt", "text") and its target ("target",
-  // "completion").
+  // Returns what this kind of data calls its input ("source", "prompt", "text", "context") and its target
+  // ("target", "completion", "answers").
   const char* input_name() const;
   const char* target_name() const;
   // A summary for the start of a run, without duplicates. Warnings are included; each begins with "warning:

@@ -51,9 +51,10 @@ struct ExportReport {
 ExportReport export_model(const ExportRequest& request);
 
 // Writes the merged model as one GGUF file `out` with its tokenizer and chat template: matrices in `type`
-// (none: as stored), vectors in fp32. dtype, max_shard_bytes and adapter_only are not used. Then every tensor
-// is read again and compared. Throws as above, and FormatError for what GGUF cannot express; the message
-// names it.
+// (none: as stored), vectors in fp32. With `adapter_only` it writes the LoRA matrices alone (none: in fp32),
+// for programs that apply them to a GGUF of the base. dtype and max_shard_bytes are not used. Then every
+// tensor is read again and compared. Throws as above, and FormatError for what GGUF cannot express; the
+// message names it.
 ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> type);
 
 }  // namespace trainer

@@ -24,6 +24,7 @@ enum class AdapterBias { none, all, lora_only };  // which biases are trained an
 
 struct AdapterConfig {
   std::string base_model_name_or_path;
+  std::string revision;   // of a base model on the hub; empty: its main branch
   std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: unknown
   int64_t r = 8;
   double lora_alpha = 8;
@@ -53,7 +54,8 @@ AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 void write_adapter_config(const std::filesystem::path& directory, const AdapterConfig& config);
 
 // Returns the directory itself, or, for an adapter directory, that of its base model. A relative path of a
-// base model is also tried relative to the adapter. Throws FormatError when the base model does not exist.
+// base model is also tried relative to the adapter. A name on the hub is taken from its cache or downloaded.
+// Throws FormatError when the base model does not exist.
 std::filesystem::path base_directory(const std::filesystem::path& directory);
 
 // Returns the adapter's tensors without PEFT's prefix "base_model.model.": "encoder....q.lora_A.weight",

@@ -11,7 +11,9 @@
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
 #include "trainer/formats/run_position.h"
+#include "trainer/formats/run_status.h"
 #include "trainer/observe/console.h"
+#include "trainer/training/predictions.h"
 
 namespace trainer {
 
@@ -47,11 +49,22 @@ class OutputDirectory : public MetricSink {
   // Returns the size of metrics.jsonl, after everything in it has been synced to the disk.
   int64_t metrics_bytes();
 
-  // Shows the start block, the progress and the end.
-  Console& console();
+  // Shows the start block. From here on the console and status.json say how far the run is, beginning at
+  // `step`.
+  void start(const StartBlock& block, const RunOutlook& outlook, int64_t step);
+  // The end of what the console shows of the run's steps.
+  void finish();
+  // Writes to status.json how the run ended; message: why it stopped or failed. Does nothing before begin().
+  void end(RunPhase phase, int exit_code, const std::string& message);
 
   // Adds a listener, which gets each row after the file and the console. It must outlive the run.
   void add_sink(MetricSink& sink);
+
+  // Shows generated answers where the curves are.
+  void show(const Predictions& predictions, int64_t step);
+
+  // Writes the page of a run that has finished. Otherwise the destructor writes it.
+  void finish_curves();
 
   // Appends a row to metrics.jsonl (at full precision) and, for kinds train and eval, shows it on the
   // console.

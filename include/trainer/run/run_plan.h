@@ -28,6 +28,8 @@ struct RunPlan {
   std::vector<std::pair<std::string, std::string>> lines() const;
   // What is offloaded, in words.
   std::string offloaded_text() const;
+  // Returns whether the measured peak is more than 5 % above the planned one.
+  bool exceeds_plan(int64_t measured) const;
   // A line for the log and a row of metrics, for after the first step. `measured`: peak of tensors in bytes.
   std::string compared(int64_t measured) const;
   MetricRow row(int64_t step, int64_t measured) const;

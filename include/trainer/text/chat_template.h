@@ -31,6 +31,14 @@ struct RenderedChat {
   std::vector<Answer> answers;  // in the order of the text
 };
 
+// What a template writes of a conversation, besides contents that are text.
+struct ChatAbilities {
+  bool parts = false;   // contents that are lists of parts, as text
+  bool calls = true;    // the tool_calls of an answer
+  bool results = true;  // messages of the role tool
+  bool tools = true;    // the functions that may be called
+};
+
 // Safe to use from several threads at once.
 class ChatTemplate {
  public:
@@ -69,6 +77,10 @@ class ChatTemplate {
   // its answer are rendered to find it. Throws DataError if the template refuses them or its answers cannot
   // be told from the rest, and FormatError as render() does.
   std::string end_of_answer() const;
+
+  // Returns what the template writes; small examples are rendered to find it. Where the template refuses
+  // the example, calls, results and tools are true: the template decides for each conversation.
+  const ChatAbilities& abilities() const;
 
   // All that a rendering depends on besides the conversation: the templates and the special tokens.
   std::string source() const;

@@ -22,7 +22,8 @@ struct Conversation {
 
 // How a row holds a conversation.
 //   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it. Contents are strings or
-//                  lists of parts; a content may be missing if there are tool_calls.
+//                  lists of text parts; a content may be missing if there are tool_calls. Arguments of calls
+//                  that are the text of an object become the object.
 //   conversations  ShareGPT's [{"from", "value"}]: human and user, gpt and assistant, system, function_call
 //                  (JSON of a call {"name", "arguments"}, or a list of them), observation and tool. Or
 //                  messages as above.
@@ -33,10 +34,15 @@ enum class ConversationForm { messages, conversations, alpaca };
 // Returns the form, which follows from the names of a row's fields; nullopt if the row holds no conversation.
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields);
 
-// Besides the messages a row may have `tools` (a list, or its JSON text), `system` (with conversations and
-// Alpaca fields) and `chat_template_kwargs` (an object). A message may have `weight`, 0 or 1, which the
-// template does not see. Throws a DataError that names the message and what is wrong with it.
+// Besides the messages a row may have `tools` (a list, or its JSON text; bare functions get the frame
+// {"type", "function"}), `system` (with conversations and Alpaca fields) and `chat_template_kwargs` (an
+// object). A message may have `weight`, 0 or 1, which the template does not see. Throws a DataError that
+// names the message and what is wrong with it.
 Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form);
+
+// Returns the messages as the template reads them: where it reads only text, contents that are lists of parts
+// are joined. Throws DataError, with the remedy, for functions, calls and results that it does not write.
+nlohmann::ordered_json messages_for(const ChatTemplate& chat_template, const Conversation& conversation);
 
 struct ChatTokens {
   std::string text;
@@ -47,7 +53,7 @@ struct ChatTokens {
 
 // Returns a conversation's ids, and which of them are learned: those with at least one character in an answer
 // that counts, as in Hugging Face's assistant masks. `loss_on` and the messages' weights decide which answers
-// count. Throws as ChatTemplate::render_with_answers() does.
+// count. Throws as messages_for() and ChatTemplate::render_with_answers() do.
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                          const Conversation& conversation, LossOn loss_on);
 
@@ -59,7 +65,8 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
 // question before it.
 size_t before_last_answer(const nlohmann::ordered_json& messages);
 
-// The prompt that the model gets for the conversation's last answer, and the content of that answer.
+// The prompt that the model gets for the conversation's last answer, and the content of that answer; for an
+// answer that calls functions, the text that the template writes.
 struct ChatQuestion {
   std::string prompt, answer;
 };

@@ -49,10 +49,9 @@ class Predictor {
 
   // Generates with the current weights, without randomness. Inputs of similar length form a batch of the
   // configured size, or a smaller one when out of memory. The longest come first, so that running out of
-  // memory shows at once. `progress` may be empty; it may throw to end the generation. Throws
+  // memory shows at once. `between`, called after each batch, may throw to end the generation. Throws
   // OutOfMemoryError when not even one input fits.
-  Predictions predict(const Model& model, c10::Device device,
-                      const std::function<void(int64_t done, int64_t total)>& progress = {});
+  Predictions predict(const Model& model, c10::Device device, const std::function<void()>& between = {});
 
   BatchBudget& budget() { return budget_; }  // to be saved with a run
 

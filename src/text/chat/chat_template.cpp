@@ -8,6 +8,7 @@
 #include "trainer/formats/peft.h"
 
 #include "text/chat/answer_spans.h"
+#include "text/chat/chat_abilities.h"
 #include "text/jinja/json.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer/json_reader.h"
@@ -141,6 +142,8 @@ struct ChatTemplate::Frames {
   std::mutex mutex;
   // The key is whether there are tools, and the variables.
   std::map<std::pair<bool, std::string>, AnswerFrame> found;
+  std::once_flag abilities_found;
+  ChatAbilities abilities;
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
@@ -209,6 +212,11 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
 }
 
 std::string ChatTemplate::end_of_answer() const { return frame(nullptr, nullptr).end; }
+
+const ChatAbilities& ChatTemplate::abilities() const {
+  std::call_once(frames_->abilities_found, [&] { frames_->abilities = find_abilities(*this); });
+  return frames_->abilities;
+}
 
 std::string ChatTemplate::source() const {
   std::string all;

@@ -6,6 +6,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
 
+#include "text/chat/content_parts.h"
+
 namespace trainer {
 namespace {
 
@@ -36,26 +38,64 @@ std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
 
 bool is_answer(const Json& message) { return message["role"] == "assistant"; }
 
-// The content as text. A list of parts is joined.
-std::string content_of(const Json& message) {
-  const auto content = message.find("content");
-  if (content == message.end()) return "";
-  if (content->is_string()) return *content;
-  std::string text;
-  for (const Json& part : *content) {
-    if (part.is_object() && part.value("type", "") == "text") text += part.value("text", "");
+const char* kRemedy =
+    "; give a template that writes them (data.chat_template: FILE), or leave such rows out (data.bad_rows: "
+    "skip)";
+
+// What the template of the row leaves out would be learned as an empty answer, or from nothing.
+void refuse_what_is_not_written(const ChatAbilities& able, const Conversation& conversation) {
+  const Json& messages = conversation.messages;
+  for (size_t i = 0; i < messages.size(); i++) {
+    if (!able.calls && messages[i].contains("tool_calls"))
+      throw DataError(concat("message ", i + 1,
+                             " calls a function, and the chat template does not write calls ",
+                             "(tool_calls), so the answer would be empty", kRemedy));
+    if (!able.results && messages[i]["role"] == "tool")
+      throw DataError(concat("message ", i + 1,
+                             " is the result of a function, and the chat template does not ",
+                             "write results (the role tool)", kRemedy));
   }
+  if (!able.tools && !conversation.tools.is_null())
+    throw DataError(
+        concat("the row has functions (\"tools\"), and the chat template does not write them", kRemedy));
+}
+
+// The answer to a question as the template writes it, without the end of the turn.
+std::string written_answer(const ChatTemplate& chat_template, const Conversation& conversation,
+                           const Json& messages, size_t message) {
+  const Json until(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(message) + 1);
+  const RenderedChat rendered =
+      chat_template.render_with_answers(until, conversation.tools, conversation.variables);
+  std::string text;
+  for (const auto& answer : rendered.answers) {
+    if (answer.message == message) text += rendered.text.substr(answer.begin, answer.end - answer.begin);
+  }
+  const std::string closing = chat_template.end_of_answer();
+  if (text.ends_with(closing)) text.erase(text.size() - closing.size());
   return text;
 }
 
 }  // namespace
 
+Json messages_for(const ChatTemplate& chat_template, const Conversation& conversation) {
+  const ChatAbilities& able = chat_template.abilities();
+  refuse_what_is_not_written(able, conversation);
+  Json messages = conversation.messages;
+  if (able.parts) return messages;
+  for (Json& message : messages) {
+    const auto content = message.find("content");
+    if (content != message.end() && content->is_array()) *content = content_text(message);
+  }
+  return messages;
+}
+
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                          const Conversation& conversation, LossOn loss_on) {
-  const auto& [messages, tools, variables, learn] = conversation;
+  const Json messages = messages_for(chat_template, conversation);
+  const Json &tools = conversation.tools, &variables = conversation.variables;
   const bool everything = loss_on == LossOn::everything;
   ChatTokens out;
-  if (everything && !std::ranges::count(learn, false)) {
+  if (everything && !std::ranges::count(conversation.learn, false)) {
     out.text = chat_template.render(messages, tools, variables);
     out.ids = tokenizer.encode(out.text, /*add_special_tokens=*/false);
     out.learn.assign(out.ids.size(), true);
@@ -99,14 +139,17 @@ size_t before_last_answer(const Json& messages) {
 
 std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
                                           const Conversation& conversation) {
-  const Json& messages = conversation.messages;
+  const Json messages = messages_for(chat_template, conversation);
   const size_t before = before_last_answer(messages);
   if (before == messages.size()) return std::nullopt;
   Json variables = conversation.variables.is_null() ? Json::object() : conversation.variables;
   variables["add_generation_prompt"] = true;
   const Json asked(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(before));
+  const Json& answer = messages[before];
   return ChatQuestion{chat_template.render(asked, conversation.tools, variables),
-                      content_of(messages[before])};
+                      answer.contains("tool_calls")
+                          ? written_answer(chat_template, conversation, messages, before)
+                          : content_text(answer)};
 }
 
 }  // namespace trainer

@@ -6,56 +6,18 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/ordered_json.h"
-#include "trainer/text/json_bounds.h"
+
+#include "text/chat/content_parts.h"
+#include "text/chat/row_json.h"
+#include "text/chat/tool_calls.h"
 
 namespace trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const Json* find(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string required_text(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw DataError(concat(where, " has no \"", key, "\""));
-  if (!found->is_string())
-    throw DataError(concat(where, ": \"", key, "\" is ", found->type_name(), ", not text"));
-  return *found;
-}
-
-// Parses JSON in a row's text. Returns nullopt if it is not JSON.
-std::optional<Json> parse_text(const std::string& text, const std::string& where) {
-  if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
-  std::optional<Json> value;
-  try {
-    value = parse_ordered_json(text);
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-  if (const auto large = integer_beyond_64_bits(text))
-    throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
-  return value;
-}
-
-// A list, or a text that is the JSON of a list.
-Json list_of(const Json& value, const char* key) {
-  Json list = value;
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
-    std::optional<Json> parsed = parse_text(text, concat("\"", key, "\""));
-    if (!parsed) throw DataError(concat("\"", key, "\" is a text that is not JSON"));
-    list = std::move(*parsed);
-  }
-  if (!list.is_array()) throw DataError(concat("\"", key, "\" is ", list.type_name(), ", not a list"));
-  return list;
-}
-
 bool weight_of(const Json& message, const std::string& where) {
-  const Json* weight = find(message, "weight");
+  const Json* weight = value_of(message, "weight");
   if (!weight) return true;
   if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
   throw DataError(concat(where, ": \"weight\" is ", weight->dump(), "; it must be 0 (not learned) or 1"));
@@ -65,7 +27,7 @@ void check_content(const Json& message, const std::string& where) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
     for (const char* instead : {"tool_calls", "reasoning_content", "thinking", "reasoning"}) {
-      if (find(message, instead)) return;
+      if (value_of(message, instead)) return;
     }
     if (content == message.end()) throw DataError(concat(where, " has no \"content\""));
     throw DataError(concat(where, ": \"content\" is null, and there are no \"tool_calls\""));
@@ -73,11 +35,13 @@ void check_content(const Json& message, const std::string& where) {
   if (!content->is_string() && !content->is_array())
     throw DataError(
         concat(where, ": \"content\" is ", content->type_name(), ", not text or a list of parts"));
+  if (content->is_array()) check_parts(*content, where);
 }
 
 void add(Conversation& out, Json message, const std::string& where) {
   out.learn.push_back(weight_of(message, where));
   message.erase("weight");
+  normalize_calls(message, where);
   check_content(message, where);
   out.messages.push_back(std::move(message));
 }
@@ -85,25 +49,19 @@ void add(Conversation& out, Json message, const std::string& where) {
 Json said(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
 
 // The text of a call {"name", "arguments"}, or of a list of them.
-Json tool_calls(const std::string& text, const std::string& where) {
-  Json calls = parse_text(text, where).value_or(nullptr);
+Json called(const std::string& text, const std::string& where) {
+  Json calls = parsed_text(text, where).value_or(nullptr);
   if (calls.is_object()) calls = Json::array({std::move(calls)});
   if (!calls.is_array() || calls.empty())
     throw DataError(
         concat(where, ": the value of a function_call is not a JSON object {\"name\", \"arguments\"}"));
-  Json out = Json::array();
-  for (Json& call : calls) {
-    if (!call.is_object() || !find(call, "name"))
-      throw DataError(concat(where, ": a function_call without \"name\""));
-    out.push_back({{"type", "function"}, {"function", std::move(call)}});
-  }
-  return out;
+  return tool_calls_of(std::move(calls), where);
 }
 
 struct Speaker {
   const char *name, *role;
 };
-constexpr std::array<Speaker, 11> kSpeakers{{{"human", "user"},
+constexpr std::array<Speaker, 12> kSpeakers{{{"human", "user"},
                                              {"user", "user"},
                                              {"gpt", "assistant"},
                                              {"assistant", "assistant"},
@@ -113,6 +71,7 @@ constexpr std::array<Speaker, 11> kSpeakers{{{"human", "user"},
                                              {"system", "system"},
                                              {"observation", "tool"},
                                              {"tool", "tool"},
+                                             {"tool_response", "tool"},
                                              {"function_response", "tool"}}};
 
 // {"from", "value"} as {"role", "content"}.
@@ -120,10 +79,10 @@ Json translated(const Json& message, const std::string& where) {
   const std::string from = required_text(message, "from", where),
                     value = required_text(message, "value", where);
   OrderedObject out;
-  if (from == "function_call") {
+  if (from == "function_call" || from == "tool_call") {
     out.set("role", "assistant");
     out.set("content", "");
-    out.set("tool_calls", tool_calls(value, where));
+    out.set("tool_calls", called(value, where));
   } else {
     const auto speaker = std::ranges::find(kSpeakers, from, &Speaker::name);
     if (speaker == kSpeakers.end()) {
@@ -157,7 +116,7 @@ void add_messages(Conversation& out, const Json& messages, const char* field, bo
 }
 
 void add_alpaca(Conversation& out, const Json& row) {
-  if (const Json* history = find(row, "history")) {
+  if (const Json* history = value_of(row, "history")) {
     if (!history->is_array()) throw DataError("\"history\" is not a list of pairs [question, answer]");
     for (const Json& pair : *history) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
@@ -167,7 +126,7 @@ void add_alpaca(Conversation& out, const Json& row) {
     }
   }
   std::string question = required_text(row, "instruction", "the row");
-  if (find(row, "input")) {
+  if (value_of(row, "input")) {
     const std::string input = required_text(row, "input", "the row");
     if (!input.empty()) question += (question.empty() ? "" : "\n") + input;
   }
@@ -188,7 +147,7 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
 Conversation read_conversation(const Json& row, ConversationForm form) {
   Conversation out;
   out.messages = Json::array();
-  if (form != ConversationForm::messages && find(row, "system")) {
+  if (form != ConversationForm::messages && value_of(row, "system")) {
     const std::string system = required_text(row, "system", "the row");
     if (!system.empty()) add(out, said("system", system), "the row");
   }
@@ -201,8 +160,11 @@ Conversation read_conversation(const Json& row, ConversationForm form) {
     if (messages == row.end()) throw DataError(concat("field \"", field, "\" is missing"));
     add_messages(out, *messages, field, share_gpt);
   }
-  if (const Json* tools = find(row, "tools")) out.tools = list_of(*tools, "tools");
-  if (const Json* variables = find(row, "chat_template_kwargs")) {
+  for (const char* key : {"tools", "functions"}) {
+    const Json* tools = value_of(row, key);
+    if (tools && out.tools.is_null()) out.tools = tools_of(*tools, concat("\"", key, "\""));
+  }
+  if (const Json* variables = value_of(row, "chat_template_kwargs")) {
     if (!variables->is_object())
       throw DataError(concat("\"chat_template_kwargs\" is ", variables->type_name(), ", not an object"));
     if (!variables->empty()) out.variables = *variables;

@@ -1,4 +1,4 @@
-#include "cli/ask_python.h"
+#include "trainer/base/ask_python.h"
 
 #include <array>
 #include <cerrno>
@@ -7,17 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace trainer::cli {
+namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The working directory does not count: a folder `torch` in it is none that was installed.
-constexpr const char* kWhereIsTorch =
+// The working directory does not count: a folder of that name in it is none that was installed.
+constexpr const char* kWhereIsIt =
     "import sys\n"
     "sys.path = [p for p in sys.path if p]\n"
     "import importlib.util as u\n"
-    "s = u.find_spec('torch')\n"
+    "s = u.find_spec(sys.argv[1])\n"
     "print((s.submodule_search_locations or [''])[0] if s else '', end='')\n";
 
 std::string read_all(int descriptor) {
@@ -43,7 +43,7 @@ std::string python_of(const fs::path& packages) {
   return version;
 }
 
-std::string torch_in(const std::string& python) {
+std::string package_in(const std::string& python, const std::string& package) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "";
   posix_spawn_file_actions_t actions;
@@ -51,7 +51,7 @@ std::string torch_in(const std::string& python) {
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  const char* arguments[] = {python.c_str(), "-c", kWhereIsTorch, nullptr};
+  const char* arguments[] = {python.c_str(), "-c", kWhereIsIt, package.c_str(), nullptr};
   pid_t child = 0;
   const int failed =
       ::posix_spawnp(&child, python.c_str(), &actions, nullptr, const_cast<char**>(arguments), environ);
@@ -65,4 +65,4 @@ std::string torch_in(const std::string& python) {
   return said;
 }
 
-}  // namespace trainer::cli
+}  // namespace trainer

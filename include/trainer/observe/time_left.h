@@ -1,0 +1,39 @@
+// How long a run will still take, evaluations and saves included.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "trainer/base/metrics.h"
+
+namespace trainer {
+
+// Where a run ends, and what it does on the way.
+struct RunOutlook {
+  int64_t total_steps = 0;       // 0: not known
+  int64_t evaluation_every = 0;  // steps; 0: never. The last step is evaluated as well
+  int64_t save_every = 0;        // steps; 0: only at the end
+};
+
+class TimeLeft {
+ public:
+  void set_outlook(const RunOutlook& outlook) { outlook_ = outlook; }
+  // Takes rows of kinds train, eval and save; ignores others.
+  void add(const MetricRow& row);
+
+  struct Estimate {
+    double seconds = 0;
+    int64_t evaluations = 0;  // still to come and not counted, because none has been made yet
+  };
+  // Estimates from the last steps, and the last evaluation and save; nothing before the first step.
+  std::optional<Estimate> estimate() const;
+
+ private:
+  RunOutlook outlook_;
+  int64_t step_ = 0, steps_seen_ = 0;
+  std::deque<double> steps_;  // seconds of the last ones
+  std::optional<double> evaluation_, save_;
+};
+
+}  // namespace trainer

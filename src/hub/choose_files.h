@@ -1,0 +1,30 @@
+// Which files of a repository are needed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trainer/hub/fetch.h"
+
+#include "hub/cache.h"
+
+namespace trainer::hub {
+
+// Of a model or an adapter: its configuration; also its tokenizer; also its weights. Weights come last.
+// Pickled weights are never among them.
+std::vector<RemoteFile> choose_model_files(const Listing& listing, ModelParts parts);
+
+// Whether these files are all that `parts` needs: for snapshots of which no list was kept. `has`: whether a
+// file of this name is there. `index`: the content of model.safetensors.index.json, or "".
+bool is_complete_model(const std::function<bool(const std::string&)>& has, const std::string& index,
+                       ModelParts parts);
+
+// Whether its weights are only in pickled files.
+bool has_only_pickles(const Listing& listing);
+
+// Of a data set: the file, folder or pattern `path`, or all data files; those of the split that is meant.
+// Throws DataError if there are none, or if it is not clear which are meant.
+std::vector<RemoteFile> choose_data_files(const Name& name, const Listing& listing, Split split);
+
+}  // namespace trainer::hub

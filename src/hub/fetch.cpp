@@ -1,0 +1,254 @@
+#include "trainer/hub/fetch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <pwd.h>
+#include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/seconds_since.h"
+#include "trainer/base/strings.h"
+
+#include "hub/choose_files.h"
+#include "hub/download_files.h"
+#include "hub/server.h"
+#include "hub/settings.h"
+
+namespace trainer::hub {
+namespace fs = std::filesystem;
+namespace {
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+// "belongs to alice": of the cache, or of the folder in which it would be made.
+std::string owner_of(fs::path folder) {
+  struct stat info {};
+  while (::stat(folder.c_str(), &info) != 0 && folder.has_relative_path()) folder = folder.parent_path();
+  if (info.st_uid == ::geteuid()) return "";
+  const passwd* user = ::getpwuid(info.st_uid);
+  return concat(folder.string(), " belongs to ",
+                user == nullptr ? concat("user ", info.st_uid) : user->pw_name, "; ");
+}
+
+// All that is known here of what a name stands for, and how to come by more.
+class Fetch {
+ public:
+  Fetch(const Name& name, const FetchOptions& options)
+      : name_(name),
+        options_(options),
+        settings_(read_settings(options.token_file)),
+        repository_(settings_.cache, name),
+        commit_(repository_.commit()) {}
+
+  const CachedRepository& repository() const { return repository_; }
+  const std::string& commit() const { return commit_; }
+  const Name& name() const { return name_; }
+
+  bool is_cached(const std::vector<RemoteFile>& files) const {
+    return std::ranges::all_of(files,
+                               [&](const RemoteFile& file) { return repository_.has(commit_, file.path); });
+  }
+  std::optional<Listing> kept_listing() const {
+    return commit_.empty() ? std::nullopt : repository_.listing(commit_);
+  }
+  bool may_ask() const { return !settings_.is_offline && !options_.from_cache_only; }
+  bool takes_cached() const { return !options_.refresh || is_commit(name_.revision) || !may_ask(); }
+
+  // Lists the files, at the commit that the cache has unless it is to be refreshed.
+  Listing list() {
+    if (!may_ask()) refuse_to_ask();
+    if (auto kept = kept_listing(); kept && takes_cached()) return *kept;
+    Name asked = name_;
+    if (takes_cached() && !commit_.empty()) asked.revision = commit_;
+    try {
+      Listing listing = Server(settings_, asked).list();
+      commit_ = listing.commit;
+      return listing;
+    } catch (const net::NetworkError& error) {
+      throw HubError(concat(name_.text(), " is not", commit_.empty() ? "" : " completely", " in ",
+                            settings_.cache.string(), " and cannot be downloaded: ", error.what()));
+    }
+  }
+
+  void download(const Listing& listing, const std::vector<RemoteFile>& files) {
+    try {
+      repository_.prepare();
+      repository_.keep_listing(listing);
+      repository_.keep_commit(listing.commit);
+    } catch (const FormatError& error) {
+      throw HubError(concat(error.what(), "; ", owner_of(settings_.cache),
+                            "let HF_HUB_CACHE name a folder that you may write to"));
+    }
+    std::vector<RemoteFile> missing;
+    std::ranges::copy_if(files, std::back_inserter(missing),
+                         [&](const RemoteFile& file) { return !repository_.has(listing.commit, file.path); });
+    if (!missing.empty()) download_files(settings_, name_, repository_, listing.commit, missing);
+  }
+
+  [[noreturn]] void refuse_to_ask() const {
+    std::string near = nearest_id(name_.id, cached_ids(settings_.cache, name_.kind));
+    near = near.empty() || near == name_.id ? "" : concat("; did you mean ", near, ", which is there?");
+    throw HubError(concat(name_.text(), " is not", commit_.empty() ? "" : " completely", " in ",
+                          settings_.cache.string(),
+                          settings_.is_offline ? ", and HF_HUB_OFFLINE forbids to download it" : "", near));
+  }
+
+  // What the cache has serves if the hub cannot be reached.
+  bool falls_back(const Error& error) const {
+    if (!options_.refresh || dynamic_cast<const HubError*>(&error) == nullptr) return false;
+    log::warning(concat(error.what(), "; taking what the cache has"));
+    return true;
+  }
+
+ private:
+  const Name name_;
+  const FetchOptions options_;
+  const Settings settings_;
+  const CachedRepository repository_;
+  std::string commit_;
+};
+
+bool is_cached_model(const Fetch& fetch, ModelParts parts) {
+  if (fetch.commit().empty()) return false;
+  if (const auto listing = fetch.kept_listing()) {
+    const std::vector<RemoteFile> files = choose_model_files(*listing, parts);
+    return !files.empty() && !(parts == ModelParts::all && has_only_pickles(*listing)) &&
+           fetch.is_cached(files);
+  }
+  const auto has = [&](const std::string& file) { return fetch.repository().has(fetch.commit(), file); };
+  const fs::path folder = fetch.repository().snapshot(fetch.commit());
+  return is_complete_model(has, text_of(folder / "model.safetensors.index.json"), parts);
+}
+
+// The class that config.json names; AutoModel would drop the output head.
+std::string class_of(const fs::path& folder) {
+  const auto config =
+      nlohmann::json::parse(text_of(folder / "config.json"), nullptr, /*allow_exceptions=*/false);
+  const auto names = config.is_object() ? config.value("architectures", nlohmann::json()) : nlohmann::json();
+  const std::string name = names.is_array() && !names.empty() && names[0].is_string() ? names[0] : "";
+  const bool plain =
+      !name.empty() && std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0; });
+  return plain ? name : "AutoModelForCausalLM";
+}
+
+void refuse_pickles(const Fetch& fetch) {
+  const std::string& id = fetch.name().id;
+  const std::string copy = id.substr(id.find('/') + 1);
+  throw HubError(concat(
+      "the model ", id, " has its weights only as pickled files (.bin), which can run any code and are ",
+      "not read; convert them into a folder, and give that:\n  python3 -c \"import transformers as t; t.",
+      class_of(fetch.repository().snapshot(fetch.commit())), ".from_pretrained('", id,
+      "', torch_dtype='auto').save_pretrained('", copy, "'); t.AutoTokenizer.from_pretrained('", id,
+      "').save_pretrained('", copy, "')\""));
+}
+
+void check_model_files(const Fetch& fetch, const Listing& listing, const std::vector<RemoteFile>& files) {
+  const auto ends_with = [](const char* ending) {
+    return [ending](const RemoteFile& file) { return file.path.ends_with(ending); };
+  };
+  if (std::ranges::any_of(files, ends_with("config.json"))) return;
+  const bool gguf = std::ranges::any_of(listing.files, ends_with(".gguf"));
+  throw HubError(concat(
+      "the model ", fetch.name().text(), " has no config.json",
+      gguf ? "; it holds GGUF files, which cannot be trained: give the model that they were made of" : ""));
+}
+
+// Of a data set that another program has downloaded: what is there.
+Listing listing_of_folder(const std::string& commit, const fs::path& folder) {
+  Listing listing;
+  listing.commit = commit;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->is_regular_file(error)) continue;
+    RemoteFile file;
+    file.path = at->path().lexically_relative(folder).string();
+    listing.files.push_back(file);
+  }
+  std::ranges::sort(listing.files, {}, &RemoteFile::path);
+  return listing;
+}
+
+std::vector<fs::path> paths_of(const Fetch& fetch, const std::vector<RemoteFile>& files) {
+  std::vector<fs::path> paths;
+  for (const RemoteFile& file : files)
+    paths.push_back(fetch.repository().snapshot(fetch.commit()) / file.path);
+  std::ranges::sort(paths);
+  return paths;
+}
+
+// What the cache has of the data set, if that is all that is meant.
+std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split) {
+  if (fetch.commit().empty()) return std::nullopt;
+  auto listing = fetch.kept_listing();
+  const bool exact = fetch.repository().has(fetch.commit(), fetch.name().path);
+  if (!listing && (exact || !fetch.may_ask()))
+    listing = listing_of_folder(fetch.commit(), fetch.repository().snapshot(fetch.commit()));
+  if (!listing) return std::nullopt;
+  const std::vector<RemoteFile> files = choose_data_files(fetch.name(), *listing, split);
+  if (!fetch.is_cached(files)) return std::nullopt;
+  return paths_of(fetch, files);
+}
+
+}  // namespace
+
+fs::path fetch_model(const Name& name, ModelParts parts, const FetchOptions& options) {
+  Fetch fetch(name, options);
+  const bool cached = is_cached_model(fetch, parts);
+  const std::string commit = fetch.commit();
+  if (cached && fetch.takes_cached()) return fetch.repository().snapshot(commit);
+  try {
+    const Listing listing = fetch.list();
+    const std::vector<RemoteFile> files = choose_model_files(listing, parts);
+    check_model_files(fetch, listing, files);
+    const bool pickles = parts == ModelParts::all && has_only_pickles(listing);
+    fetch.download(listing, pickles ? choose_model_files(listing, ModelParts::config) : files);
+    if (pickles) refuse_pickles(fetch);
+    return fetch.repository().snapshot(fetch.commit());
+  } catch (const HubError& error) {
+    if (!cached || !fetch.falls_back(error)) throw;
+    return fetch.repository().snapshot(commit);
+  }
+}
+
+std::vector<fs::path> fetch_data(const Name& name, Split split, const FetchOptions& options) {
+  Fetch fetch(name, options);
+  const auto cached = cached_data(fetch, split);
+  if (cached && fetch.takes_cached()) return *cached;
+  try {
+    const Listing listing = fetch.list();
+    const std::vector<RemoteFile> files = choose_data_files(name, listing, split);
+    fetch.download(listing, files);
+    return paths_of(fetch, files);
+  } catch (const HubError& error) {
+    if (!cached || !fetch.falls_back(error)) throw;
+    return *cached;
+  }
+}
+
+fs::path cached_snapshot(const Name& name) {
+  const CachedRepository repository(cache_folder(), name);
+  const std::string commit = repository.commit();
+  std::error_code ignored;
+  return !commit.empty() && fs::is_directory(repository.snapshot(commit), ignored)
+             ? repository.snapshot(commit)
+             : fs::path();
+}
+
+fs::path resolve_model(const std::string& path_or_name, ModelParts parts) {
+  const auto name = find_name(Kind::model, path_or_name);
+  return name ? fetch_model(*name, parts) : fs::path(path_or_name);
+}
+
+}  // namespace trainer::hub

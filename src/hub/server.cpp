@@ -1,0 +1,258 @@
+#include "hub/server.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/first_line.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+namespace trainer::hub {
+namespace {
+
+using Info = nlohmann::json;
+
+std::string quoted(const std::string& text, const char* kept) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("-_.~").find(c) != std::string_view::npos ||
+                       std::string_view(kept).find(c) != std::string_view::npos;
+    constexpr const char* kDigits = "0123456789ABCDEF";
+    const auto byte = static_cast<unsigned char>(c);
+    plain ? out += c : out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return out;
+}
+
+int64_t number(const std::string& text) {
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
+}
+
+// W/"abc" -> abc. It becomes the name of a file.
+std::string plain_etag(const std::string& header) {
+  std::string etag = header.starts_with("W/") ? header.substr(2) : header;
+  std::erase(etag, '"');
+  const bool harmless = !etag.empty() && etag.size() <= 128 && std::ranges::all_of(etag, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_';
+  });
+  return harmless ? etag : "";
+}
+
+bool is_safe_path(const std::string& path) {
+  const std::filesystem::path as_path(path);
+  return !path.empty() && !as_path.is_absolute() && path.find('\0') == std::string::npos &&
+         std::ranges::all_of(as_path,
+                             [](const auto& part) { return part != ".." && part != "." && !part.empty(); });
+}
+
+RemoteFile read_sibling(const Info& sibling) {
+  RemoteFile file;
+  file.path = sibling.at("rfilename").get<std::string>();
+  if (!is_safe_path(file.path))
+    throw HubError(concat("the hub lists a file '", one_line(file.path, 80), "'"));
+  if (const auto size = sibling.find("size"); size != sibling.end() && size->is_number_integer())
+    file.size = size->get<int64_t>();
+  if (const auto id = sibling.find("blobId"); id != sibling.end() && id->is_string()) file.blob_id = *id;
+  if (const auto lfs = sibling.find("lfs"); lfs != sibling.end() && lfs->is_object()) {
+    file.sha256 = lfs->value("sha256", "");
+    file.size = lfs->value("size", file.size);
+  }
+  if (const auto hash = sibling.find("xetHash"); hash != sibling.end() && hash->is_string())
+    file.xet_hash = *hash;
+  return file;
+}
+
+const char* word_of(Kind kind) { return kind == Kind::model ? "model" : "data set"; }
+const char* folder_of(Kind kind) { return kind == Kind::model ? "" : "/datasets"; }
+const char* api_of(Kind kind) { return kind == Kind::model ? "/api/models" : "/api/datasets"; }
+
+std::string authority(const std::string& url) {
+  return url.substr(0, url.find_first_of("/?#", url.find("://") + 3));
+}
+
+}  // namespace
+
+std::string nearest_id(const std::string& id, const std::vector<std::string>& known) {
+  // The same name of another owner, then what is spelt alike.
+  const std::string name = id.substr(id.find('/'));
+  const auto same =
+      std::ranges::find_if(known, [&](const std::string& other) { return other.ends_with(name); });
+  return same != known.end() ? *same : closest(id, known);
+}
+
+Server::Server(const Settings& settings, Name name, const std::atomic<bool>* abort)
+    : settings_(settings), name_(std::move(name)), abort_(abort) {}
+
+bool Server::is_worth_repeating(int status) {
+  return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
+}
+
+net::Request Server::request(const std::string& url) const {
+  net::Request request;
+  request.url = url;
+  request.abort = abort_;
+  request.stall_timeout = settings_.etag_timeout;
+  request.bearer_token = settings_.token;
+  return request;
+}
+
+void Server::wait(int failed, const net::Response* response, const std::string& reason) const {
+  double seconds = 0.5 * std::pow(2, failed - 1);
+  if (response != nullptr) {
+    const int64_t asked = number(response->header("retry-after"));
+    if (asked > 0) seconds = static_cast<double>(std::min<int64_t>(asked, 120));
+  }
+  log::info(concat(name_.id, ": ", reason, "; trying again in ",
+                   seconds < 1 ? "a moment" : duration_string(seconds)));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < until) {
+    if (abort_ != nullptr && *abort_)
+      throw net::NetworkError(net::NetworkError::Reason::aborted, name_.id + ": the download was ended");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+net::Response Server::send_patiently(const net::Request& request) {
+  for (int failed = 1;; failed++) {
+    try {
+      net::Response response = client_.send(request);
+      if (!is_worth_repeating(response.status) || failed == kAttempts) return response;
+      wait(failed, &response, concat("the hub answers ", response.status));
+    } catch (const net::NetworkError& error) {
+      // Without a network it is no use to wait for long.
+      const bool is_unreachable = error.reason == net::NetworkError::Reason::unreachable;
+      if (!error.is_transient() || failed == (is_unreachable ? 2 : kAttempts)) throw;
+      wait(failed, nullptr, error.what());
+    }
+  }
+}
+
+std::string Server::repository_url() const {
+  return concat(settings_.endpoint, folder_of(name_.kind), "/", name_.id);
+}
+
+Listing Server::list() {
+  const std::string revision = name_.revision.empty() ? "main" : name_.revision;
+  net::Request listing = request(concat(settings_.endpoint, api_of(name_.kind), "/", name_.id, "/revision/",
+                                        quoted(revision, ""), "?blobs=true"));
+  listing.max_redirects = 3;  // of a repository that was renamed
+  const net::Response response = send_patiently(listing);
+  if (!response.is_success()) refuse(response, "");
+  try {
+    const Info info = Info::parse(response.body);
+    Listing out;
+    out.commit = info.at("sha").get<std::string>();
+    if (!is_commit(out.commit)) throw HubError("it names no commit");
+    for (const Info& sibling : info.at("siblings")) out.files.push_back(read_sibling(sibling));
+    return out;
+  } catch (const std::exception& error) {
+    throw HubError(concat(net::origin_of(settings_.endpoint), " gives no list of the files of ", name_.text(),
+                          " (", first_line(error.what()), "); is HF_ENDPOINT right?"));
+  }
+}
+
+Location Server::locate(const std::string& commit, const std::string& path) {
+  net::Request head = request(concat(settings_.endpoint, folder_of(name_.kind), "/", name_.id, "/resolve/",
+                                     commit, "/", quoted(path, "/")));
+  head.method = "HEAD";
+  for (int redirects = 0; redirects < 5; redirects++) {
+    const net::Response response = send_patiently(head);
+    const bool redirect = response.status >= 300 && response.status < 400 && !response.redirect.empty();
+    const bool elsewhere = redirect && authority(response.redirect) != authority(head.url);
+    const std::string linked = response.header("x-linked-etag");
+    if (redirect && !elsewhere && linked.empty()) {  // of a repository that was renamed
+      head.url = response.redirect;
+      continue;
+    }
+    if (!redirect && !response.is_success()) refuse(response, path);
+    Location location;
+    location.url = redirect ? response.redirect : head.url;
+    location.etag = plain_etag(linked.empty() ? response.header("etag") : linked);
+    const std::string size = response.header("x-linked-size");
+    location.size = number(size.empty() && !redirect ? response.header("content-length") : size);
+    if (location.etag.empty())
+      throw HubError(
+          concat(net::origin_of(settings_.endpoint), " gives no ETag of ", path,
+                 ", by which its content is checked; is HF_ENDPOINT right, or is a proxy in between?"));
+    return location;
+  }
+  throw HubError(concat(net::origin_of(settings_.endpoint), ": redirects without end"));
+}
+
+net::Response Server::get(const Location& location, net::Request request) {
+  request.url = location.url;
+  request.abort = abort_;
+  request.max_redirects = 5;
+  request.stall_timeout = settings_.download_timeout;
+  if (authority(location.url) == authority(settings_.endpoint)) request.bearer_token = settings_.token;
+  return client_.send(request);
+}
+
+std::string Server::did_you_mean() {
+  std::vector<std::string> known = cached_ids(settings_.cache, name_.kind);
+  const size_t slash = name_.id.find('/');
+  for (const std::string& query : {"?limit=50&search=" + quoted(name_.id.substr(slash + 1), ""),
+                                   "?limit=200&author=" + quoted(name_.id.substr(0, slash), "")}) {
+    try {
+      net::Request search = request(concat(settings_.endpoint, api_of(name_.kind), query));
+      search.timeout = 5;
+      const net::Response response = client_.send(search);
+      if (!response.is_success()) continue;
+      for (const Info& found : Info::parse(response.body)) known.push_back(found.at("id").get<std::string>());
+    } catch (const std::exception& error) {  // it was only to help
+      log::debug(concat("search for ", name_.id, ": ", error.what()));
+    }
+  }
+  const std::string near = nearest_id(name_.id, known);
+  return near.empty() || near == name_.id ? "." : concat("; did you mean ", near, "?");
+}
+
+void Server::refuse(const net::Response& response, const std::string& path) {
+  const std::string code = response.header("x-error-code"),
+                    said = one_line(response.header("x-error-message"), 200);
+  const std::string what = concat(word_of(name_.kind), " ", name_.id),
+                    server = net::origin_of(settings_.endpoint);
+  const bool has_token = !settings_.token.empty();
+  const std::string how =
+      "set HF_TOKEN to a token of your account (" + settings_.endpoint + "/settings/tokens)";
+  const int status = response.status;
+  if (code == "GatedRepo" || (status == 403 && said.find("gated") != std::string::npos)) {
+    throw HubError(concat("the ", what, " is gated: visit ", repository_url(), ", accept its conditions, ",
+                          has_token ? concat("with the account of the token in ", settings_.token_source,
+                                             ", and see that the token may read gated repositories")
+                                    : concat("and ", how)));
+  }
+  if (code == "RevisionNotFound")
+    throw HubError(concat("the ", what, " has no revision '", name_.revision, "' at ", server, "; see ",
+                          repository_url(), "/tree/main"));
+  if (code == "EntryNotFound" || (status == 404 && !path.empty()))
+    throw HubError(concat("the ", what, " has no file '", path, "' at ", server));
+  if (status == 401 && has_token && code != "RepoNotFound")
+    throw HubError(concat(server, " does not accept the token in ", settings_.token_source, " (401): ", how));
+  if (code == "RepoNotFound" || status == 404 || status == 401) {
+    throw HubError(concat("there is no ", what, " at ", server, " and no folder of that name here",
+                          did_you_mean(),
+                          has_token ? concat(" If it is private, the token in ", settings_.token_source,
+                                             " must be allowed to read it")
+                                    : concat(" If it is private, ", how)));
+  }
+  if (status == 403)
+    throw HubError(
+        concat(server, " refuses the ", what, " (403", said.empty() ? "" : ": ", said, "); ",
+               has_token ? concat("may the token in ", settings_.token_source, " read it?") : how));
+  if (status == 429)
+    throw HubError(concat(server, " has had too many requests (429); try again later",
+                          has_token ? "" : concat(", or ", how, ", which raises the limit")));
+  throw HubError(concat(server, " answers ", status, said.empty() ? "" : ": ", said, " for the ", what,
+                        status >= 500 ? "; try again later" : ""));
+}
+
+}  // namespace trainer::hub

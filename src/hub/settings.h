@@ -1,0 +1,27 @@
+// What the environment says about the hub; the variables are those of huggingface_hub.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace trainer::hub {
+
+struct Settings {
+  std::string endpoint;  // "https://huggingface.co", without a slash at the end
+  std::filesystem::path cache;
+  bool is_offline = false;
+  std::string token;                             // empty: none
+  std::string token_source;                      // "HF_TOKEN", or the file that holds it
+  int etag_timeout = 10, download_timeout = 10;  // in seconds
+};
+
+// HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+// ~/.cache/...
+std::filesystem::path cache_folder();
+
+// Reads the environment. `token_file`: the token's file instead of HF_TOKEN and HF_HOME/token. Throws
+// ConfigError when it cannot be read, or holds no token.
+Settings read_settings(const std::optional<std::filesystem::path>& token_file = std::nullopt);
+
+}  // namespace trainer::hub

@@ -1,0 +1,164 @@
+// The page: what is known of the runs, the controls, the charts, the details.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const runs = data.runs, isComparison = runs.length > 1;
+
+const lastNumber = (list, from) => { for (let i = (list || []).length - 1; i >= 0; i--) if (isNumber(list[i])) return list[i]; return from ?? null; };
+const series = (run, name) => run.train.series[name] ? run.train.series[name].mean : [];
+// The mean of the last twentieth of the steps.
+function recent(list) {
+  const some = list.slice(-Math.max(1, Math.round(list.length / 20))).filter(isNumber);
+  return some.length ? some.reduce((a, b) => a + b) / some.length : null;
+}
+const smallIsGood = key => key === "eval_loss" || key === "eval_perplexity";
+function bestOf(run, key) {
+  const rows = run.evaluations.filter(row => isNumber(row[key]));
+  if (!rows.length) return null;
+  return rows.reduce((a, b) => (smallIsGood(key) ? b[key] < a[key] : b[key] > a[key]) ? b : a);
+}
+const totalSteps = run => {
+  const starts = (run.environment || {}).starts || [];
+  return starts.length ? starts[starts.length - 1].total_steps : null;
+};
+const scoreName = key => ({eval_loss: "Evaluation loss", eval_token_accuracy: "Token accuracy", eval_exact_match: "Exact match", eval_f1: "F1",
+  eval_rouge1: "ROUGE-1", eval_rouge2: "ROUGE-2", eval_rougeL: "ROUGE-L", eval_bleu: "BLEU", eval_chrf: "chrF",
+  eval_json_valid: "Valid JSON", eval_json_match: "Equal JSON", eval_gen_len: "Tokens of an answer"}[key] || key.replace(/^eval_/, "").replaceAll("_", " "));
+const NO_SCORES = new Set(["eval_perplexity", "eval_samples", "eval_supervised_tokens", "eval_seconds", "eval_generated_samples", "eval_generation_seconds"]);
+const scoreKeys = [...new Set(runs.flatMap(run => run.evaluations.flatMap(row => Object.keys(row).filter(key =>
+  key.startsWith("eval_") && !NO_SCORES.has(key) && isNumber(row[key])))))];
+
+function badge(run) {
+  return el("span", {class: "badge " + (run.state === "running" ? "running" : run.state === "finished" ? "finished" : "stopped")}, run.state);
+}
+
+function figure(name, value, note, part) {
+  return el("div", {class: "figure"}, el("span", {class: "soft small"}, name), el("b", null, value),
+    note && el("span", {class: "soft small"}, note), isNumber(part) && el("div", {class: "bar"}, el("i", {style: `width: ${Math.min(100, 100 * part)}%`})));
+}
+function figuresOf(run) {
+  const total = totalSteps(run), last = run.last || {}, loss = series(run, "loss"), best = bestOf(run, "eval_loss");
+  const peak = lastNumber(series(run, "memory_peak")), limit = lastNumber(series(run, "memory_limit"));
+  const score = scoreKeys.find(key => key === "eval_rougeL" || key === "eval_exact_match"), bestScore = score && bestOf(run, score);
+  return el("div", {class: "figures"},
+    figure("Step", whole(run.step) + (total ? " / " + whole(total) : ""), last.epoch !== undefined ? "epoch " + digits(last.epoch) : null, total ? run.step / total : null),
+    figure("Loss", digits(recent(loss)), loss.length ? "first " + digits(loss.find(isNumber)) : null),
+    best && figure("Best evaluation loss", digits(best.eval_loss), "at step " + whole(best.step)),
+    bestScore && figure("Best " + scoreName(score), digits(bestScore[score]), "at step " + whole(bestScore.step)),
+    figure("Time", duration(last.seconds), isNumber(last.tokens) ? brief(last.tokens) + " tokens" : null),
+    figure("Speed", brief(recent(series(run, "tokens_per_second")) ?? 0) + " tok/s", null),
+    figure("Memory peak", bytes(peak), limit ? "of " + bytes(limit) : null, limit ? peak / limit : null));
+}
+
+// Runs next to each other: what differs comes first.
+function comparisonPart() {
+  const keys = [...new Set(runs.flatMap(run => (run.config || []).map(([key]) => key)))];
+  const values = runs.map(run => new Map((run.config || []).map(([key, value]) => [key, value])));
+  const differing = keys.filter(key => key !== "output_dir" && new Set(values.map(map => map.get(key))).size > 1);
+  const heads = runs.map((run, i) => el("span", {class: "swatched"}, swatch(i), run.name));
+  const shown = scoreKeys.filter(key => key !== "eval_gen_len");
+  const best = Object.fromEntries(shown.map(key => {
+    const found = runs.map(run => (bestOf(run, key) || {})[key]).filter(isNumber), least = Math.min(...found), most = Math.max(...found);
+    return [key, least === most ? null : smallIsGood(key) ? least : most];
+  }));
+  return [el("h2", null, "What differs"),
+    differing.length ? table(["Key", ...heads], differing.map(key => [el("code", null, key), ...values.map(map => el("code", null, map.get(key) ?? "–"))]))
+      : el("p", {class: "soft"}, "No key of the configuration differs, or it could not be read."),
+    el("h2", null, "Results"),
+    table(["Run", "", ...["Steps", "Loss", ...shown.map(key => "Best " + scoreName(key)), "Time", "tok/s", "Memory peak"].map(text => ({text, class: "number"}))],
+      runs.map((run, i) => [
+        {class: "name", text: el("label", {class: "swatched"}, el("input", {type: "checkbox", checked: true, "aria-label": "show " + run.name, onchange: event => {
+          event.target.checked ? shared.hidden.delete(i) : shared.hidden.add(i);
+          redraw();
+        }}), swatch(i), run.name)},
+        badge(run), number(whole(run.step)), number(digits(recent(series(run, "loss")))),
+        ...shown.map(key => {
+          const row = bestOf(run, key);
+          return {text: row ? digits(row[key]) : "–", class: "number" + (row && row[key] === best[key] ? " best" : ""), title: row ? "at step " + row.step : null};
+        }),
+        number(duration((run.last || {}).seconds)), number(brief(recent(series(run, "tokens_per_second")) ?? 0)),
+        number(bytes(lastNumber(series(run, "memory_peak"))))]))];
+}
+
+const training = (name, options) => axis => runs.map((run, i) => ({name: isComparison ? run.name : (options || {}).name || name, color: i, run: i,
+  points: trainPoints(run, name, axis), ...options}));
+const evaluation = key => axis => runs.map((run, i) => ({name: isComparison ? run.name : scoreName(key), color: isComparison ? i : 1, run: i,
+  points: evaluationPoints(run, key, axis), dots: true}));
+// Several series of one run.
+const several = list => axis => list.map(([name, text, options], color) => ({name: text, color, run: 0, points: trainPoints(runs[0], name, axis), ...options}));
+const marks = kinds => axis => runs.flatMap((run, i) => shared.hidden.has(i) ? [] : marksOf(run, axis, kinds));
+
+function chartsPart() {
+  const list = [];
+  const lossLines = axis => [...training("loss", {smooth: true, ...(isComparison ? {} : {name: "training loss"})})(axis),
+    ...(isComparison ? [] : evaluation("eval_loss")(axis))];
+  list.push(new Chart({title: isComparison ? "Training loss" : "Loss", lines: lossLines, format: digits, takesLog: true, wide: true,
+    marks: marks(["recovery", "skipped", "spike", "start"])}));
+  for (const key of scoreKeys) {
+    if (key === "eval_loss" && !isComparison && bestOf(runs[0], key) === null) continue;
+    list.push(new Chart({title: scoreName(key), lines: evaluation(key), format: digits, takesLog: key === "eval_loss"}));
+  }
+  list.push(new Chart({title: "Learning rate", lines: training("learning_rate"), format: digits, fromZero: true}));
+  list.push(new Chart({title: "Gradient norm", lines: training("grad_norm", {smooth: true}), format: digits, takesLog: true, marks: marks(["skipped"])}));
+  list.push(new Chart({title: "Throughput, tokens per second", lines: training("tokens_per_second", {smooth: true}), format: digits, fromZero: true}));
+  list.push(new Chart({title: "Seconds per step", fromZero: true, format: duration, tick: digits,
+    lines: isComparison ? training("step_seconds", {smooth: true}) : several([["step_seconds", "step", {smooth: true}], ["data_wait_seconds", "waiting for data"]])}));
+  list.push(new Chart({title: "Memory", fromZero: true, format: bytes, tick: bytes, marks: marks(["recovery"]), wide: !isComparison,
+    lines: isComparison ? training("memory_peak") : several([["memory_peak", "peak"], ["memory_allocated", "tensors"], ["memory_reserved", "reserved"],
+      ["memory_resident", "process"], ["memory_limit", "limit", {dash: true}]])}));
+  return el("div", {class: "charts"}, list.map(chart => chart.root));
+}
+
+function remember() {
+  history.replaceState(null, "", "#" + new URLSearchParams({axis: shared.axis, smooth: shared.smooth, log: shared.log ? 1 : 0}));
+}
+function recall() {
+  const points = Math.max(0, ...runs.map(run => run.train.step.length));
+  shared.smooth = points > 200 ? .9 : points > 20 ? .6 : 0;
+  const given = new URLSearchParams(location.hash.slice(1));
+  if (AXES[given.get("axis")]) shared.axis = given.get("axis");
+  if (given.has("smooth")) shared.smooth = Math.min(.99, Math.max(0, Number(given.get("smooth")) || 0));
+  shared.log = given.get("log") === "1";
+}
+function controlsPart() {
+  const changed = () => { remember(); redraw(); };
+  const shown = el("output", null, String(shared.smooth));
+  return el("div", {class: "controls"},
+    el("label", null, "Over", el("select", {id: "axis", onchange: event => {
+      shared.axis = event.target.value;
+      shared.view = null;
+      changed();
+    }}, Object.entries(AXES).map(([key, axis]) => el("option", {value: key, selected: key === shared.axis}, axis.name)))),
+    el("label", null, "Smoothing", el("input", {id: "smooth", type: "range", min: 0, max: .99, step: .01, value: shared.smooth, oninput: event => {
+      shared.smooth = Number(event.target.value);
+      shown.textContent = shared.smooth;
+      changed();
+    }}), shown),
+    el("label", null, el("input", {id: "log", type: "checkbox", checked: shared.log, onchange: event => {
+      shared.log = event.target.checked;
+      changed();
+    }}), "log scale of losses"),
+    el("button", {id: "reset", type: "button", disabled: true, onclick: () => zoom(null)}, "Show all"),
+    el("span", {class: "soft"}, "Drag in a chart to zoom."));
+}
+
+function start() {
+  recall();
+  const page = document.getElementById("page"), run = runs[0];
+  const isRunning = runs.some(r => r.state === "running");
+  page.append(
+    el("header", null, el("h1", null, isComparison ? "Comparison of " + runs.length + " runs" : run.name), !isComparison && badge(run),
+      el("span", {class: "soft small"}, isComparison ? null : [el("span", {class: "mono"}, run.path), "; "], "as of " + date(Math.max(...runs.map(r => r.updated))),
+        isRunning ? ". Reloads itself each minute until it is touched." : ".")),
+    ...runs.flatMap(r => r.problems.map(problem => el("p", {class: "problem"}, (isComparison ? r.name + ": " : "") + problem))),
+    ...[isComparison ? comparisonPart() : figuresOf(run)].flat(),
+    controlsPart(), chartsPart(),
+    el("h2", null, "Details"),
+    ...(isComparison ? runs.map((r, i) => fold(el("span", {class: "swatched"}, swatch(i), r.name), () => detailsOf(r, false))) : detailsOf(run, true)),
+    el("p", {class: "soft small"}, `trainer ${data.version}, ${date(data.written)}`));
+  redraw();
+  if (!isRunning) return;
+  let isTouched = false;
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { isTouched = true; });
+  setInterval(() => { if (!isTouched) location.reload(); }, 60000);
+}
+start();

@@ -1,0 +1,186 @@
+#include "report/read_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/strings.h"
+#include "trainer/config/load.h"
+
+#include "report/thin_curve.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostPoints = 3000;  // more than a screen has pixels
+constexpr size_t kMostRows = 2000;    // of evaluations, and of each other kind
+constexpr int64_t kRunningSeconds = 180;
+
+double number(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// Collects the rows of metrics.jsonl.
+class Metrics {
+ public:
+  void add(const Json& row) {
+    const std::string kind = row.value("kind", "");
+    if (kind == "train") {
+      add_step(row);
+    } else if (kind == "eval") {
+      seconds_ += number(row, "eval_seconds");
+      keep(evaluations_, row);
+    } else if (kind == "recovery") {
+      keep(recoveries_, row);
+    } else if (kind == "save" || kind == "save_failed") {
+      seconds_ += number(row, "seconds");
+      const fs::path path = row.value("path", "");
+      is_finished_ = kind == "save" && !path.filename().string().starts_with("checkpoint-");
+      keep(saves_, row);
+    } else if (kind == "memory") {
+      plan_ = row;
+    } else if (kind == "memory_growth") {
+      keep(growth_, row);
+    }
+  }
+
+  void fill(Json& run) const {
+    run["step"] = step_;
+    run["finished"] = is_finished_;
+    run["train"] = curve_.to_json();
+    run["last"] = last_;
+    run["evaluations"] = evaluations_;
+    run["recoveries"] = recoveries_;
+    run["saves"] = saves_;
+    run["skipped"] = skipped_;
+    run["spikes"] = spikes_;
+    run["growth"] = growth_;
+    run["memory_plan"] = plan_;
+  }
+
+ private:
+  void add_step(const Json& row) {
+    step_ = row.value("step", step_);
+    seconds_ += number(row, "step_seconds");
+    tokens_ += number(row, "tokens");
+    is_finished_ = false;
+    curve_.add(row, seconds_, tokens_);
+    last_ = {{"seconds", rounded(seconds_)}, {"tokens", tokens_}, {"epoch", rounded(number(row, "epoch"))}};
+    if (row.contains("skipped") && skipped_.size() < kMostRows) skipped_.push_back(step_);
+    if (row.contains("spike") && spikes_.size() < kMostRows) spikes_.push_back(step_);
+  }
+
+  // Of very many rows, the first ones and the last one stay.
+  void keep(Json& rows, Json row) {
+    row.erase("kind");
+    for (auto& [key, value] : row.items()) {
+      if (value.is_number_float()) value = rounded(value.get<double>());
+      if (value.is_string()) value = shortened(value.get<std::string>(), 600);
+    }
+    row["at_seconds"] = rounded(seconds_);
+    row["at_tokens"] = tokens_;
+    if (rows.size() < kMostRows) {
+      rows.push_back(std::move(row));
+    } else {
+      rows.back() = std::move(row);
+    }
+  }
+
+  int64_t step_ = 0;
+  double seconds_ = 0, tokens_ = 0;
+  bool is_finished_ = false;
+  ThinCurve curve_{kMostPoints};
+  Json last_, plan_;
+  Json evaluations_ = Json::array(), recoveries_ = Json::array(), saves_ = Json::array(),
+       skipped_ = Json::array(), spikes_ = Json::array(), growth_ = Json::array();
+};
+
+// Half-written lines, and lines that another program has added, are passed over.
+Metrics read_metrics(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    throw FormatError(concat(path.string(), ": ", fs::exists(path, error) ? "is no file" : "does not exist",
+                             "; give the output_dir of a run"));
+  }
+  std::ifstream in(path);
+  if (!in) throw FormatError(concat(path.string(), ": cannot be read"));
+  Metrics metrics;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object()) metrics.add(row);
+  }
+  return metrics;
+}
+
+Json read_json(const fs::path& path, Json& problems) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return nullptr;
+  try {
+    return Json::parse(read_file(path));
+  } catch (const std::exception& e) {
+    problems.push_back(concat(path.filename().string(), " cannot be read: ", e.what()));
+    return nullptr;
+  }
+}
+
+// Every key with its value, and whether that is not the default.
+Json read_config(const fs::path& path, Json& problems) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return nullptr;
+  try {
+    const Config config = load_config(path, {});
+    const std::vector<std::string> changed = changed_keys(config);
+    Json keys = Json::array();
+    for (const std::string& name : key_names())
+      keys.push_back({name, value_text(config, name), std::ranges::find(changed, name) != changed.end()});
+    return keys;
+  } catch (const std::exception& e) {  // of another version
+    problems.push_back(concat("config.yaml cannot be read: ", shortened(e.what(), 400)));
+    return nullptr;
+  }
+}
+
+// Seconds since 1970; 0 if the file is not there.
+int64_t time_of(const fs::path& path) {
+  std::error_code error;
+  const auto time = fs::last_write_time(path, error);
+  if (error) return 0;
+  const auto system = std::chrono::file_clock::to_sys(time);
+  return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
+}
+
+const char* state_text(bool is_finished, ReportedState state, int64_t last_row) {
+  if (is_finished) return "finished";
+  if (state == ReportedState::running) return "running";
+  if (state == ReportedState::stopped) return "stopped";
+  return std::time(nullptr) - last_row < kRunningSeconds ? "running" : "not finished";
+}
+
+}  // namespace
+
+Json read_run(const fs::path& directory, ReportedState state) {
+  const fs::path metrics_file = directory / "metrics.jsonl";
+  Json run{{"path", directory.string()}};
+  Json problems = Json::array();
+  read_metrics(metrics_file).fill(run);
+  run["updated"] = time_of(metrics_file);
+  run["state"] = state_text(run["finished"].get<bool>(), state, run["updated"].get<int64_t>());
+  run["environment"] = read_json(directory / "environment.json", problems);
+  run["data"] = read_json(directory / "data_report.json", problems);
+  run["config"] = read_config(directory / "config.yaml", problems);
+  run["predictions"] = read_predictions(directory);
+  run["problems"] = std::move(problems);
+  return run;
+}
+
+}  // namespace trainer

@@ -1,0 +1,51 @@
+#include "text/chat/row_json.h"
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/ordered_json.h"
+#include "trainer/text/json_bounds.h"
+
+namespace trainer {
+
+using Json = nlohmann::ordered_json;
+
+const Json* value_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string required_text(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw DataError(concat(where, " has no \"", key, "\""));
+  if (!found->is_string())
+    throw DataError(concat(where, ": \"", key, "\" is ", found->type_name(), ", not text"));
+  return *found;
+}
+
+std::optional<Json> parsed_text(const std::string& text, const std::string& where) {
+  if (nested_too_deep(text)) throw DataError(concat(where, " is nested too deep"));
+  std::optional<Json> value;
+  try {
+    value = parse_ordered_json(text);
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+  if (const auto large = integer_beyond_64_bits(text))
+    throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
+  return value;
+}
+
+Json list_of(const Json& value, const std::string& name) {
+  Json list = value;
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
+    std::optional<Json> parsed = parsed_text(text, name);
+    if (!parsed) throw DataError(concat(name, " is a text that is not JSON"));
+    list = std::move(*parsed);
+  }
+  if (!list.is_array()) throw DataError(concat(name, " is ", list.type_name(), ", not a list"));
+  return list;
+}
+
+}  // namespace trainer

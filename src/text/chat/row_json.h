@@ -1,0 +1,23 @@
+// Reads the JSON of a row that holds a conversation. All throw DataErrors that name the place `where`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace trainer {
+
+// Returns the value of a key; nullptr if it is missing or null.
+const nlohmann::ordered_json* value_of(const nlohmann::ordered_json& object, const char* key);
+
+// Returns the text of a key. Throws if it is missing or no text.
+std::string required_text(const nlohmann::ordered_json& object, const char* key, const std::string& where);
+
+// Parses JSON that is a text in a row. Returns nullopt if it is not JSON.
+std::optional<nlohmann::ordered_json> parsed_text(const std::string& text, const std::string& where);
+
+// Returns a list, or the list whose JSON is the text `value`; null for a blank text. `name`: what it is.
+nlohmann::ordered_json list_of(const nlohmann::ordered_json& value, const std::string& name);
+
+}  // namespace trainer
