@@ -148,7 +148,12 @@ void import_datasets(ForeignKeys& keys, ImportedSettings& settings) {
     if (split != "train")
       settings.leave_out("datasets.split: " + split, "name the files of that part in data.train");
   }
-  settings.set_list("data.train", paths, "datasets");
+  std::erase(paths, "");
+  if (paths.empty()) {
+    settings.leave_out("datasets", "no path in it was understood; set data.train");
+  } else {
+    settings.set_list("data.train", paths, "datasets");
+  }
 }
 
 void import_tests(ForeignKeys& keys, ImportedSettings& settings) {

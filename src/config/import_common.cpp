@@ -296,6 +296,7 @@ void import_common(ForeignKeys& keys, ImportedSettings& settings) {
   import_schedule(keys, settings);
   import_intervals(keys, settings);
   import_machine(keys, settings);
+  for (const std::string& name : keys.no_numbers()) settings.leave_out(name, "its value is no number");
   for (const auto& [name, value] : keys.rest()) {
     if (!says_nothing(name, value)) import_plain(name, value, settings);
   }

@@ -31,6 +31,7 @@ YAML::Node read_mapping(const std::filesystem::path& file) {
                              config::yaml_problem(error, text)));
   }
   if (!root.IsMap()) throw ConfigError(file.string() + ": is not a mapping of keys to values");
+  if (root.size() == 0) throw ConfigError(file.string() + ": has no keys");
   for (const auto& entry : root) {
     if (!entry.first.IsScalar()) throw ConfigError(file.string() + ": has a key that is no name");
   }

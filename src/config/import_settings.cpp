@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -137,9 +138,12 @@ std::optional<std::string> ForeignKeys::take_text(const std::string& name) {
 
 std::optional<double> ForeignKeys::take_number(const std::string& name) {
   const auto value = take(name);
+  if (!value) return std::nullopt;
   double number = 0;
-  if (!value || !value->IsScalar() || !YAML::convert<double>::decode(*value, number)) return std::nullopt;
-  return number;
+  if (value->IsScalar() && YAML::convert<double>::decode(*value, number) && std::abs(number) < 1e15)
+    return number;
+  no_numbers_.push_back(name);
+  return std::nullopt;
 }
 
 bool ForeignKeys::take_flag(const std::string& name) {

@@ -29,10 +29,13 @@ class ForeignKeys {
 
   // What nobody took, in the order of the file.
   std::vector<std::pair<std::string, YAML::Node>> rest() const;
+  // Names whose value was no number where one was asked for.
+  const std::vector<std::string>& no_numbers() const { return no_numbers_; }
 
  private:
   // A list, because assigning a YAML::Node changes the document.
   std::list<std::pair<std::string, YAML::Node>> entries_;
+  std::vector<std::string> no_numbers_;
 };
 
 class ImportedSettings {

@@ -220,6 +220,13 @@ class ImportConfig(EndToEnd):
         self.assertIn("learning_rate: -3", said)
         self.assert_values(values, optimizer__warmup_steps="5")
 
+    def test_a_value_of_the_wrong_kind_is_named(self):
+        values, said = self.imported("kinds.yaml", "micro_batch_size: few\ngradient_accumulation_steps: 99999999999999999999\n"
+                                     "datasets: 5\nadapter: [a]\n")
+        for word in ("micro_batch_size: its value", "gradient_accumulation_steps: its value", "datasets", "adapter"):
+            self.assertIn(word, said)
+        self.assert_values(values, training__batch_size="1")
+
     def test_without_out_the_result_goes_to_stdout(self):
         file = self.scratch / "plain.yaml"
         file.write_text("per_device_train_batch_size: 2\n")
@@ -234,7 +241,7 @@ class ImportConfig(EndToEnd):
         self.assertEqual(file.read_text(), "per_device_train_batch_size: 2\n")
 
     def test_what_is_no_configuration_is_refused(self):
-        for name, text, words in (("list.yaml", "- a\n", "mapping"), ("broken.yaml", "a: [1\n", "broken.yaml:"),
+        for name, text, words in (("list.yaml", "- a\n", "mapping"), ("empty.yaml", "{}\n", "no keys"), ("broken.yaml", "a: [1\n", "broken.yaml:"),
                                   ("training_args.bin", "\x80", "pickle")):
             (self.scratch / name).write_text(text)
             with self.subTest(name):
