@@ -20,6 +20,20 @@ foreach(header ${headers})
   install(FILES include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
+# Pages for `trainer help`, and what the program writes of itself: manual pages, completion.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program FILES_MATCHING PATTERN "*.md")
+set(written ${CMAKE_BINARY_DIR}/written)
+file(MAKE_DIRECTORY ${written})
+add_custom_command(TARGET trainer POST_BUILD VERBATIM
+  COMMAND trainer help --man ${written}/man
+  COMMAND trainer completion bash > ${written}/trainer
+  COMMAND trainer completion zsh > ${written}/_trainer
+  COMMAND trainer completion fish > ${written}/trainer.fish)
+install(DIRECTORY ${written}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+install(FILES ${written}/trainer DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+install(FILES ${written}/_trainer DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT program)
+install(FILES ${written}/trainer.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+  COMPONENT program)
 install(PROGRAMS scripts/sync_metrics DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
 
 install(EXPORT trainerTargets NAMESPACE trainer:: DESTINATION ${package})

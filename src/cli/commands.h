@@ -13,6 +13,9 @@ void add_train_command(CLI::App& app);
 void add_config_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
+void add_init_command(CLI::App& app);
+void add_import_config_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
@@ -23,6 +26,8 @@ void add_tokenize_command(CLI::App& app);
 void add_fetch_command(CLI::App& app);
 void add_status_command(CLI::App& app);
 void add_runs_command(CLI::App& app);
+void add_completion_commands(CLI::App& app);
+void add_help_command(CLI::App& app);
 
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
 // for here.

@@ -6,14 +6,12 @@
 #include "trainer/base/strings.h"
 
 #include "cli/commands.h"
+#include "cli/generate_options.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
 
 namespace trainer::cli {
 namespace {
-
-const CLI::Range kCount(1, 1'000'000);
-const CLI::Validator kAboveZero(CLI::PositiveNumber);
 
 struct GenerateWords {
   std::string model;
@@ -43,85 +41,8 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
       ->type_name("FILE");
   command.add_flag("--chat", options.chat,
                    "Treat prompts as user messages and format them with the model's chat template. Without "
-                   "prompts: hold a conversation, one message per line, until /exit or Ctrl-D");
+                   "prompts: hold a conversation, as `trainer chat` does");
   command.add_option("--system", options.system, "With --chat: the system message")->type_name("TEXT");
-}
-
-void add_choices(CLI::App& command, GenerateOptions& options, GenerateWords& words) {
-  const std::string group = "How tokens are chosen (defaults: the model's generation_config.json)";
-  const auto number = [&](const char* name, auto& value, const char* help) {
-    return command.add_option(name, value, help)->type_name("N")->group(group);
-  };
-  number("--max-new-tokens", options.max_new_tokens,
-         "Maximum length of an answer (256 if the file does not say)")
-      ->check(kCount);
-  number("--min-new-tokens", options.min_new_tokens, "Minimum length of an answer")
-      ->check(CLI::NonNegativeNumber);
-  command
-      .add_flag("--greedy", words.greedy, "Take the most likely token (the default, whatever the file says)")
-      ->group(group);
-  command
-      .add_flag("--sample", options.sample,
-                "Sample tokens. Implied by --temperature, --top-k, --top-p and --min-p; with --num-beams, "
-                "beams are sampled")
-      ->group(group);
-  number("--temperature", options.temperature, "Divides the logits")->check(kAboveZero);
-  number("--top-k", options.top_k,
-         "Sample from this many most likely tokens (50 if the file does not say; 0: all)")
-      ->check(CLI::NonNegativeNumber);
-  number("--top-p", options.top_p, "Sample from the most likely tokens that together have this probability")
-      ->check(CLI::Range(0.0, 1.0));
-  number("--min-p", options.min_p, "Sample from tokens at least this likely, relative to the most likely one")
-      ->check(CLI::Range(0.0, 1.0));
-  number("--seed", options.seed, "Random seed; an answer depends only on it and on its row")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  number("--repetition-penalty", options.repetition_penalty,
-         "Above 1: tokens that have already occurred are less likely")
-      ->check(kAboveZero);
-  number("--no-repeat-ngram-size", options.no_repeat_ngram_size,
-         "No sequence of this many tokens occurs twice")
-      ->check(CLI::NonNegativeNumber);
-  number("--num-beams", options.num_beams, "Beam search with this many beams")->check(CLI::Range(1, 1000));
-  number("--length-penalty", options.length_penalty, "Beam search: above 0 prefers longer answers");
-  command.add_option("--early-stopping", options.early_stopping, "Beam search: true, false or never")
-      ->type_name("WHEN")
-      ->check(CLI::IsMember({"true", "false", "never"}))
-      ->group(group);
-  number("--num-return-sequences", options.num_return_sequences,
-         "Answers per prompt; in rows they are a list in `predictions`")
-      ->check(CLI::Range(1, 1000));
-  command.add_option("--stop", options.stop, "End an answer before this text; can be given several times")
-      ->type_name("TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group(group);
-}
-
-void add_machine(CLI::App& command, GenerateOptions& options) {
-  command.add_option("--batch-size", options.batch_size, "Prompts answered at once")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(kCount);
-  command.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")
-      ->capture_default_str()
-      ->type_name("NAME");
-  command.add_option("--dtype", options.dtype, "auto, bf16 or fp32")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
-  command.add_flag("!--no-tf32", options.tf32,
-                   "On a GPU, multiply fp32 matrices in full precision, as on the CPU, and not in TF32");
-  command
-      .add_option("--memory-limit", options.memory_limit,
-                  "18GB, or a share of the device's free memory; fewer prompts are answered at once to stay "
-                  "within it")
-      ->type_name("SIZE");
-  command
-      .add_option("--num-threads", options.num_threads,
-                  "Threads on the CPU (default: OMP_NUM_THREADS, else one per core)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1024));
 }
 
 // Fills in what the words mean together.
@@ -141,14 +62,7 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())
     throw ConfigError("generate: --system needs --chat");
-  const bool drawn = options.temperature || options.top_k || options.top_p || options.min_p;
-  if (words.greedy && (options.sample || drawn))
-    throw ConfigError(
-        "generate: --greedy cannot be combined with --sample, --temperature, --top-k, --top-p or --min-p");
-  options.sample = options.sample || drawn;
-  for (const std::string& stop : options.stop) {
-    if (stop.empty()) throw ConfigError("generate: --stop: the text must not be empty");
-  }
+  resolve_choices(options, words.greedy, "generate");
 }
 
 }  // namespace
@@ -158,7 +72,7 @@ void add_generate_command(CLI::App& app) {
   auto words = std::make_shared<GenerateWords>();
   CLI::App* command = app.add_subcommand("generate", "Answer prompts with a model");
   add_what(*command, *options, *words);
-  add_choices(*command, *options, *words);
+  add_choices(*command, *options, words->greedy);
   add_machine(*command, *options);
   command->callback([options, words] {
     resolve(*options, *words);

@@ -31,9 +31,10 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train",  "eval",   "config",   "generate", "merge",
-                                         "export", "plan",   "tokenize", "doctor",   "data",
-                                         "fetch",  "report", "status",   "runs"};
+const std::vector<std::string> kCommands{"train",  "eval",          "config",     "generate", "merge",
+                                         "export", "plan",          "tokenize",   "doctor",   "data",
+                                         "fetch",  "report",        "status",     "runs",     "chat",
+                                         "init",   "import-config", "completion", "complete", "help"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -113,6 +114,9 @@ void run(Arguments arguments) {
   add_eval_command(app);
   add_config_command(app);
   add_generate_command(app);
+  add_chat_command(app);
+  add_init_command(app);
+  add_import_config_command(app);
   add_merge_command(app);
   add_export_command(app);
   add_plan_command(app);
@@ -123,6 +127,8 @@ void run(Arguments arguments) {
   add_fetch_command(app);
   add_status_command(app);
   add_runs_command(app);
+  add_completion_commands(app);
+  add_help_command(app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);

@@ -142,7 +142,8 @@ Core open_core(int64_t num_threads, const MemoryConfig& memory) {
           find<decltype(Core::export_model)>(library, "trainer_core_export"),
           find<decltype(Core::doctor)>(library, "trainer_core_doctor"),
           find<decltype(Core::plan)>(library, "trainer_core_plan"),
-          find<decltype(Core::data)>(library, "trainer_core_data")};
+          find<decltype(Core::data)>(library, "trainer_core_data"),
+          find<decltype(Core::init)>(library, "trainer_core_init")};
 }
 
 bool core_is_open() { return is_open; }

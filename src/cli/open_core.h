@@ -17,6 +17,7 @@ struct Core {
   decltype(&trainer_core_doctor) doctor;
   decltype(&trainer_core_plan) plan;
   decltype(&trainer_core_data) data;
+  decltype(&trainer_core_init) init;
 };
 
 // Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.

@@ -8,8 +8,8 @@
 
 namespace trainer {
 
-// Reads the user's messages from stdin, one per line, until the end or /exit. Answers each on stdout, on a
-// terminal token by token.
+// Reads the user's messages from stdin, one per line, until the end or /exit, and answers each on stdout,
+// token by token. On a terminal lines can be edited, Ctrl-C ends an answer, and an Error ends only the turn.
 void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
           const std::vector<std::string>& stops, at::Device device);
 

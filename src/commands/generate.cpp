@@ -148,6 +148,11 @@ void run_generation(const GenerateOptions& options) {
   if (const auto end = encoder.end_of_turn(); end && converses(options, rows))
     config.eos_token_ids.push_back(*end);
 
+  if (!options.chat && !options.prompts.empty() && encoder.has_template()) {
+    log::info(
+        "this model has a chat template, which these prompts do not use: they go to it as they stand; --chat "
+        "formats them with it");
+  }
   if (!rows.empty()) {
     answer_rows(opened, encoder, config, std::move(rows), options, device, out);
   } else if (!options.prompts.empty()) {

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/installed.h"
 #include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/commands/entry_points.h"
@@ -20,24 +19,12 @@
 #include "trainer/training/measures.h"
 #include "trainer/training/solve_plan.h"
 
+#include "commands/find_model.h"
+
 namespace trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Returns an existing directory or file, else the model card of this name that comes with the program.
-std::filesystem::path find_model(const std::string& path) {
-  if (path.empty()) {
-    throw ConfigError(
-        "model.path: is required: a model's directory, or the name of a file of configs/models "
-        "(flan-t5-xl, qwen2.5-7b, ...)");
-  }
-  if (std::filesystem::exists(path)) return path;
-  if (const auto card = find_installed(concat("configs/models/", path, ".json"))) return *card;
-  throw ConfigError(
-      concat("model.path: '", path, "' is neither a directory nor the name of a file of configs/models"),
-      ExitCode::files);
-}
 
 // What the run of this configuration would choose. device: auto means a GPU, because plans are made for GPUs.
 PlanTarget target_for(const Config& config) {

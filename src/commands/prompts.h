@@ -37,6 +37,8 @@ class PromptEncoder {
   // The same for a conversation that the model is to continue. Special tokens are those of the template.
   std::vector<int32_t> encode_messages(const Row& messages) const;
 
+  // Returns whether the model has a chat template.
+  bool has_template() const { return template_.has_value(); }
   // Returns the beginning of a conversation: the system message, if there is one.
   Row opening() const;
   // Returns the token that ends an answer in the chat template; nothing if plain text ends it.

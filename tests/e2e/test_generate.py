@@ -63,6 +63,15 @@ class Generate(EndToEnd):
         self.assertNotEqual(first, self.answers())
         self.assertEqual(self.answers("--sample", "--top-k", 1), self.answers("--greedy"))
 
+    def test_temperature_0_is_greedy(self):
+        greedy = self.answers("--greedy")
+        self.assertEqual(self.answers("--temperature", 0), greedy)
+        self.assertEqual(self.answers("--temperature", 0, "--top-p", 0.9), greedy)
+
+    def test_a_prompt_that_bypasses_the_chat_template_is_told(self):
+        self.assertIn("--chat", self.generate(self.model, "Fry onions.").stderr)
+        self.assertNotIn("--chat", self.generate(self.model, "--chat", "Fry onions.").stderr)
+
     def test_rows_go_to_a_file(self):
         output = self.scratch / "answers.jsonl"
         self.assert_done(self.generate("--model", self.model, "--input", self.rows, "--output", output))
@@ -140,7 +149,8 @@ class Generate(EndToEnd):
     def test_what_does_not_go_together_is_a_usage_error(self):
         for arguments, words in ((["--greedy", "--top-p", "0.5"], ["--greedy"]), (["--top-p", "1.5"], ["--top-p"]),
                                  (["--num-return-sequences", "2"], ["num_return_sequences"]),
-                                 (["--temperature", "0"], ["--temperature"]), (["--stop", ""], ["--stop"]),
+                                 (["--temperature", "0", "--sample"], ["--temperature"]),
+                                 (["--temperature", "-1"], ["--temperature"]), (["--stop", ""], ["--stop"]),
                                  (["--num-beams", "2", "--num-return-sequences", "3"], ["num_return_sequences"])):
             with self.subTest(arguments):
                 self.assert_refused(self.generate(self.model, "Fry onions.", *arguments), 2, *words)

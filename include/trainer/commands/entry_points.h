@@ -87,6 +87,15 @@ struct DataOptions {
   bool json = false;
 };
 
+// Options of `trainer init`.
+struct InitOptions {
+  std::string model, model_path;  // as the file will name it; where it is, as PlanOptions::config.model.path
+  std::vector<DataSource> data, data_paths;  // the same for data.train
+  int64_t card = 0;                          // bytes of the GPU's memory; 0: the CPU
+  std::string method = "auto";               // auto, full, lora, qlora
+  std::string output_dir;
+};
+
 }  // namespace trainer
 
 // Trains as configured. The configuration has passed check_for_training.
@@ -107,3 +116,6 @@ extern "C" void trainer_core_data(const trainer::DataOptions& options);
 
 // Throws OutOfMemoryError if the plan exceeds the limit.
 extern "C" void trainer_core_plan(const trainer::PlanOptions& options);
+
+// Returns a commented configuration that fits. Throws OutOfMemoryError if nothing does.
+extern "C" void trainer_core_init(const trainer::InitOptions& options, std::string& yaml);

@@ -1,0 +1,78 @@
+#include "cli/help_page.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "trainer/base/files.h"
+#include "trainer/base/installed.h"
+#include "trainer/base/strings.h"
+#include "trainer/base/terminal.h"
+#include "trainer/base/wrap.h"
+
+namespace trainer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// [memory.md](memory.md#search) -> memory.md; pictures go.
+std::string without_links(const std::string& text) {
+  static const std::regex kPicture(R"(!\[[^\]]*\]\([^)]*\)\n?)"), kLink(R"(\[([^\]]*)\]\([^)\s]*\))");
+  return std::regex_replace(std::regex_replace(text, kPicture, ""), kLink, "$1");
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::istringstream text(line.substr(1));
+  std::vector<std::string> cells;
+  for (std::string cell; std::getline(text, cell, '|');) {
+    const size_t begin = cell.find_first_not_of(' ');
+    cells.push_back(begin == std::string::npos ? ""
+                                               : cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin));
+  }
+  return cells;
+}
+
+}  // namespace
+
+std::vector<HelpTopic> help_topics() {
+  std::vector<HelpTopic> topics;
+  const auto folder = find_shipped("docs");
+  if (!folder) return topics;
+  for (const auto& entry : fs::directory_iterator(*folder)) {
+    // README is the list of the others.
+    if (entry.path().extension() != ".md" || entry.path().stem() == "README") continue;
+    std::ifstream file(entry.path());
+    std::string title;
+    std::getline(file, title);
+    topics.push_back({entry.path().stem(), title.starts_with("# ") ? title.substr(2) : title});
+  }
+  std::ranges::sort(topics, {}, &HelpTopic::name);
+  return topics;
+}
+
+std::optional<std::string> help_page(const std::string& topic) {
+  if (topic.find('/') != std::string::npos) return std::nullopt;
+  const auto file = find_shipped(concat("docs/", topic, ".md"));
+  if (!file) return std::nullopt;
+  return without_links(read_file(*file));
+}
+
+std::optional<std::string> exit_code_page(const std::string& code) {
+  const auto page = help_page("exit-codes");
+  if (!page) return std::nullopt;
+  std::istringstream lines(*page);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(concat("| ", code, " |"))) continue;
+    const std::vector<std::string> cells = cells_of(line);
+    const size_t width = stdout_terminal().value_or(Terminal{}).width;
+    const std::string text =
+        concat("Exit code ", code, ": ", cells.at(1),
+               cells.size() > 2 && !cells[2].empty() ? concat("\n\nRetry the same command? ", cells[2]) : "");
+    return join(wrapped(text, width == 0 ? 100 : width), "\n") + "\n";
+  }
+  return std::nullopt;
+}
+
+}  // namespace trainer::cli

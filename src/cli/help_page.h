@@ -1,0 +1,23 @@
+// The pages of docs/, for reading on a terminal.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trainer::cli {
+
+struct HelpTopic {
+  std::string name;   // "exit-codes"
+  std::string title;  // "Exit codes"
+};
+// Returns the pages that come with the program, by name; none if they are not installed.
+std::vector<HelpTopic> help_topics();
+
+// Returns a page with links as their text; nothing if there is none of this name.
+std::optional<std::string> help_page(const std::string& topic);
+
+// Returns what docs/exit-codes.md says of a code, such as "5"; nothing if it does not list it.
+std::optional<std::string> exit_code_page(const std::string& code);
+
+}  // namespace trainer::cli

@@ -1,0 +1,90 @@
+// What becomes of another trainer's configuration: our keys with their values, and what there is to say.
+#pragma once
+
+#include <list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <yaml-cpp/yaml.h>
+
+#include "trainer/config/import_config.h"
+
+namespace trainer::config {
+
+// The keys of the other file. Each is taken once; what is left at the end was not understood.
+class ForeignKeys {
+ public:
+  explicit ForeignKeys(const YAML::Node& mapping);
+
+  // Return the value and take the key; nothing if it is absent or empty (null, "", [], {}).
+  std::optional<YAML::Node> take(const std::string& name);
+  std::optional<std::string> take_text(const std::string& name);
+  std::optional<double> take_number(const std::string& name);
+  // Absent counts as false. Texts are true, but for "false", "no" and "off".
+  bool take_flag(const std::string& name);
+  void drop(const std::vector<std::string>& names);
+  bool has(const std::string& name) const;
+
+  // What nobody took, in the order of the file.
+  std::vector<std::pair<std::string, YAML::Node>> rest() const;
+  // Names whose value was no number where one was asked for.
+  const std::vector<std::string>& no_numbers() const { return no_numbers_; }
+
+ private:
+  // A list, because assigning a YAML::Node changes the document.
+  std::list<std::pair<std::string, YAML::Node>> entries_;
+  std::vector<std::string> no_numbers_;
+};
+
+class ImportedSettings {
+ public:
+  // `key`: ours, with its section. `from`: theirs, for the comment; "" if it comes from their default.
+  void set(const std::string& key, const std::string& yaml, const std::string& from);
+  void set_text(const std::string& key, const std::string& text, const std::string& from);
+  void set_list(const std::string& key, const std::vector<std::string>& items, const std::string& from);
+  bool has(const std::string& key) const;
+  // The section `lora:` turns LoRA on, also without keys.
+  void turn_lora_on() { lora_ = true; }
+  bool lora() const { return lora_; }
+
+  void change(const std::string& name, const std::string& meaning);
+  void leave_out(const std::string& name, const std::string& reason);
+
+  // Takes back what load_config() refuses, and returns the result. `opening`: the comment at the top.
+  ImportedConfig finish(const std::string& from, const std::string& opening);
+
+ private:
+  struct Setting {
+    std::string section, name, yaml, from;
+  };
+  std::string yaml(const std::string& opening, std::vector<const Setting*>& by_line) const;
+
+  std::vector<Setting> settings_;
+  bool lora_ = false;
+  std::vector<std::string> changes_, left_out_;
+};
+
+// "4", "3.0e-4", "true", "[a, b]"
+std::string node_as_yaml(const YAML::Node& node);
+std::vector<std::string> texts_of(const YAML::Node& node);  // of a list, or of one scalar with commas
+bool is_true(const YAML::Node& node);
+// The text of an entry of a mapping; `fallback` if it is absent, null or no text.
+std::string text_at(const YAML::Node& mapping, const char* name, const std::string& fallback = "");
+
+// Each takes the keys that it knows and that need more than a new name.
+void import_axolotl(ForeignKeys& keys, ImportedSettings& settings);
+void import_llama_factory(ForeignKeys& keys, ImportedSettings& settings);
+void import_torchtune(ForeignKeys& keys, ImportedSettings& settings);
+
+// Parts that are alike everywhere: types, optimizers, schedules, intervals, quantisation, and at last every
+// key that has only another name here.
+void import_common(ForeignKeys& keys, ImportedSettings& settings);
+// The samples of an update: micro-batch times accumulation. `micro` is their name of the micro-batch.
+void import_batch(ForeignKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback);
+void import_optimizer(const std::string& name, const std::string& from, ImportedSettings& settings);
+// A set of rows that is a share of the training data, or a number of rows.
+void import_held_out(ForeignKeys& keys, ImportedSettings& settings, const std::string& name);
+
+}  // namespace trainer::config
