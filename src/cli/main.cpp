@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <regex>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -31,8 +32,9 @@ constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train", "eval",     "config", "generate", "merge", "export", "plan",
-                                         "tokenize", "doctor", "data",     "fetch", "report", "status", "runs"};
+const std::vector<std::string> kCommands{"train",  "eval",   "config",   "generate", "merge",
+                                         "export", "plan",   "tokenize", "doctor",   "data",
+                                         "fetch",  "report", "status",   "runs"};
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -51,6 +53,11 @@ Arguments with_command(Arguments arguments) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
       throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
     }
+    if (*first == "serve")
+      throw ConfigError(
+          "serve: this program serves no model; llama.cpp (llama-server) and Ollama serve the GGUF file, "
+          "vLLM the "
+          "directory that `trainer export` writes");
     const std::string near = closest(*first, kCommands);
     throw ConfigError(
         concat("unknown command '", *first, "'; ",
@@ -82,6 +89,16 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     const std::string advice = advice_for_flag(name, value);
     if (!advice.empty()) throw ConfigError(concat("--", name, ": ", advice));
   }
+}
+
+// CLI11 shows the bounds of a number that only has to be positive: 0.000000 to 1797693...
+std::string with_readable_range(const std::string& message) {
+  static const std::regex wide(R"(Value (-?[0-9.eE+-]+) not in range \[?\S+ (to|-) 1\.?797\S*)");
+  std::smatch found;
+  if (!std::regex_search(message, found, wide)) return message;
+  return concat(found.prefix().str(), found[1].str(),
+                found[1].str().starts_with('-') ? " is negative" : " is too small: give a number above 0",
+                found.suffix().str());
 }
 
 void add_general_options(CLI::App& app) {
@@ -126,7 +143,8 @@ void run(Arguments arguments) {
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) throw ConfigError(concat(error.what(), "\nSee trainer --help."));
+    if (error.get_exit_code() != 0)
+      throw ConfigError(concat(with_readable_range(error.what()), "\nSee trainer --help."));
     app.exit(error);  // --help, --version
   }
   if (!std::cout.flush()) throw FormatError("the output could not be written; is the disk full?");
