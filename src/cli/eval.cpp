@@ -65,10 +65,10 @@ void add_eval_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "eval", "Evaluate a model on data: loss, perplexity, token accuracy, scores of its answers");
   command
-      ->add_option("words", words->words,
+      ->add_option("MODEL", words->words,
                    "A model or adapter directory, files of JSON lines, and configuration keys that override "
                    "the file (data.*, training.eval_batch_size, device, ...)")
-      ->type_name("MODEL DATA ... [key=value ...]");
+      ->option_text("DATA ... [key=value ...]");
   command
       ->add_option(
           "-c,--config", words->config,

@@ -1,4 +1,5 @@
 // trainer export FROM OUT
+#include <cctype>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,28 @@ struct ExportWords {
   std::string format;  // empty: by the name of OUT
   std::string max_shard_size;
 };
+
+// A type under the name that other programs have for it; for one that only llama.cpp writes, the way there.
+std::string check_dtype(std::string& name) {
+  std::string lower = name;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower == "f16" || lower == "float16") lower = "fp16";
+  if (lower == "f32" || lower == "float32") lower = "fp32";
+  if (lower == "bfloat16") lower = "bf16";
+  if (lower == "auto" || lower == "bf16" || lower == "fp16" || lower == "fp32" || lower == "q8_0") {
+    name = lower;
+    return "";
+  }
+  if (lower.starts_with("q") || lower.starts_with("iq")) {
+    std::string upper = lower;
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return concat(name,
+                  " is written by llama.cpp: export a GGUF file first (trainer export FROM model.gguf), "
+                  "then run: llama-quantize model.gguf model-",
+                  upper, ".gguf ", upper);
+  }
+  return concat(name, " is not a type: auto, bf16, fp16, fp32, or q8_0 for GGUF");
+}
 
 // Fills in what the words mean together.
 void resolve_export(ExportOptions& options, const ExportWords& words) {
@@ -71,7 +94,7 @@ void add_export_command(CLI::App& app) {
                    "Data type of the weights: auto (as stored), bf16, fp16, fp32; for GGUF also q8_0")
       ->capture_default_str()
       ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32", "q8_0"}));
+      ->transform(CLI::Validator(check_dtype, ""));
   command
       ->add_option("--max-shard-size", words->max_shard_size, "Maximum size of a weight file (default: 5GB)")
       ->type_name("SIZE");

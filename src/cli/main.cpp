@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <regex>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -53,6 +54,11 @@ Arguments with_command(Arguments arguments) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
       throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
     }
+    if (*first == "serve")
+      throw ConfigError(
+          "serve: this program serves no model; llama.cpp (llama-server) and Ollama serve the GGUF file, "
+          "vLLM the "
+          "directory that `trainer export` writes");
     const std::string near = closest(*first, kCommands);
     throw ConfigError(
         concat("unknown command '", *first, "'; ",
@@ -84,6 +90,16 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     const std::string advice = advice_for_flag(name, value);
     if (!advice.empty()) throw ConfigError(concat("--", name, ": ", advice));
   }
+}
+
+// CLI11 shows the bounds of a number that only has to be positive: 0.000000 to 1797693...
+std::string with_readable_range(const std::string& message) {
+  static const std::regex wide(R"(Value (-?[0-9.eE+-]+) not in range \[?\S+ (to|-) 1\.?797\S*)");
+  std::smatch found;
+  if (!std::regex_search(message, found, wide)) return message;
+  return concat(found.prefix().str(), found[1].str(),
+                found[1].str().starts_with('-') ? " is negative" : " is too small: give a number above 0",
+                found.suffix().str());
 }
 
 void add_general_options(CLI::App& app) {
@@ -133,7 +149,8 @@ void run(Arguments arguments) {
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) throw ConfigError(concat(error.what(), "\nSee trainer --help."));
+    if (error.get_exit_code() != 0)
+      throw ConfigError(concat(with_readable_range(error.what()), "\nSee trainer --help."));
     app.exit(error);  // --help, --version
   }
   if (!std::cout.flush()) throw FormatError("the output could not be written; is the disk full?");

@@ -12,6 +12,16 @@
 
 namespace trainer::cli {
 
+namespace {
+
+// A card is known by its GB: 24 means 24GB.
+std::string as_gpu_size(std::string text) {
+  const bool number = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+  return number && text.size() <= 4 ? text + "GB" : text;
+}
+
+}  // namespace
+
 void add_plan_command(CLI::App& app) {
   struct Options {
     std::optional<std::string> config;
@@ -29,10 +39,18 @@ void add_plan_command(CLI::App& app) {
   command->add_flag("--search", options->search,
                     "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
                     "which settings save memory");
-  command->add_option("--gpus", options->gpus, "Show what fits on GPUs of these sizes: 16GB,24GB,80GB")
+  command
+      ->add_option("--gpus", options->gpus,
+                   "Show what fits on GPUs of these sizes: 16,24GB,80GB (a bare number is GB)")
       ->type_name("SIZES")
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            text = as_gpu_size(text);
+            return std::string();
+          },
+          ""));
   command->footer(
       "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "
       "of\n"

@@ -1,12 +1,15 @@
 // trainer train --config FILE [key=value ...]
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/base/stop_signals.h"
+#include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
 #include "cli/commands.h"
@@ -14,6 +17,20 @@
 #include "cli/resolve_names.h"
 
 namespace trainer::cli {
+
+namespace {
+
+// torchrun, accelerate and the like start one process for each GPU.
+void refuse_several_processes() {
+  const char* world = std::getenv("WORLD_SIZE");
+  const char* rank = std::getenv("RANK");
+  if (world == nullptr || rank == nullptr || std::atoi(world) <= 1) return;
+  throw ConfigError(concat("WORLD_SIZE is ", world,
+                           ", as set by torchrun: a run uses one device, so start trainer "
+                           "by itself, once (or unset WORLD_SIZE)"));
+}
+
+}  // namespace
 
 void add_train_command(CLI::App& app) {
   struct Options {
@@ -33,6 +50,7 @@ void add_train_command(CLI::App& app) {
     return keys.str();
   });
   command->callback([options] {
+    refuse_several_processes();
     const Config config = load_training_config(
         options->config, options->overrides, [](Config& names) { resolve_names(names, {.goes_on = true}); });
     // Who reads the messages may go away (`| head`); the run stays.

@@ -77,14 +77,20 @@ struct Unit {
 
 Unit unit_for(int64_t largest) { return largest < 1'000'000'000 ? Unit{"MB", 1e6} : Unit{"GB", 1e9}; }
 
+std::string recomputed_text(const MemoryPlan& plan) {
+  if (plan.recompute_blocks == 0) return "no block recomputed in the backward pass";
+  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " blocks recomputed in the backward pass");
+}
+
 std::string choice_text(const PlanChoice& choice) {
   const MemoryPlan& plan = choice.plan;
   std::ostringstream out;
-  out << "batch_size " << plan.batch_size << ", " << plan.recompute_blocks << " of " << plan.num_blocks
-      << " blocks recomputed: " << bytes_string(plan.total())
+  out << "batch_size " << plan.batch_size << ", " << recomputed_text(plan) << ": "
+      << bytes_string(plan.total())
       << (plan.offloaded.total() > 0 ? concat(" and ", bytes_string(plan.offloaded.total()), " offloaded")
                                      : "")
-      << ", time x " << std::fixed << std::setprecision(2) << choice.cost;
+      << ", " << std::fixed << std::setprecision(2) << choice.cost
+      << " times as long as with nothing recomputed, split or offloaded";
   return out.str();
 }
 
@@ -133,9 +139,12 @@ void print_gpus(Planner& planner, const std::vector<int64_t>& gpus, std::ostream
   out << "\n95 % of a GPU's memory:\n";
   for (const int64_t gpu : gpus) {
     out << "  " << std::setw(9) << bytes_string(gpu) << "  "
+        << "this configuration "
         << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
     const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
-    out << (best ? "fastest: " + choice_text(*best) : "no batch_size and recompute fits") << "\n";
+    out << (best ? "the fastest that fits: " + choice_text(*best)
+                 : "no batch_size fits, even with all blocks recomputed")
+        << "\n";
   }
 }
 
@@ -247,8 +256,8 @@ void print_measures(const Planned& planned, std::ostream& out) {
 void print_table(const Planned& planned, std::ostream& out) {
   const MemoryPlan& plan = planned.plan;
   out << planned.model.string() << " on " << name_of(planned.target.device) << " in "
-      << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", " << plan.recompute_blocks
-      << " of " << plan.num_blocks << " blocks recomputed\n"
+      << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", " << recomputed_text(plan)
+      << "\n"
       << plan_table(plan, planned.limit);
   if (planned.target.device != c10::kCPU) {
     out << "Library reserve: from known sizes, not measured on a GPU.\n";

@@ -11,6 +11,13 @@ bool has_value(const Config& config, const std::string& key, const std::string& 
   return value_as_yaml(*find_key(key), config) == value;
 }
 
+// Data to evaluate on are given to be evaluated on.
+void settle_eval_strategy(Config& config) {
+  if (config.origins.contains("training.eval_strategy") || config.data.eval.empty()) return;
+  config.training.eval_strategy =
+      config.origins.contains("training.eval_steps") ? IntervalStrategy::steps : IntervalStrategy::epoch;
+}
+
 }  // namespace
 
 std::string in_words(const Condition& condition) {
@@ -34,6 +41,7 @@ void set_dependent_defaults(Config& config) {
       }
     }
   }
+  settle_eval_strategy(config);
 }
 
 }  // namespace trainer::config

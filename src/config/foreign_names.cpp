@@ -70,7 +70,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"gradient_clip_val", "training.max_grad_norm", ""},
     {"gradient_clipping", "training.max_grad_norm", ""},
     {"evaluation_strategy", "training.eval_strategy", ""},
-    {"do_eval", "", "unknown key; write data.eval: FILE and training.eval_strategy: steps"},
+    {"do_eval", "", "unknown key; data.eval: FILE is enough, training.eval_strategy says when"},
     {"do_train", "", "not a key: the command `trainer train` trains"},
     {"do_predict", "", "not a key; `trainer generate` shows what a model answers"},
     {"eval_on_start", "", kLater},

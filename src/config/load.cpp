@@ -22,8 +22,11 @@ namespace {
 void apply_section(const Setting& setting, Config& config, Problems& problems) {
   const Section& section = *find_section(setting.section);
   if (!setting.value.IsMap() && !setting.value.IsNull()) {
+    const std::string advice =
+        setting.value.IsScalar() ? advice_for_value(setting.section, setting.value.Scalar()) : "";
     problems.push_back({setting.where_value, setting.section,
-                        "is a section: expected keys inside it, found " + describe(setting.value)});
+                        concat("is a section: expected keys inside it, found ", describe(setting.value),
+                               advice.empty() ? "" : "; ", advice)});
     return;
   }
   if (!section.optional) return;
@@ -43,7 +46,11 @@ void apply_key(const Setting& setting, Config& config, Problems& problems) {
   const Key* key = find_key(setting.section, setting.name);
   if (key == nullptr) {
     const std::string name = setting.section.empty() ? setting.name : setting.section + "." + setting.name;
-    problems.push_back({setting.where_key, name, unknown_key(setting.section, setting.name)});
+    const std::string advice =
+        setting.value.IsScalar() ? advice_for_value(setting.name, setting.value.Scalar()) : "";
+    problems.push_back(
+        {setting.where_key, name,
+         advice.empty() ? unknown_key(setting.section, setting.name) : "unknown key; " + advice});
     return;
   }
   if (setting.takes_back && (config.lora || setting.section != "lora")) {

@@ -73,6 +73,8 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
         read_section(
             section->name, node, [&where](const YAML::Mark&) { return where; }, layer, problems);
       }
+    } else if (const std::string advice = advice_for_value(name, value); !advice.empty()) {
+      problems.push_back({where, name, advice});
     } else if (name == "extends") {
       problems.push_back(
           {where, name, "only works in a file; to start from a preset, give it with --config"});

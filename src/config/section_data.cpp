@@ -15,7 +15,7 @@ Section data_section() {
            "many times per epoch."),
        key(&D::eval, "eval", OnResume::fixes_run_by_content,
            "Evaluation data. Paths as for train; or a number such as 0.02, to hold out that share of the "
-           "rows of train. Used when training.eval_strategy is steps or epoch."),
+           "rows of train. Evaluated as training.eval_strategy says: after every epoch by default."),
        key(&D::kind, "kind", OnResume::fixes_run,
            "What a row is. seq2seq: input and target for an encoder-decoder (T5). completion: input and "
            "target for a decoder, which learns the target only. text: running text, all of it learned. chat: "

@@ -81,6 +81,25 @@ std::string unknown_key(const std::string& section, const std::string& original_
   return "unknown key; `trainer config --reference` lists all keys";
 }
 
+std::string advice_for_value(const std::string& name, const std::string& value) {
+  if (name == "adapter" && value == "qlora")
+    return "write lora: {} and model.quantize: nf4 (as overrides: lora={} model.quantize=nf4)";
+  if (name == "adapter" && value == "lora")
+    return "a section lora: {} turns LoRA on (as an override: lora={})";
+  if (name == "lora" && value == "true") return "write lora: {} (as an override: lora={})";
+  if (name == "lora" && value == "false") return "leave it out: without it all weights are trained";
+  if (name == "optimizer" || name == "optim") {
+    if (value.find("8bit") != std::string::npos) return "write optimizer.name: adamw_8bit";
+    if (value.starts_with("paged_"))
+      return "write optimizer.name: adamw and, for its state outside the GPU, memory.offload: [optimizer]";
+    if (value.starts_with("adamw")) return "write optimizer.name: adamw";
+    return concat("write optimizer.name: ", value);
+  }
+  if (name == "model") return concat("write model.path=", value);
+  if (name == "data") return concat("write data.train=", value);
+  return "";
+}
+
 }  // namespace trainer::config
 
 namespace trainer {
@@ -91,7 +110,9 @@ std::string advice_for_flag(const std::string& name, const std::string& value) {
   const std::vector<const Key*> same_name = keys_named(normal);
   const ForeignName* foreign = find_foreign_name(normal);
   std::string key;
-  if (find_key(normal) != nullptr || find_section(normal) != nullptr) {
+  if (normal == "model" || normal == "data" || normal == "optimizer") {
+    key = normal == "model" ? "model.path" : normal == "data" ? "data.train" : "optimizer.name";
+  } else if (find_key(normal) != nullptr || find_section(normal) != nullptr) {
     key = normal;
   } else if (same_name.size() == 1) {
     key = same_name[0]->full_name();

@@ -18,4 +18,7 @@ struct ForeignName {
 
 const ForeignName* find_foreign_name(const std::string& name);
 
+// What a value that other trainers have for a section or a key means here; empty: nothing is known of it.
+std::string advice_for_value(const std::string& name, const std::string& value);
+
 }  // namespace trainer::config

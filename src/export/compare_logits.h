@@ -31,4 +31,7 @@ std::string check_logits(const at::Tensor& found, const at::Tensor& expected,
 // Returns "differ from those of WHOM by at most 0.1, ..."; both fp32 [positions, vocab].
 std::string difference_text(const at::Tensor& found, const at::Tensor& expected, const std::string& whom);
 
+// Returns at how many of the positions another token has the highest logit, and which types avoid that.
+std::string answers_text(const at::Tensor& found, const at::Tensor& expected);
+
 }  // namespace trainer

@@ -218,7 +218,9 @@ void check_fixed_settings(const Settings& saved, const Settings& now, const Conf
     } else if (is_accepted(key, config)) {
       if (logged.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
     } else {
-      lines.push_back(line);
+      const bool keepable = key == "training.effective_batch_size";
+      lines.push_back(keepable ? concat(line, "; effective_batch_size=", difference.saved, " keeps it")
+                               : line);
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     }
   }

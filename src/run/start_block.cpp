@@ -70,6 +70,38 @@ int64_t every(IntervalStrategy strategy, int64_t steps, const RunLength& length)
   return strategy == IntervalStrategy::epoch ? length.steps_per_epoch : steps;
 }
 
+std::string evaluations_text(const TrainingConfig& training) {
+  switch (training.eval_strategy) {
+    case IntervalStrategy::no:
+      return "none (training.eval_strategy: no)";
+    case IntervalStrategy::steps:
+      return concat("every ", grouped(training.eval_steps), " steps and at the end");
+    case IntervalStrategy::epoch:
+      return "after every epoch and at the end";
+  }
+  return "";
+}
+
+// Values that are allowed and hardly ever meant.
+void warn_of_unusual(const Config& config, Model& model) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.learning_rate > 0.1 && !optimizer.relative_step)
+    log::warning(concat("optimizer.learning_rate: ", optimizer.learning_rate,
+                        " is far above what trains a model (5e-5 for all weights, 2e-4 for LoRA)"));
+  if (config.training.max_steps < 0 && config.training.num_train_epochs >= 100)
+    log::warning(concat("training.num_train_epochs: ", config.training.num_train_epochs,
+                        " times over the same data is rarely meant; most fine-tuning takes 1 to 5"));
+  bool above = false;
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (above || !parameter.trained() || !name.ends_with(".lora_A.weight")) return;
+    const at::Tensor matrix = parameter.value.tensors().front();
+    if (matrix.dim() != 2 || matrix.size(0) <= matrix.size(1)) return;
+    above = true;
+    log::warning(concat("lora.r: ", matrix.size(0), " is above the size of the matrix at ", name, " (",
+                        matrix.size(1), " inputs): it trains more numbers than the matrix has"));
+  });
+}
+
 }  // namespace
 
 RunOutlook outlook_of(const Config& config, const RunLength& length, bool evaluates) {
@@ -101,6 +133,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("padding",
        concat(percent(data.padding.padded_tokens - data.padding.tokens, data.padding.padded_tokens),
               " of what is computed"));
+  if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());
   output.start(block, outlook_of(config, length, data.eval.has_value()), step);
   if (const int64_t over = plan.plan.total() - plan.limit; plan.known() && plan.limit > 0 && over > 0) {
@@ -109,6 +142,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
                ": steps may run out of memory, and are then repeated in smaller micro-batches. `trainer "
                "plan --search` shows what saves memory"));
   }
+  warn_of_unusual(config, model);
   log_report("train data: ", data.train.lines());
   if (data.eval) log_report("eval data: ", data.eval->lines());
   log_report("", data.repeat_lines());

@@ -225,5 +225,16 @@ optimizer: {learning_rate: 5.0e-5, name: adafactor, lr_scheduler_type: linear, b
   EXPECT_EQ(config.optimizer.eps, std::pair(1e-20, 0.01));
 }
 
+TEST_F(LoadConfig, DataToEvaluateOnMeanEvaluation) {
+  const auto strategy = [](const std::vector<std::string>& overrides) {
+    return load_config(std::nullopt, overrides).training.eval_strategy;
+  };
+  EXPECT_EQ(strategy({}), IntervalStrategy::no);
+  EXPECT_EQ(strategy({"eval_steps=20"}), IntervalStrategy::no);
+  EXPECT_EQ(strategy({"data.eval=0.1"}), IntervalStrategy::epoch);
+  EXPECT_EQ(strategy({"data.eval=0.1", "eval_steps=20"}), IntervalStrategy::steps);
+  EXPECT_EQ(strategy({"data.eval=0.1", "eval_strategy=no"}), IntervalStrategy::no);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -192,6 +192,16 @@ TEST_F(ConfigProblems, OverridesAreQuoted) {
   EXPECT_TRUE(contains(override_message("lora.target_modules=q,v"), "a list needs brackets: [q,v]"));
 }
 
+TEST_F(ConfigProblems, AValueForASectionIsShownItsKey) {
+  EXPECT_TRUE(contains(message("adapter: qlora\n"), "lora: {} and model.quantize: nf4"));
+  EXPECT_TRUE(contains(override_message("adapter=qlora"), "lora={} model.quantize=nf4"));
+  EXPECT_TRUE(contains(message("optimizer: paged_adamw_32bit\n"), "write optimizer.name: adamw"));
+  EXPECT_TRUE(contains(message("optimizer: adamw_bnb_8bit\n"), "write optimizer.name: adamw_8bit"));
+  EXPECT_TRUE(contains(override_message("lora=true"), "as an override: lora={}"));
+  EXPECT_TRUE(contains(override_message("model=some/where"), "write model.path=some/where"));
+  EXPECT_TRUE(contains(advice_for_flag("model", "some/where"), "model.path=some/where"));
+}
+
 TEST_F(ConfigProblems, AMissingFileIsNamed) {
   EXPECT_TRUE(contains(test::error_message<ConfigError>([&] { load_config(directory_ / "nope.yaml", {}); }),
                        "nope.yaml: there is no such file"));
