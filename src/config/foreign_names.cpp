@@ -20,7 +20,9 @@ constexpr const char* kReports =
 constexpr const char* kReportTo =
     "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb and "
     "mlflow (docs/curves.md)";
-constexpr const char* kLocalFiles = "not supported: nothing is uploaded; downloads follow HF_HUB_CACHE, HF_TOKEN and the like (docs/model-names.md)";
+constexpr const char* kLocalFiles =
+    "not supported: nothing is uploaded; downloads follow HF_HUB_CACHE, HF_TOKEN and the like "
+    "(docs/model-names.md)";
 constexpr const char* kAllocatorKeys =
     "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
     "memory.roundup_power2_divisions and memory.garbage_collection_threshold; if it is set in the "
