@@ -44,6 +44,7 @@ void add_plan_command(CLI::App& app) {
                    "Show what fits on GPUs of these sizes: 16,24GB,80GB (a bare number is GB)")
       ->type_name("SIZES")
       ->delimiter(',')
+      ->allow_extra_args(false)  // what follows is a key
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->transform(CLI::Validator(
           [](std::string& text) {

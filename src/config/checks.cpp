@@ -97,14 +97,17 @@ void check_targets(const LoraConfig& lora, Checker& check) {
                 "has no effect without lora.layers_to_transform");
 }
 
+constexpr const char* kNeedsEvaluations =
+    "needs evaluations: name held-out rows in data.eval, and remove training.eval_strategy: no";
+
 // Metrics of the loss are in every evaluation, others where answers are generated.
 void check_best_model(const Config& config, Checker& check) {
   const TrainingConfig& training = config.training;
   const bool evaluates = training.eval_strategy != IntervalStrategy::no;
   check.require(!training.load_best_model_at_end || evaluates, "training.load_best_model_at_end",
-                "needs evaluations, but training.eval_strategy is no");
+                kNeedsEvaluations);
   check.require(training.early_stopping_patience == 0 || evaluates, "training.early_stopping_patience",
-                "needs evaluations, but training.eval_strategy is no");
+                kNeedsEvaluations);
   static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)");
   check.require(
       config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_the_loss),
@@ -235,7 +238,7 @@ Problems missing_for_training(const Config& config, bool names_stay) {
                 "training.eval_strategy",
                 "needs data.eval: files to evaluate on, or a share of data.train such as 0.02");
   check.require(!config.evaluation.generate || config.training.eval_strategy != IntervalStrategy::no,
-                "evaluation.generate", "needs evaluations, but training.eval_strategy is no");
+                "evaluation.generate", kNeedsEvaluations);
   check_sources(config.data.eval.sources, "data.eval", names_stay, check);
   if (config.lora) check_adapter(config.lora->adapter, names_stay, check);
   check.require(

@@ -62,7 +62,7 @@ class MetaAllocator final : public c10::Allocator {
     // All leaves have the largest number, which becomes 1.
     const uint64_t number = node ? std::max<uint64_t>(node->sequence_nr() + 1, 1) : 0;
     recorder->events_.push_back(
-        {block.number, bytes, block.phase, number, block.offloaded, bytes > 0 && sums_gradients(node.get())});
+        {block.number, bytes, number, block.phase, block.offloaded, bytes > 0 && sums_gradients(node.get())});
   }
   static void free_block(void* context) {
     auto* block = static_cast<Block*>(context);

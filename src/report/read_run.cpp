@@ -12,6 +12,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
+#include "trainer/formats/run_status.h"
 
 #include "report/thin_curve.h"
 
@@ -159,11 +160,19 @@ int64_t time_of(const fs::path& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-const char* state_text(bool is_finished, ReportedState state, int64_t last_row) {
-  if (is_finished) return "finished";
-  if (state == ReportedState::running) return "running";
-  if (state == ReportedState::stopped) return "stopped";
-  return std::time(nullptr) - last_row < kRunningSeconds ? "running" : "not finished";
+// What the run is doing, and why it ended; a run of an earlier version says nothing, so its last row decides.
+void fill_state(Json& run, const fs::path& directory, ReportedState state) {
+  const bool is_finished = run["finished"].get<bool>();
+  if (is_finished || state != ReportedState::unknown) {
+    run["state"] = is_finished ? "finished" : state == ReportedState::running ? "running" : "stopped";
+    return;
+  }
+  const auto now = static_cast<double>(std::time(nullptr));
+  const RunStatus status = read_run_status(directory, now);
+  run["state"] = name_of(status.state);
+  if (!status.message.empty()) run["message"] = status.message;
+  if (status.state == RunPhase::unknown)
+    run["state"] = now - run["updated"].get<double>() < kRunningSeconds ? "running" : "not finished";
 }
 
 }  // namespace
@@ -174,7 +183,7 @@ Json read_run(const fs::path& directory, ReportedState state) {
   Json problems = Json::array();
   read_metrics(metrics_file).fill(run);
   run["updated"] = time_of(metrics_file);
-  run["state"] = state_text(run["finished"].get<bool>(), state, run["updated"].get<int64_t>());
+  fill_state(run, directory, state);
   run["environment"] = read_json(directory / "environment.json", problems);
   run["data"] = read_json(directory / "data_report.json", problems);
   run["config"] = read_config(directory / "config.yaml", problems);

@@ -249,8 +249,8 @@ std::string fitting_text(const std::vector<Measure>& measures) {
       out << (is_first ? ", but changes the numbers:" : "\nalso, but the numbers change:");
       same_result = false;
     }
-    out << "\n  " << join(measure.settings, " ") << "  (" << bytes_string(measure.plan.total()) << ", time x"
-        << std::fixed << std::setprecision(2) << measure.time;
+    out << "\n  " << join(measure.settings, " ") << "  (" << bytes_string(measure.plan.total()) << ", "
+        << std::fixed << std::setprecision(2) << measure.time << " times as long";
     if (!measure.same_result()) out << "; " << measure.changes;
     if (const int64_t offloaded = measure.plan.offloaded.total(); offloaded > 0)
       out << "; " << bytes_string(offloaded) << " offloaded";

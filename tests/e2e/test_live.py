@@ -102,7 +102,7 @@ class Live(EndToEnd):
 
     def test_at_40_columns_nothing_is_split(self):
         terminal, output, block = self.run_at(40)
-        self.assertRegex(block[0], r"^\d+ %  step \d+/400  left \d+ ")
+        self.assertRegex(block[0], r"^\d+ %  step \d+/400  (epoch [\d.]+  )?left \d+ ")
         self.assertLess(max(map(len, block)), 40)
         self.assertEqual(len([row for row in terminal.screen.rows if STEP.match(row)]), 20)
         self.assert_words_are_whole(terminal, output)

@@ -34,7 +34,7 @@ class MemoryLimit(EndToEnd):
                             "What helps", "What makes it fit, by the memory plan")
         for line in result.stderr[result.stderr.index("What helps"):].splitlines():
             if re.search(r"model\.dtype|lora|gradient_checkpointing|master_weights", line):
-                self.assertIn("time x", line, "what the plan can weigh is listed once, with its figures")
+                self.assertIn("times as long", line, "what the plan can weigh is listed once, with its figures")
 
     def test_from_ample_to_hopeless(self):
         ample, unlimited = self.run_with("ample")

@@ -121,6 +121,10 @@ class Report(EndToEnd):
         self.assertEqual(process.wait(60), 75)
         run = data_of(page)["runs"][0]
         self.assertEqual(run["state"], "stopped")
+        self.report(output)
+        again = data_of(page)["runs"][0]
+        self.assertEqual(again["state"], "stopped")
+        self.assertIn("SIGTERM", again["message"])
         self.assertEqual(run["step"], read_rows(output / "metrics.jsonl")[-1]["step"])
         start = run["environment"]["starts"][0]
         self.assertEqual((start["model"], start["total_steps"], start["after_step"]), ("t5", 100000, 0))

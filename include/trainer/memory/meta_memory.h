@@ -12,8 +12,8 @@ namespace trainer {
 struct MetaEvent {
   int64_t block;  // number of the block, from 0, in the order of allocation
   int64_t bytes;  // as the target's allocator counts them; negative: freed
+  uint64_t node;  // number of the running node of the backward pass; 0: none
   MemoryPhase phase;
-  uint64_t node;           // number of the running node of the backward pass; 0: none
   bool offloaded = false;  // it lies below the device (memory/offload.h)
   bool sum = false;        // allocated by autograd for the sum of two gradients of one tensor
 };

@@ -149,6 +149,7 @@ function start() {
     el("header", null, el("h1", null, isComparison ? "Comparison of " + runs.length + " runs" : run.name), !isComparison && badge(run),
       el("span", {class: "soft small"}, isComparison ? null : [el("span", {class: "mono"}, run.path), "; "], "as of " + date(Math.max(...runs.map(r => r.updated))),
         isRunning ? ". Reloads itself each minute until it is touched." : ".")),
+    ...runs.filter(r => r.message).map(r => el("p", {class: "problem"}, (isComparison ? r.name + ": " : "") + r.message)),
     ...runs.flatMap(r => r.problems.map(problem => el("p", {class: "problem"}, (isComparison ? r.name + ": " : "") + problem))),
     ...[isComparison ? comparisonPart() : figuresOf(run)].flat(),
     controlsPart(), chartsPart(),
