@@ -5,6 +5,8 @@ end of the conversation up to it. This works only if these renderings are prefix
 By marks: {% generation %}, written by hand into the templates of tests/goldens/text/chat, as Hugging Face reads it.
 """
 
+import copy
+import json
 import random
 import re
 
@@ -107,18 +109,51 @@ def by_marks(template, messages, tools, variables):
     return rendered[0], [tuple(mark) for mark in marks[0]]
 
 
+def reads_parts(tokenizer, template):
+    """Whether the template reads contents that are lists of parts; others print them as Python does."""
+    messages = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("user", "assistant")]
+    try:
+        return "type" not in tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+    except Exception:
+        return False
+
+
+def as_read(messages, parts):
+    """The messages as `trainer` gives them to a template: arguments of calls as objects, and parts joined unless it reads them."""
+    messages = copy.deepcopy(messages)
+    for message in messages:
+        for call in message.get("tool_calls", []):
+            function = call.get("function", call)
+            if isinstance(function["arguments"], str):
+                function["arguments"] = json.loads(function["arguments"])
+        if isinstance(message["content"], list) and not parts:
+            message["content"] = "".join(part["text"] for part in message["content"])
+    return messages
+
+
+def writes_all(row, rendered):
+    """Whether the template has written the calls, results and tools of the row; `trainer` refuses rows that lose them."""
+    texts = [tool["function"]["name"] for tool in row.get("tools", [])]
+    for message in row["messages"]:
+        texts += [call.get("function", call)["name"] for call in message.get("tool_calls", [])]
+        texts += [message["content"].strip()] if message["role"] == "tool" else []
+    return all(text in rendered for text in texts)
+
+
 def rows(tokenizer, template, count, seed):
-    """Conversations that the template accepts."""
-    draw, taken = random.Random(seed), []
+    """Conversations that the template accepts and writes as a whole."""
+    draw, taken, parts = random.Random(seed), [], reads_parts(tokenizer, template)
     while len(taken) < count:
         row = {"messages": conversation(draw)}
         if draw.random() < 0.3:
             row["tools"] = [tool(draw) for _ in range(draw.randint(1, 2))]
         try:
-            tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), chat_template=template, tokenize=False)
+            rendered = tokenizer.apply_chat_template(as_read(row["messages"], parts), tools=row.get("tools"), chat_template=template,
+                                                     tokenize=False)
         except Exception:
             continue
-        taken.append(row)
+        if writes_all(row, rendered):
+            taken.append(row)
     return taken
 
 
@@ -128,9 +163,10 @@ def check_masks(report, program, model, tokenizer, folder, scratch, count=40):
         source = plain((folder / f"{name}.jinja").read_text(encoding="utf-8"))
         with_marks = marked(name, source)
         drawn = rows(tokenizer, source, count, seed=len(name))
+        parts = reads_parts(tokenizer, source)
         theirs = [
             tokenizer.apply_chat_template(
-                row["messages"],
+                as_read(row["messages"], parts),
                 tools=row.get("tools"),
                 chat_template=with_marks,
                 return_dict=True,
