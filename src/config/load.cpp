@@ -42,6 +42,11 @@ void apply_section(const Setting& setting, Config& config, Problems& problems) {
   });
 }
 
+// The default of this key follows from others; `auto` asks for it by name.
+bool asks_for_default(const Key& key, const YAML::Node& value) {
+  return key.full_name() == "training.eval_strategy" && value.IsScalar() && value.Scalar() == "auto";
+}
+
 void apply_key(const Setting& setting, Config& config, Problems& problems) {
   const Key* key = find_key(setting.section, setting.name);
   if (key == nullptr) {
@@ -53,7 +58,8 @@ void apply_key(const Setting& setting, Config& config, Problems& problems) {
          advice.empty() ? unknown_key(setting.section, setting.name) : "unknown key; " + advice});
     return;
   }
-  if (setting.takes_back && (config.lora || setting.section != "lora")) {
+  const bool takes_back = setting.takes_back && (config.lora || setting.section != "lora");
+  if (takes_back || asks_for_default(*key, setting.value)) {
     reset(*key, config);
     config.origins.erase(key->full_name());
     return;

@@ -234,6 +234,8 @@ TEST_F(LoadConfig, DataToEvaluateOnMeanEvaluation) {
   EXPECT_EQ(strategy({"data.eval=0.1"}), IntervalStrategy::epoch);
   EXPECT_EQ(strategy({"data.eval=0.1", "eval_steps=20"}), IntervalStrategy::steps);
   EXPECT_EQ(strategy({"data.eval=0.1", "eval_strategy=no"}), IntervalStrategy::no);
+  EXPECT_EQ(strategy({"data.eval=0.1", "eval_strategy=auto"}), IntervalStrategy::epoch);
+  EXPECT_EQ(strategy({"eval_strategy=auto"}), IntervalStrategy::no);
 }
 
 }  // namespace
