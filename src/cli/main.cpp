@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
@@ -27,8 +27,6 @@
 
 namespace trainer::cli {
 namespace {
-
-constexpr int kUnexpected = 1;  // what no error type stands for
 
 using Arguments = std::vector<std::string>;
 
@@ -173,60 +171,35 @@ void fill_standard_descriptors() {
   }
 }
 
-constexpr const char* kOutOfMemory =
-    "out of memory on the host: the machine, a container's limit or ulimit -v gives no more";
-
-struct Ending {
-  int code;
-  std::string message;
-};
-
 // What an exception that nobody has handled says to the user.
 Ending ending_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    return {static_cast<int>(error.code()), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {static_cast<int>(ExitCode::out_of_memory), kOutOfMemory};
   } catch (const InstallationError& error) {
-    return {kUnexpected, error.what()};
-  } catch (const std::filesystem::filesystem_error& error) {
-    const std::string path = error.path1().string();
-    return {static_cast<int>(ExitCode::files), concat(path, path.empty() ? "" : ": ", error.code().message(),
-                                                      "; is it a link that leads nowhere, "
-                                                      "or not readable?")};
-  } catch (const std::system_error& error) {
-    if (error.code() == std::errc::resource_unavailable_try_again) {
-      return {kUnexpected,
-              "the system gives no more threads (see ulimit -u, or pids.max of a container); make "
-              "training.num_workers and training.num_threads smaller, or raise the limit"};
-    }
-    return {kUnexpected, concat("internal error: ", first_line(error.what()), "; please report it")};
-  } catch (const std::exception& error) {
-    return {kUnexpected, concat("internal error: ", first_line(error.what()), "; please report it")};
+    return {kUnexpectedError, error.what()};
   } catch (...) {
-    return {kUnexpected, "internal error: an exception of an unknown type; please report it"};
+    return trainer::ending_of(failure);
   }
 }
 
 // Of a thread or a library that could not hand its exception on. The rest of the process is in an unknown
 // state: nothing but the message is done.
 [[noreturn]] void end_with_message() noexcept {
-  int code = kUnexpected;
+  int code = kUnexpectedError;
   const auto say = [](const char* text) {
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody listens
   };
   say("trainer: ");
   try {
     const std::exception_ptr failure = std::current_exception();
-    const Ending ending = failure ? ending_of(failure)
-                                  : Ending{kUnexpected, "internal error: ended by itself; please report it"};
+    const Ending ending = failure
+                              ? ending_of(failure)
+                              : Ending{kUnexpectedError, "internal error: ended by itself; please report it"};
     code = ending.code;
     say(ending.message.c_str());
   } catch (...) {  // no memory even for the message
     code = static_cast<int>(ExitCode::out_of_memory);
-    say(kOutOfMemory);
+    say(kOutOfHostMemory);
   }
   say("\n");
   ::_exit(code);

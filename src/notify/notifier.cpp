@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/progress.h"
 #include "trainer/base/seconds_since.h"
@@ -18,7 +19,7 @@
 #include "trainer/notify/deliveries.h"
 #include "trainer/notify/outbox.h"
 
-#include "notify/ending.h"
+#include "notify/ending_text.h"
 #include "notify/resume_command.h"
 #include "notify/run_numbers.h"
 
@@ -196,7 +197,7 @@ struct Notifier::State {
   }
 
   void tell_end(const Ending& ending) {
-    const bool stopped = ending.is_stop();
+    const bool stopped = ending.code == static_cast<int>(ExitCode::interrupted);
     std::string text = without_secrets(ending.message);
     nlohmann::ordered_json more = {{"exit_code", ending.code}, {"message", text}};
     const std::string command = has_state || stopped ? resume_command() : "";
@@ -210,7 +211,7 @@ struct Notifier::State {
     }
     const std::string headline = stopped
                                      ? concat("was stopped, ", numbers.step_text())
-                                     : concat("has failed (", ending.code_text(), "), ", numbers.step_text());
+                                     : concat("has failed (", code_text(ending), "), ", numbers.step_text());
     tell(stopped ? "stopped" : "failed", headline, text, more,
          stopped ? std::vector<std::string>{} : std::vector(last_lines.begin(), last_lines.end()));
   }

@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
@@ -57,11 +58,10 @@ void begin_output(RunParts& parts, const Resumption& start) {
              start.position.step, parts.device);
 }
 
-// How a run ended that has thrown `error`.
+// How a run ended that has thrown `error`, which is being handled.
 void record_end(OutputDirectory& output, const std::exception& error) {
-  constexpr int kUnexpected = 1;
-  int code = is_oom(error) ? static_cast<int>(ExitCode::out_of_memory) : kUnexpected;
-  if (const auto* own = dynamic_cast<const Error*>(&error)) code = static_cast<int>(own->code());
+  const int code =
+      is_oom(error) ? static_cast<int>(ExitCode::out_of_memory) : ending_of(std::current_exception()).code;
   const bool saved = code == static_cast<int>(ExitCode::interrupted);
   output.end(saved ? RunPhase::stopped : RunPhase::failed, code, first_line(error.what()));
 }

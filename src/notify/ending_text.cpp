@@ -1,8 +1,6 @@
-#include "notify/ending.h"
+#include "notify/ending_text.h"
 
-#include <new>
-
-#include "trainer/base/first_line.h"
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
@@ -33,20 +31,8 @@ const char* in_words(int code) {
 
 }  // namespace
 
-std::string Ending::code_text() const { return concat("exit code ", code, in_words(code)); }
-
-Ending ending_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    return {static_cast<int>(error.code()), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {static_cast<int>(ExitCode::out_of_memory), "out of memory on the host"};
-  } catch (const std::exception& error) {
-    return {1, first_line(error.what())};
-  } catch (...) {
-    return {1, "an exception of an unknown type"};
-  }
+std::string code_text(const Ending& ending) {
+  return concat("exit code ", ending.code, in_words(ending.code));
 }
 
 }  // namespace trainer

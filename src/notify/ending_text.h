@@ -1,0 +1,13 @@
+// How a run ended, in words.
+#pragma once
+
+#include <string>
+
+#include "trainer/base/ending.h"
+
+namespace trainer {
+
+// "exit code 5, out of memory"
+std::string code_text(const Ending& ending);
+
+}  // namespace trainer

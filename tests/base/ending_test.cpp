@@ -1,0 +1,37 @@
+// The exit code and the message of every kind of exception.
+#include "trainer/base/ending.h"
+
+#include <filesystem>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/error.h"
+
+namespace trainer {
+namespace {
+
+template <class Exception>
+Ending ending_with(const Exception& exception) {
+  return ending_of(std::make_exception_ptr(exception));
+}
+
+TEST(EndingOf, ErrorsHaveTheirCodeAndMessage) {
+  const Ending ending = ending_with(DataError("rows.jsonl:3: no target"));
+  EXPECT_EQ(ending.code, 3);
+  EXPECT_EQ(ending.message, "rows.jsonl:3: no target");
+}
+
+TEST(EndingOf, WhatTheLibraryThrowsHasTheCodeOfItsKind) {
+  EXPECT_EQ(ending_with(std::bad_alloc()).code, 5);
+  const std::filesystem::filesystem_error denied("x", "/a/b",
+                                                 std::make_error_code(std::errc::permission_denied));
+  EXPECT_EQ(ending_with(denied).code, 4);
+  EXPECT_TRUE(ending_with(denied).message.starts_with("/a/b: ")) << ending_with(denied).message;
+  EXPECT_EQ(ending_with(std::runtime_error("odd\nmore")).code, 1);
+  EXPECT_EQ(ending_with(std::runtime_error("odd\nmore")).message, "internal error: odd; please report it");
+  EXPECT_EQ(ending_with(7).code, 1);
+}
+
+}  // namespace
+}  // namespace trainer
