@@ -97,6 +97,17 @@ std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, 
   return problem;
 }
 
+std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, CountOrAll& target) {
+  if (is_word(node, "all")) {
+    target = CountOrAll::all();
+    return std::nullopt;
+  }
+  int64_t count = 0;
+  auto problem = assign_number(key, node, count);
+  if (!problem) target = count;
+  return problem;
+}
+
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
   int64_t blocks = 0;
   bool all = false;
@@ -253,7 +264,7 @@ std::string expected_value(const Key& key) {
           [](std::vector<std::string>*) { return "text or a list of text"; },
           [](TextOrList*) { return "text or a list of text"; },
           [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
-          [](CountOrAuto*) { return "an integer or auto"; },
+          [](CountOrAuto*) { return "an integer or auto"; }, [](CountOrAll*) { return "an integer or all"; },
           [](Recompute*) { return "true, false, auto or an integer"; },
           [](Offload*) { return kExpectedOffload; },
           [](std::pair<double, double>*) { return "a list of two numbers"; },
@@ -314,6 +325,7 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
+                 [&](CountOrAll* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
                  [&](Offload* value) { return assign_offload(node, *value); },
                  [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
@@ -358,6 +370,7 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](CountOrAuto* value) {
                    return value->is_automatic() ? std::string("auto") : std::to_string(int64_t{*value});
                  },
+                 [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
                  [](Offload* value) { return offload_as_yaml(*value); },
                  [](std::pair<double, double>* value) {
