@@ -4,7 +4,9 @@
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/progress.h"
+#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/rank_device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/oom.h"
@@ -40,7 +42,7 @@ void prepare_offload(const Config& config, at::Device device) {
 
 DeviceLease take_device(const Config& config) {
   set_up_cpu(config.training.num_threads);
-  DeviceLease lease = acquire_device(config.device, config.gpu);
+  DeviceLease lease = acquire_device(device_of_rank(config.device, rank_place()), config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
   prepare_offload(config, lease.device);
   return lease;
