@@ -7,13 +7,15 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/live_lines.h"
+#include "trainer/base/log.h"
 
 namespace trainer {
 namespace {
 
 // Handlers run on any thread, between any two instructions; they touch only these variables.
-std::atomic<bool> held{false}, save_asked{false};
+std::atomic<bool> held{false}, save_asked{false}, silent{false};
 std::atomic<int> stop_number{0}, interrupts{0};
+constexpr int kHandled[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 const char* name_of(int number) {
@@ -31,6 +33,7 @@ const char* name_of(int number) {
 
 // Only write() may be called in a handler; the run adds a log line later.
 void say_signal(int number, const char* text) {
+  if (silent) return;
   erase_live_lines_in_handler();
   for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
@@ -75,11 +78,20 @@ void forget() {
   interrupts = 0;
 }
 
+// A launcher may have blocked them, so that those that came early wait for the handlers.
+void unblock_stop_signals() {
+  sigset_t all;
+  ::sigemptyset(&all);
+  for (const int number : kHandled) ::sigaddset(&all, number);
+  ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   forget();
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+  silent = !log::speaker().empty();  // every rank gets the signal; rank 0 says it
+  for (const int number : kHandled) {
     Before before{number, {}};
     ::sigaction(number, nullptr, &before.action);
     if (before.action.sa_handler == SIG_IGN && number != SIGUSR1) continue;
@@ -88,6 +100,7 @@ StopSignals::StopSignals() {
     ours.sa_flags = SA_RESTART;  // interrupted reads and writes continue
     if (::sigaction(number, &ours, nullptr) == 0) before_.push_back(before);
   }
+  unblock_stop_signals();
 }
 
 StopSignals::~StopSignals() {
