@@ -32,9 +32,7 @@ void load_best_model(RunParts& parts, const RunProgress& progress) {
   }
 }
 
-}  // namespace
-
-void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
   const Progress shown("saving the result");
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path& directory = parts.output.directory();
@@ -55,6 +53,18 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
     throw FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
                              " The same command resumes from there when this is fixed"));
   }
+}
+
+}  // namespace
+
+void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+  together(
+      parts.ranks,
+      [&] {
+        if (parts.ranks.is_first()) save_alone(parts, progress, checkpoints);
+        return std::string();
+      },
+      Channel::phases);
 }
 
 }  // namespace trainer
