@@ -50,9 +50,9 @@ GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::st
                                  ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                                  : c10d::ProcessGroupGloo::createDeviceForHostname(address));
   try {
-    gloo_->group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>(name, store), static_cast<int>(rank), static_cast<int>(count),
-        options);
+    gloo_->group =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
+                                                    static_cast<int>(rank), static_cast<int>(count), options);
   } catch (const std::exception& error) {
     throw_lost(error);
   }

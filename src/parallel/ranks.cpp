@@ -4,11 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <unistd.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <unistd.h>
 
 #include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
@@ -38,16 +37,16 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    return c10::make_intrusive<c10d::PrefixStore>(concat("trainer/", place.attempt),
-                                                  c10::make_intrusive<c10d::TCPStore>(place.address, options));
+    return c10::make_intrusive<c10d::PrefixStore>(
+        concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
     const std::string where = concat(place.address, ":", place.port);
     if (options.isServer) {
       throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
                                "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ",
-                          first_line(error.what())));
+    throw LostRank(
+        concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ", first_line(error.what())));
   }
 }
 
@@ -76,8 +75,7 @@ milliseconds in_milliseconds(double seconds) {
 
 struct Ranks::Group {
   Group(const RankPlace& place, milliseconds timeout)
-      : store(open_store(place, timeout)),
-        hosts_store(place.rank == 0 && !place.hosted) {
+      : store(open_store(place, timeout)), hosts_store(place.rank == 0 && !place.hosted) {
     meet(*store, place, timeout);
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);

@@ -43,8 +43,8 @@ void check_same_samples(const std::string& own, const Ranks& ranks) {
   const std::vector<std::string> samples = ranks.exchange(own, Channel::phases);
   for (size_t rank = 1; rank < samples.size(); rank++) {
     if (samples[rank] == samples[0]) continue;
-    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank], ") than rank 0 (",
-                           samples[0], "): all ranks need the same files"));
+    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank],
+                           ") than rank 0 (", samples[0], "): all ranks need the same files"));
   }
 }
 
@@ -113,8 +113,9 @@ void check_same_start(const Config& config, const Ranks& ranks) {
   for (size_t rank = 1; rank < starts.size(); rank++) {
     if (starts[rank] == starts[0]) continue;
     const auto [first, other] = first_difference(starts[0], starts[rank]);
-    throw ConfigError(concat("rank ", rank, " was started differently: it has '", other, "' where rank 0 has '",
-                             first, "'. All ranks need the same program, configuration and options"));
+    throw ConfigError(concat("rank ", rank, " was started differently: it has '", other,
+                             "' where rank 0 has '", first,
+                             "'. All ranks need the same program, configuration and options"));
   }
 }
 

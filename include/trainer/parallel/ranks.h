@@ -28,14 +28,14 @@ struct RankEnd {
   std::string message;
 };
 
-// Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In `phases`
-// work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one thread
-// that writes them, and is as patient.
+// Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
+// `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
+// thread that writes them, and is as patient.
 enum class Channel { steps, phases, checkpoints };
 
 class Ranks {
  public:
-  Ranks();  // one process alone
+  Ranks();                     // one process alone
   static const Ranks& none();  // the same, for callers that know of no others
   // Meets the other processes of `place`. `timeout`: in seconds. Throws ConfigError when the port is in use,
   // and LostRank when one does not come in time, with its number.
