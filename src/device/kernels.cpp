@@ -18,7 +18,7 @@
 #include "trainer/device/cuda_driver.h"
 #include "trainer/device/target_device.h"
 
-#include "device/dynamic_library.h"
+#include "trainer/base/dynamic_library.h"
 #include "device/nvrtc.h"
 
 namespace trainer {

@@ -7,7 +7,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "device/dynamic_library.h"
+#include "trainer/base/dynamic_library.h"
 
 namespace trainer {
 namespace {

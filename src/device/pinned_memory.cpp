@@ -4,7 +4,7 @@
 
 #include "trainer/device/cuda_driver.h"
 
-#include "device/dynamic_library.h"
+#include "trainer/base/dynamic_library.h"
 
 namespace trainer {
 namespace {

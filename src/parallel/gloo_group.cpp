@@ -17,10 +17,13 @@ namespace trainer {
 namespace {
 
 // A note travels with its length in one message of this size; a longer one needs a second message.
-constexpr int64_t kShortNote = 512;
+constexpr size_t kShortNote = 512;
 
-at::Tensor bytes_tensor(int64_t rows, int64_t bytes) {
-  return at::zeros({rows, bytes}, at::TensorOptions().dtype(at::kByte));
+using Bytes = std::vector<uint8_t>;
+
+// A tensor on bytes that no memory limit counts, because a rank at its limit must still be able to say so.
+at::Tensor view_of(Bytes& bytes, std::initializer_list<int64_t> shape) {
+  return at::from_blob(bytes.data(), shape, at::TensorOptions().dtype(at::kByte));
 }
 
 [[noreturn]] void throw_lost(const std::exception& error) {
@@ -32,10 +35,12 @@ at::Tensor bytes_tensor(int64_t rows, int64_t bytes) {
 struct GlooGroup::Gloo {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
 
-  at::Tensor gather(at::Tensor mine, int64_t count) const {
-    at::Tensor all = bytes_tensor(count, mine.numel());
-    std::vector<at::Tensor> inputs{std::move(mine)};
-    std::vector<std::vector<at::Tensor>> outputs{all.unbind()};
+  // Returns the bytes of all ranks, one after the other.
+  Bytes gather(Bytes mine, int64_t count) const {
+    const auto size = static_cast<int64_t>(mine.size());
+    Bytes all(mine.size() * static_cast<size_t>(count));
+    std::vector<at::Tensor> inputs{view_of(mine, {size})};
+    std::vector<std::vector<at::Tensor>> outputs{view_of(all, {count, size}).unbind()};
     group->allgather(outputs, inputs)->wait();
     return all;
   }
@@ -61,33 +66,23 @@ GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::st
 GlooGroup::~GlooGroup() = default;
 
 std::vector<std::string> GlooGroup::exchange(const std::string& note) const {
-  const auto size = static_cast<int64_t>(note.size());
-  constexpr auto kHeader = static_cast<int64_t>(sizeof(int64_t));
-  at::Tensor head = bytes_tensor(1, kShortNote).view({kShortNote});
-  auto* bytes = head.mutable_data_ptr<uint8_t>();
-  std::memcpy(bytes, &size, sizeof size);
-  std::memcpy(bytes + kHeader, note.data(), static_cast<size_t>(std::min(size, kShortNote - kHeader)));
+  const size_t size = note.size();
+  Bytes head(kShortNote);
+  std::memcpy(head.data(), &size, sizeof size);
+  std::memcpy(head.data() + sizeof size, note.data(), std::min(size, kShortNote - sizeof size));
   try {
-    const at::Tensor heads = gloo_->gather(std::move(head), count_);
-    const auto* all = heads.const_data_ptr<uint8_t>();
-    std::vector<int64_t> sizes(static_cast<size_t>(count_));
-    for (int64_t r = 0; r < count_; r++)
-      std::memcpy(&sizes[static_cast<size_t>(r)], all + r * kShortNote, sizeof(int64_t));
-    const int64_t longest = std::ranges::max(sizes);
-    at::Tensor long_notes;
-    if (longest > kShortNote - kHeader) {
-      at::Tensor whole = bytes_tensor(1, longest).view({longest});
-      std::memcpy(whole.mutable_data_ptr(), note.data(), note.size());
-      long_notes = gloo_->gather(std::move(whole), count_);
-      all = long_notes.const_data_ptr<uint8_t>();
-    }
-    const int64_t row = long_notes.defined() ? longest : kShortNote;
-    const int64_t begin = long_notes.defined() ? 0 : kHeader;
+    const Bytes heads = gloo_->gather(std::move(head), count_);
+    std::vector<size_t> sizes(static_cast<size_t>(count_));
+    for (size_t r = 0; r < sizes.size(); r++) std::memcpy(&sizes[r], &heads[r * kShortNote], sizeof size);
+    const size_t longest = std::ranges::max(sizes);
+    const bool all_are_short = longest <= kShortNote - sizeof size;
+    Bytes whole(all_are_short ? 0 : longest);
+    if (!all_are_short) std::memcpy(whole.data(), note.data(), size);
+    const Bytes& all = all_are_short ? heads : (whole = gloo_->gather(std::move(whole), count_));
+    const size_t row = all_are_short ? kShortNote : longest, begin = all_are_short ? sizeof size : 0;
     std::vector<std::string> notes;
-    for (int64_t r = 0; r < count_; r++) {
-      notes.emplace_back(reinterpret_cast<const char*>(all + r * row + begin),
-                         static_cast<size_t>(sizes[static_cast<size_t>(r)]));
-    }
+    for (size_t r = 0; r < sizes.size(); r++)
+      notes.emplace_back(reinterpret_cast<const char*>(all.data() + r * row + begin), sizes[r]);
     return notes;
   } catch (const std::exception& error) {
     throw_lost(error);

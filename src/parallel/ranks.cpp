@@ -118,6 +118,7 @@ const Ranks& Ranks::none() {
 }
 
 Ranks::Ranks(const RankPlace& place, double timeout) : Ranks(place.rank, place.count) {
+  timeout_ = timeout;
   if (place.count > 1) group_ = std::make_shared<Group>(place, in_milliseconds(timeout));
 }
 

@@ -49,6 +49,7 @@ class Ranks {
   int64_t count() const { return count_; }
   bool alone() const { return count_ == 1; }
   bool is_first() const { return rank_ == 0; }
+  double timeout() const { return timeout_; }  // parallel.timeout, in seconds
 
   // Gives a note to all, and returns the notes of all, in the order of the ranks. Throws LostRank.
   std::vector<std::string> exchange(const std::string& note, Channel channel = Channel::steps) const;
@@ -76,6 +77,7 @@ class Ranks {
   Ranks(int64_t rank, int64_t count) : rank_(rank), count_(count) {}
 
   int64_t rank_ = 0, count_ = 1;
+  double timeout_ = 0;
   std::shared_ptr<Group> group_;  // null: alone or planned
 };
 
