@@ -74,8 +74,7 @@ std::string erasure(const Screen& screen, size_t width) {
 bool is_in_foreground() {
   const pid_t group = ::tcgetpgrp(STDERR_FILENO);
   if (group < 0 || group == ::getpgrp()) return true;
-  const char* launcher = std::getenv(kLauncherVariable);
-  return launcher != nullptr && *launcher != '\0' && group == ::getpgid(::getppid());
+  return is_started_by_trainer() && group == ::getpgid(::getppid());
 }
 
 // Returns what draws the lines; they must not be drawn already.

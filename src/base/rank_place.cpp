@@ -175,6 +175,8 @@ RankPlace place_of_slurm() {
 
 }  // namespace
 
+bool is_started_by_trainer() { return variable_of(kLauncherVariable).has_value(); }
+
 RankPlace rank_place() {
   const auto count = number_of("WORLD_SIZE");
   const bool is_one = count == 1 && !variable_of("RANK");  // said by something that starts no ranks

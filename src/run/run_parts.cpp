@@ -7,8 +7,8 @@
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/progress.h"
-#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/rank_device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/oom.h"
@@ -42,16 +42,9 @@ void prepare_offload(const Config& config, at::Device device) {
     set_offload_directory(config.offload_directory());
 }
 
-// Each rank takes the GPU of its number on this machine, if the configuration leaves open which.
-std::string device_of_rank(const Config& config, const RankPlace& place) {
-  const bool open = config.device == "auto" || config.device == "cuda";
-  if (place.count == 1 || !open || this_machine().gpus.look().visible().empty()) return config.device;
-  return concat("cuda:", place.local_rank);
-}
-
 DeviceLease take_device(const Config& config, const RankPlace& place) {
   set_up_cpu(config.training.num_threads);
-  DeviceLease lease = acquire_device(device_of_rank(config, place), config.gpu);
+  DeviceLease lease = acquire_device(device_of_rank(config.device, place), config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
   prepare_offload(config, lease.device);
   return lease;

@@ -21,6 +21,9 @@ struct RankPlace {
 // The variable that `trainer --gpus` and --ranks set to "trainer" for the processes that they start.
 constexpr const char* kLauncherVariable = "TRAINER_LAUNCHER";
 
+// Returns whether it is set: the parent of this process waits for it, and hands signals on.
+bool is_started_by_trainer();
+
 // Returns the place of this process. RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
 // MASTER_PORT come first (torchrun, docs.pytorch.org/docs/stable/elastic/run.html; our own launcher). Without
 // WORLD_SIZE, in a step of srun, it follows from SLURM_PROCID and others (slurm.schedmd.com/srun.html). The
