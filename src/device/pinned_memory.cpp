@@ -2,9 +2,8 @@
 
 #include <cstring>
 
-#include "trainer/device/cuda_driver.h"
-
 #include "trainer/base/dynamic_library.h"
+#include "trainer/device/cuda_driver.h"
 
 namespace trainer {
 namespace {

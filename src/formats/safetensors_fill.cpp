@@ -51,7 +51,8 @@ void fill_safetensors(const std::filesystem::path& path, const TensorSources& te
     out.exceptions(std::ios::badbit | std::ios::failbit);
     tensor.write(out);
     if (range.written() != static_cast<int64_t>(place.nbytes))
-      throw FormatError(concat(where, ": ", range.written(), " bytes were written where it has ", place.nbytes));
+      throw FormatError(
+          concat(where, ": ", range.written(), " bytes were written where it has ", place.nbytes));
   }
   file.sync();
 }

@@ -35,8 +35,8 @@ DataType type_of(const at::Tensor& tensor) {
 struct NcclGroup::Library {
   DynamicLibrary library{"libnccl.so.2"};
   int (*get_unique_id)(UniqueId*) = library.find<int(UniqueId*)>("ncclGetUniqueId");
-  int (*init_rank)(Communicator*, int, UniqueId, int) =
-      library.find<int(Communicator*, int, UniqueId, int)>("ncclCommInitRank");
+  int (*init_rank)(Communicator*, int, UniqueId,
+                   int) = library.find<int(Communicator*, int, UniqueId, int)>("ncclCommInitRank");
   int (*group_start)() = library.find<int()>("ncclGroupStart");
   int (*group_end)() = library.find<int()>("ncclGroupEnd");
   int (*all_reduce)(const void*, void*, size_t, int, int, Communicator, Stream) =
@@ -67,8 +67,8 @@ struct NcclGroup::Connection {
     if (id_bytes.size() != sizeof id) return "rank 0 has no NCCL";
     std::memcpy(&id, id_bytes.data(), sizeof id);
     const c10::DeviceGuard on_device(device);
-    const int result = nccl.init_rank(&communicator, static_cast<int>(ranks.count()), id,
-                                      static_cast<int>(ranks.rank()));
+    const int result =
+        nccl.init_rank(&communicator, static_cast<int>(ranks.count()), id, static_cast<int>(ranks.rank()));
     return result == success ? "" : nccl.text(result);
   }
 

@@ -4,11 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <unistd.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <unistd.h>
 
 #include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
@@ -38,16 +37,16 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    return c10::make_intrusive<c10d::PrefixStore>(concat("trainer/", place.attempt),
-                                                  c10::make_intrusive<c10d::TCPStore>(place.address, options));
+    return c10::make_intrusive<c10d::PrefixStore>(
+        concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
     const std::string where = concat(place.address, ":", place.port);
     if (options.isServer) {
       throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
                                "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ",
-                          first_line(error.what())));
+    throw LostRank(
+        concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ", first_line(error.what())));
   }
 }
 
@@ -76,18 +75,29 @@ milliseconds in_milliseconds(double seconds) {
 
 struct Ranks::Group {
   Group(const RankPlace& place, milliseconds timeout)
-      : store(open_store(place, timeout)),
-        hosts_store(place.rank == 0 && !place.hosted) {
+      : store(open_store(place, timeout)), hosts_store(place.rank == 0 && !place.hosted) {
     meet(*store, place, timeout);
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
     const auto connect = [&](std::optional<GlooGroup>& group, const char* name, milliseconds patience) {
-      group.emplace(store, name, place.rank, place.count, address, patience);
+      group.emplace(store, name, place.rank, place.count, address, patience,
+                    patience == kEndless ? &lost : nullptr);
     };
     connect(steps, "steps", timeout);
     connect(phases, "phases", kEndless);
     connect(checkpoints, "checkpoints", kEndless);
     store->setTimeout(kForWords);
+  }
+
+  // Calls `use` with the connections of a channel.
+  template <class Use>
+  auto with(Channel channel, const Use& use) {
+    try {
+      return use(of(channel));
+    } catch (const LostRank&) {
+      lost = true;
+      throw;
+    }
   }
 
   const GlooGroup& of(Channel channel) const {
@@ -99,6 +109,7 @@ struct Ranks::Group {
   }
 
   void leave() {
+    lost = true;
     steps.reset();
     phases.reset();
     checkpoints.reset();
@@ -106,6 +117,8 @@ struct Ranks::Group {
 
   Store store;
   bool hosts_store;
+  // A rank was lost in `steps`: nobody waits for it elsewhere.
+  std::atomic<bool> lost{false};
   std::optional<GlooGroup> steps, phases, checkpoints;
   std::atomic<int64_t> bytes{0};
 };
@@ -129,20 +142,21 @@ Ranks::Ranks(Ranks&&) noexcept = default;
 
 std::vector<std::string> Ranks::exchange(const std::string& note, Channel channel) const {
   if (!group_) return std::vector<std::string>(static_cast<size_t>(count_), note);
-  return group_->of(channel).exchange(note);
+  return group_->with(channel, [&](const GlooGroup& group) { return group.exchange(note); });
 }
 
 void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const {
   if (!group_) return;
   group_->bytes += static_cast<int64_t>(tensor.nbytes());
-  const GlooGroup& group = group_->of(Channel::steps);
-  owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+  group_->with(Channel::steps, [&](const GlooGroup& group) {
+    owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+  });
 }
 
 void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
   if (!group_) return;
   group_->bytes += static_cast<int64_t>(tensor.nbytes());
-  group_->of(Channel::steps).copy_from(owner, tensor);
+  group_->with(Channel::steps, [&](const GlooGroup& group) { group.copy_from(owner, tensor); });
 }
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
@@ -180,10 +194,13 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
 }
 
 void Ranks::wait_for_ends(double seconds) const noexcept {
-  if (!group_ || !group_->hosts_store) return;
+  if (!group_) return;
+  const auto key = [](int64_t rank) { return concat("gone/", rank); };
   try {
+    group_->store->set(key(rank_), bytes_of("yes"));
+    if (!group_->hosts_store) return;
     std::vector<std::string> keys;
-    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(end_key(rank));
+    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(key(rank));
     group_->store->wait(keys, in_milliseconds(seconds));
   } catch (...) {  // one was killed, or is slow to end
   }

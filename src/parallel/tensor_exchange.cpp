@@ -73,8 +73,7 @@ class TensorExchange::Message {
   int64_t used_ = 0;  // elements
 };
 
-TensorExchange::TensorExchange(const Ranks& ranks, at::Device device, int64_t bytes)
-    : ranks_(ranks) {
+TensorExchange::TensorExchange(const Ranks& ranks, at::Device device, int64_t bytes) : ranks_(ranks) {
   if (ranks.alone() || (device.is_meta() && target_of(device) != c10::kCPU)) return;
   if (device.is_cuda()) gpus_ = NcclGroup::connect(ranks, device);
   if (gpus_) return;

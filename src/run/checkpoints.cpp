@@ -174,8 +174,8 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
   Outcome outcome;
   outcome.step = state.trainer_state.global_step;
   try {
-    outcome.checkpoint = write_checkpoint(state, elsewhere_, parts_.prepared.artefacts, output_.directory(),
-                                          parts_.ranks);
+    outcome.checkpoint =
+        write_checkpoint(state, elsewhere_, parts_.prepared.artefacts, output_.directory(), parts_.ranks);
   } catch (const std::exception& error) {
     outcome.problem = first_line(error.what());
   }

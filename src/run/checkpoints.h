@@ -88,7 +88,7 @@ class Checkpoints {
   std::filesystem::path last_;
   int64_t last_step_ = 0;
   std::optional<int64_t> good_step_;
-  Outcome written_;  // the last complete one
+  Outcome written_;             // the last complete one
   TensorsElsewhere elsewhere_;  // of other ranks
   double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();

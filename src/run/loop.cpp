@@ -101,10 +101,9 @@ void Loop::take_steps() {
     made_progress_ = true;
     if (progress_.is_over()) return;
   }
-  StepLoader loader(parts_.train, coming_steps(),
-                    {config_.training.num_workers,
-                     config_.data.prefetch,
-                     {parts_.ranks.rank(), parts_.ranks.count()}});
+  StepLoader loader(
+      parts_.train, coming_steps(),
+      {config_.training.num_workers, config_.data.prefetch, {parts_.ranks.rank(), parts_.ranks.count()}});
   if (config_.save.strategy != IntervalStrategy::no) checkpoints_.check_space();
   while (!progress_.is_over()) {
     const LoopClock::time_point begin = LoopClock::now();
@@ -297,11 +296,12 @@ void Loop::evaluate() {
   }
 }
 
-// One rank alone looks for signals between the parts of an evaluation and stops at once. Of several ranks, one
-// that is asked to stop ends its part, and then all stop.
+// One rank alone looks for signals between the parts of an evaluation and stops at once. Of several ranks,
+// one that is asked to stop ends its part, and then all stop.
 EvaluationResult Loop::evaluate_data(std::optional<Predictions>& predictions) {
   const std::function<void()> between = [this] {
-    parts_.ranks.alone() ? handle_stop_requests(decide(Moment::within_evaluation)) : stop_evaluation_if_asked();
+    parts_.ranks.alone() ? handle_stop_requests(decide(Moment::within_evaluation))
+                         : stop_evaluation_if_asked();
   };
   try {
     EvaluationResult result = parts_.trainer.evaluate(*parts_.eval, between);

@@ -54,9 +54,8 @@ void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   if (!message) return;
   const std::string where = save_last_state();
   if (!parts_.ranks.is_first()) throw OutOfMemoryError(*message);  // rank 0 says the rest
-  throw OutOfMemoryError(concat(*message,
-                                measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
-                                "\n", where));
+  throw OutOfMemoryError(concat(
+      *message, measures_after_retries(parts_.config, parts_.plan_target(), parts_.device), "\n", where));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {

@@ -180,10 +180,10 @@ Resumption search(const Config& config, const OutputDirectory& output) {
 // The path comes first, because it need not be UTF-8, as JSON must be.
 std::string resumption_note(const Resumption& found) {
   const nlohmann::ordered_json note{{"position", position_text(found.position)},
-                              {"history", found.history},
-                              {"keeps_results", found.keeps_results},
-                              {"goes_back", found.goes_back},
-                              {"is_complete", found.is_complete}};
+                                    {"history", found.history},
+                                    {"keeps_results", found.keeps_results},
+                                    {"goes_back", found.goes_back},
+                                    {"is_complete", found.is_complete}};
   return found.checkpoint.value_or("").string() + '\0' + note.dump();
 }
 
@@ -205,8 +205,7 @@ Resumption resumption_in(const std::string& text) {
 Resumption find_resumption(const Config& config, const OutputDirectory& output, const Ranks& ranks) {
   if (ranks.alone()) return search(config, output);
   const std::vector<std::string> notes = together(
-      ranks,
-      [&] { return ranks.is_first() ? resumption_note(search(config, output)) : std::string(); },
+      ranks, [&] { return ranks.is_first() ? resumption_note(search(config, output)) : std::string(); },
       Channel::phases);
   return resumption_in(notes.front());
 }

@@ -88,7 +88,8 @@ void settle_weights(Config& config, const PlanTarget& target, at::Device device,
   if (!config.memory.offload.automatic) return;
   Progress shown("planning the memory");
   shown.hide_parts();
-  const auto choice = Planner(config, config.model.path, target).cheapest(least_memory_for_run(device, ranks), false);
+  const auto choice =
+      Planner(config, config.model.path, target).cheapest(least_memory_for_run(device, ranks), false);
   if (!choice || !choice->plan.offload.weights) return;
   config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
   log::info("memory.offload: auto: all is offloaded, because samples of full length do not fit otherwise");
@@ -110,9 +111,8 @@ Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Devic
 Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
                      int64_t total_steps, const Ranks& ranks) {
   const Progress shown("making room for the optimizer");
-  return made_or_advised(config, target, device, [&] {
-    return Trainer(config, model, device, total_steps, make_optimizer, ranks);
-  });
+  return made_or_advised(config, target, device,
+                         [&] { return Trainer(config, model, device, total_steps, make_optimizer, ranks); });
 }
 
 // Rank 0 goes first: it fills the cache of the index, which the others read.
@@ -135,15 +135,15 @@ auto made_by_first_rank_first(const Ranks& ranks, const Make& make) {
 
 Dataset open_train_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
                         const Ranks& ranks) {
-  return made_by_first_rank_first(
-      ranks, [&] { return Dataset::open_train(config, tokenizer, encoder_decoder); });
+  return made_by_first_rank_first(ranks,
+                                  [&] { return Dataset::open_train(config, tokenizer, encoder_decoder); });
 }
 
-std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer,
-                                      bool encoder_decoder, const Ranks& ranks) {
+std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
+                                      const Ranks& ranks) {
   if (config.data.eval.empty()) return std::nullopt;
-  return made_by_first_rank_first(
-      ranks, [&] { return Dataset::open_eval(config, tokenizer, encoder_decoder); });
+  return made_by_first_rank_first(ranks,
+                                  [&] { return Dataset::open_eval(config, tokenizer, encoder_decoder); });
 }
 
 std::optional<Predictor> make_predictor(const Config& config, const std::optional<Dataset>& eval,

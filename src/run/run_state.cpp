@@ -85,7 +85,8 @@ std::string layout_note(const OptimizerTensors& tensors) {
   nlohmann::json note = nlohmann::json::array();
   for (const auto& [parameter, kept] : tensors) {
     for (const auto& [what, tensor] : kept) {
-      note.push_back({parameter, what, static_cast<int>(file_dtype(tensor.scalar_type())), tensor.sizes().vec()});
+      note.push_back(
+          {parameter, what, static_cast<int>(file_dtype(tensor.scalar_type())), tensor.sizes().vec()});
     }
   }
   return note.dump();

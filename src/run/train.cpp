@@ -43,8 +43,8 @@ void check_same_samples(const std::string& own, const Ranks& ranks) {
   const std::vector<std::string> samples = ranks.exchange(own, Channel::phases);
   for (size_t rank = 1; rank < samples.size(); rank++) {
     if (samples[rank] == samples[0]) continue;
-    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank], ") than rank 0 (",
-                           samples[0], "): all ranks need the same files"));
+    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank],
+                           ") than rank 0 (", samples[0], "): all ranks need the same files"));
   }
 }
 
@@ -113,8 +113,9 @@ void check_same_start(const Config& config, const Ranks& ranks) {
   for (size_t rank = 1; rank < starts.size(); rank++) {
     if (starts[rank] == starts[0]) continue;
     const auto [first, other] = first_difference(starts[0], starts[rank]);
-    throw ConfigError(concat("rank ", rank, " was started differently: it has '", other, "' where rank 0 has '",
-                             first, "'. All ranks need the same program, configuration and options"));
+    throw ConfigError(concat("rank ", rank, " was started differently: it has '", other,
+                             "' where rank 0 has '", first,
+                             "'. All ranks need the same program, configuration and options"));
   }
 }
 
@@ -173,6 +174,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
 // A rank other than 0 shows nothing and tells nobody.
 void train_silently(Config config, const Ranks& ranks, const RankPlace& place) {
   config.notify = {};
+  log::set_level(log::Level::error);  // rank 0 has the same warnings
   Notifier nobody(config);
   end_with_others(ranks, [&] {
     translate_torch_errors(kModelDidNotFit, [&] { run_training(config, {}, nobody, ranks, place); });

@@ -119,8 +119,8 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
     out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
   }
   int64_t tokens = 0;
-  for (const std::string& note :
-       together(ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
+  for (const std::string& note : together(
+           ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
     for (const nlohmann::json& answered : nlohmann::json::parse(note)) {
       out.rows.at(answered.at(0).get<size_t>()).prediction = answered.at(1).get<std::string>();
       tokens += answered.at(2).get<int64_t>();

@@ -6,10 +6,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "support/error_message.h"
-#include "support/in_ranks.h"
 #include "trainer/parallel/rank_shares.h"
 #include "trainer/parallel/tensor_exchange.h"
+
+#include "support/error_message.h"
+#include "support/in_ranks.h"
 
 namespace trainer {
 namespace {
@@ -73,7 +74,8 @@ TEST(TensorExchange, AddsUpTensorsOfAllSizesAndTypes) {
 
 TEST(TensorExchange, CopiesEachTensorFromItsOwner) {
   in_ranks(2, [](const Ranks& ranks) {
-    const std::vector<at::Tensor> first = tensors_of(0), second = tensors_of(1), own = tensors_of(ranks.rank());
+    const std::vector<at::Tensor> first = tensors_of(0), second = tensors_of(1),
+                                  own = tensors_of(ranks.rank());
     std::vector<SharedTensor> shared;
     for (size_t i = 0; i < own.size(); i++) shared.push_back({own[i], static_cast<int64_t>(i % 2)});
     TensorExchange(ranks, at::kCPU, 30'000'000).copy(shared);

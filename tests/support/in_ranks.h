@@ -3,12 +3,11 @@
 
 #include <exception>
 #include <functional>
-#include <thread>
-#include <vector>
-
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include "trainer/parallel/ranks.h"
 

@@ -1,8 +1,9 @@
 // Steps of several ranks, compared with the same steps of one.
-#include "models/golden.h"
-#include "support/in_ranks.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/trainer.h"
+
+#include "models/golden.h"
+#include "support/in_ranks.h"
 
 namespace trainer {
 namespace {
@@ -110,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, ManyRanks,
 TEST(Ranks, TheSameNumberGivesTheSameBits) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Config config = config_of_ranks(Shard::optimizer);
-    expect_same_bits(on_ranks(3, "t5_v1_1", config, dtype).at(1), on_ranks(3, "t5_v1_1", config, dtype).at(2));
+    expect_same_bits(on_ranks(3, "t5_v1_1", config, dtype).at(1),
+                     on_ranks(3, "t5_v1_1", config, dtype).at(2));
   }
 }
 

@@ -68,8 +68,8 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
                        std::map<std::string, std::string> metadata = {});
 
 // Writes tensors into a file that has room for them, in place, and syncs it. Several processes may do so at
-// once with different tensors. Throws FormatError when the file has no such tensor, or one of another shape or
-// type; it has changed then.
+// once with different tensors. Throws FormatError when the file has no such tensor, or one of another shape
+// or type; it has changed then.
 void fill_safetensors(const std::filesystem::path& path, const TensorSources& tensors);
 
 }  // namespace trainer

@@ -28,14 +28,14 @@ struct RankEnd {
   std::string message;
 };
 
-// Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In `phases`
-// work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one thread
-// that writes them, and is as patient.
+// Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
+// `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
+// thread that writes them, and is as patient.
 enum class Channel { steps, phases, checkpoints };
 
 class Ranks {
  public:
-  Ranks();  // one process alone
+  Ranks();                     // one process alone
   static const Ranks& none();  // the same, for callers that know of no others
   // Meets the other processes of `place`. `timeout`: in seconds. Throws ConfigError when the port is in use,
   // and LostRank when one does not come in time, with its number.
@@ -69,7 +69,8 @@ class Ranks {
   void tell_end(int code, const std::string& message) const noexcept;
   std::optional<RankEnd> first_end() const noexcept;
   std::optional<RankEnd> end_of(int64_t rank) const noexcept;
-  // Rank 0 holds the words: it waits here until the others have ended, at most so long.
+  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here until the
+  // others have made it, at most so long.
   void wait_for_ends(double seconds) const noexcept;
 
  private:

@@ -44,8 +44,8 @@ struct RunState {
 std::string layout_note(const OptimizerTensors& tensors);
 TensorsElsewhere layout_in(const std::string& note);
 
-// Restores the optimizer's state from a checkpoint: that of the parameters that this rank updates. Throws FormatError when the checkpoint has another
-// optimizer, or other parameters, shapes or types.
+// Restores the optimizer's state from a checkpoint: that of the parameters that this rank updates. Throws
+// FormatError when the checkpoint has another optimizer, or other parameters, shapes or types.
 void load_optimizer(Trainer& trainer, const std::filesystem::path& checkpoint);
 
 }  // namespace trainer

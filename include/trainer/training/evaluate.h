@@ -23,9 +23,9 @@ struct EvaluationResult {
 
 // Evaluates in micro-batches of eval_batch_size, without dropout and label smoothing. When out of memory, it
 // continues in smaller micro-batches, which `budget` remembers. `between` is called before each micro-batch;
-// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit. Several ranks
-// divide the samples, and all get the whole result; an error of one ends the evaluation of all, as together()
-// says.
+// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit. Several
+// ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all, as
+// together() says.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {}, const Ranks& ranks = Ranks::none());

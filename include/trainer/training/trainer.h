@@ -59,8 +59,9 @@ class Trainer {
   // matter how it is split and among how many ranks. When out of memory, the step is repeated in smaller
   // micro-batches (`recovery` in the configuration); the result is the one of that split from the start. When
   // nothing helps, throws OutOfMemoryError with a table of what uses the memory, on all ranks;
-  // has_whole_weights() then says whether the weights are those of the last step. A step whose loss or gradient is not finite is not applied, but it counts,
-  // also for the schedule. `replay`: a recorded split, used instead of the configured one.
+  // has_whole_weights() then says whether the weights are those of the last step. A step whose loss or
+  // gradient is not finite is not applied, but it counts, also for the schedule. `replay`: a recorded split,
+  // used instead of the configured one.
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Runs a step like step(), including the optimizer, but changes nothing except the budget of later
@@ -128,13 +129,13 @@ class Trainer {
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
   std::map<std::string, int64_t> owners_;  // empty: every rank updates all
-  std::shared_ptr<CopyStream> copies_;  // of what is offloaded
+  std::shared_ptr<CopyStream> copies_;     // of what is offloaded
   Gradients gradients_;
   std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
   TensorExchange exchange_;
   std::unique_ptr<Optimizer> optimizer_;
   bool updating_ = false;  // the ranks may have different weights
-  int64_t state_below_;  // bytes of the optimizer's state that lie below the device
+  int64_t state_below_;    // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;
