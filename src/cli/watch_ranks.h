@@ -16,7 +16,7 @@ class RankWatch {
   // From here on the signals that stop or save a run wait for until_all_have_ended(), in this process and in
   // those that it starts. `patience`: seconds that ranks get to save and to end after they were told to stop.
   // `noticing`: seconds that they get before that to notice themselves that another one has failed.
-  explicit RankWatch(double patience, double noticing = 10);
+  explicit RankWatch(double patience, double noticing = 20);
   // Ends all that still run.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;

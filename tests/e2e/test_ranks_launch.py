@@ -22,7 +22,7 @@ class Refused(EndToEnd):
     def start(self, *arguments, **variables):
         return subprocess.run(
             [TRAINER, "--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}",
-             f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.scratch / 'out'}", *arguments],
+             f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.scratch / 'out'}", "device=auto", *arguments],
             text=True, capture_output=True, timeout=120, cwd=ROOT, env=environment(**variables))
 
     def assert_refused(self, result, code, *words):
