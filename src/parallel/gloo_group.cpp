@@ -1,8 +1,11 @@
 #include "parallel/gloo_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <tuple>
 
 #define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 #include <ATen/ATen.h>
@@ -17,11 +20,9 @@ namespace trainer {
 namespace {
 
 // A note travels with its length in one message of this size; a longer one needs a second message.
-constexpr int64_t kShortNote = 512;
+constexpr size_t kShortNote = 512;
 
-at::Tensor bytes_tensor(int64_t rows, int64_t bytes) {
-  return at::zeros({rows, bytes}, at::TensorOptions().dtype(at::kByte));
-}
+using Bytes = std::vector<uint8_t>;
 
 [[noreturn]] void throw_lost(const std::exception& error) {
   throw LostRank(concat("another rank has ended or does not answer (", first_line(error.what()), ")"));
@@ -31,19 +32,38 @@ at::Tensor bytes_tensor(int64_t rows, int64_t bytes) {
 
 struct GlooGroup::Gloo {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  const std::atomic<bool>* given_up;
 
-  at::Tensor gather(at::Tensor mine, int64_t count) const {
-    at::Tensor all = bytes_tensor(count, mine.numel());
-    std::vector<at::Tensor> inputs{std::move(mine)};
-    std::vector<std::vector<at::Tensor>> outputs{all.unbind()};
-    group->allgather(outputs, inputs)->wait();
+  // Waits until the work is done or this process gives the others up. Then the work, the group and the bytes
+  // stay as they are until the process ends: nothing can end a collective that waits for a silent rank.
+  void wait(const c10::intrusive_ptr<c10d::Work>& work, Bytes& bytes) const {
+    while (given_up != nullptr && !work->isCompleted()) {
+      if (given_up->load()) {
+        static_cast<void>(new std::tuple(work, group, std::move(bytes)));
+        throw LostRank("another rank does not answer");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    work->wait();
+  }
+
+  // Returns the bytes of all ranks, one after the other. It is a sum in which each rank has its own row,
+  // because Gloo's own gathering allocates tensors, which a rank at its memory limit cannot.
+  Bytes gather(const Bytes& mine, int64_t rank, int64_t count) const {
+    Bytes all(mine.size() * static_cast<size_t>(count));
+    std::ranges::copy(mine, all.begin() + rank * std::ssize(mine));
+    std::vector<at::Tensor> tensors{
+        at::from_blob(all.data(), {std::ssize(all)}, at::TensorOptions().dtype(at::kByte))};
+    wait(group->allreduce(tensors), all);
     return all;
   }
 };
 
 GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
-                     int64_t count, const std::string& address, std::chrono::milliseconds timeout)
-    : gloo_(std::make_unique<Gloo>()), count_(count) {
+                     int64_t count, const std::string& address, std::chrono::milliseconds timeout,
+                     const std::atomic<bool>* given_up)
+    : gloo_(std::make_unique<Gloo>()), rank_(rank), count_(count) {
+  gloo_->given_up = given_up;
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   options->devices.push_back(address.empty() && interface != nullptr
@@ -61,34 +81,26 @@ GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::st
 GlooGroup::~GlooGroup() = default;
 
 std::vector<std::string> GlooGroup::exchange(const std::string& note) const {
-  const auto size = static_cast<int64_t>(note.size());
-  constexpr auto kHeader = static_cast<int64_t>(sizeof(int64_t));
-  at::Tensor head = bytes_tensor(1, kShortNote).view({kShortNote});
-  auto* bytes = head.mutable_data_ptr<uint8_t>();
-  std::memcpy(bytes, &size, sizeof size);
-  std::memcpy(bytes + kHeader, note.data(), static_cast<size_t>(std::min(size, kShortNote - kHeader)));
+  const size_t size = note.size();
+  Bytes head(kShortNote);
+  std::memcpy(head.data(), &size, sizeof size);
+  std::memcpy(head.data() + sizeof size, note.data(), std::min(size, kShortNote - sizeof size));
   try {
-    const at::Tensor heads = gloo_->gather(std::move(head), count_);
-    const auto* all = heads.const_data_ptr<uint8_t>();
-    std::vector<int64_t> sizes(static_cast<size_t>(count_));
-    for (int64_t r = 0; r < count_; r++)
-      std::memcpy(&sizes[static_cast<size_t>(r)], all + r * kShortNote, sizeof(int64_t));
-    const int64_t longest = std::ranges::max(sizes);
-    at::Tensor long_notes;
-    if (longest > kShortNote - kHeader) {
-      at::Tensor whole = bytes_tensor(1, longest).view({longest});
-      std::memcpy(whole.mutable_data_ptr(), note.data(), note.size());
-      long_notes = gloo_->gather(std::move(whole), count_);
-      all = long_notes.const_data_ptr<uint8_t>();
-    }
-    const int64_t row = long_notes.defined() ? longest : kShortNote;
-    const int64_t begin = long_notes.defined() ? 0 : kHeader;
+    const Bytes heads = gloo_->gather(head, rank_, count_);
+    std::vector<size_t> sizes(static_cast<size_t>(count_));
+    for (size_t r = 0; r < sizes.size(); r++) std::memcpy(&sizes[r], &heads[r * kShortNote], sizeof size);
+    const size_t longest = std::ranges::max(sizes);
+    const bool all_are_short = longest <= kShortNote - sizeof size;
+    Bytes whole(all_are_short ? 0 : longest);
+    if (!all_are_short) std::memcpy(whole.data(), note.data(), size);
+    const Bytes& all = all_are_short ? heads : (whole = gloo_->gather(whole, rank_, count_));
+    const size_t row = all_are_short ? kShortNote : longest, begin = all_are_short ? sizeof size : 0;
     std::vector<std::string> notes;
-    for (int64_t r = 0; r < count_; r++) {
-      notes.emplace_back(reinterpret_cast<const char*>(all + r * row + begin),
-                         static_cast<size_t>(sizes[static_cast<size_t>(r)]));
-    }
+    for (size_t r = 0; r < sizes.size(); r++)
+      notes.emplace_back(reinterpret_cast<const char*>(all.data() + r * row + begin), sizes[r]);
     return notes;
+  } catch (const LostRank&) {
+    throw;
   } catch (const std::exception& error) {
     throw_lost(error);
   }

@@ -1,6 +1,7 @@
 // Some ranks connected by Gloo, as LibTorch contains it (torch.distributed's backend for CPUs).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,9 +21,10 @@ namespace trainer {
 class GlooGroup {
  public:
   // `address`: of this machine, as others reach it, or "" if GLOO_SOCKET_IFNAME names the interface. Every
-  // call fails after `timeout`.
+  // call fails after `timeout`, and exchange() also when `given_up` becomes true (nullptr: it never does).
   GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
-            int64_t count, const std::string& address, std::chrono::milliseconds timeout);
+            int64_t count, const std::string& address, std::chrono::milliseconds timeout,
+            const std::atomic<bool>* given_up);
   ~GlooGroup();
 
   // They throw LostRank.
@@ -34,7 +36,7 @@ class GlooGroup {
  private:
   struct Gloo;
   std::unique_ptr<Gloo> gloo_;
-  int64_t count_;
+  int64_t rank_, count_;
 };
 
 }  // namespace trainer

@@ -80,12 +80,24 @@ struct Ranks::Group {
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
     const auto connect = [&](std::optional<GlooGroup>& group, const char* name, milliseconds patience) {
-      group.emplace(store, name, place.rank, place.count, address, patience);
+      group.emplace(store, name, place.rank, place.count, address, patience,
+                    patience == kEndless ? &lost : nullptr);
     };
     connect(steps, "steps", timeout);
     connect(phases, "phases", kEndless);
     connect(checkpoints, "checkpoints", kEndless);
     store->setTimeout(kForWords);
+  }
+
+  // Calls `use` with the connections of a channel.
+  template <class Use>
+  auto with(Channel channel, const Use& use) {
+    try {
+      return use(of(channel));
+    } catch (const LostRank&) {
+      lost = true;
+      throw;
+    }
   }
 
   const GlooGroup& of(Channel channel) const {
@@ -97,6 +109,7 @@ struct Ranks::Group {
   }
 
   void leave() {
+    lost = true;
     steps.reset();
     phases.reset();
     checkpoints.reset();
@@ -104,6 +117,8 @@ struct Ranks::Group {
 
   Store store;
   bool hosts_store;
+  // A rank was lost in `steps`: nobody waits for it elsewhere.
+  std::atomic<bool> lost{false};
   std::optional<GlooGroup> steps, phases, checkpoints;
   std::atomic<int64_t> bytes{0};
 };
@@ -116,6 +131,7 @@ const Ranks& Ranks::none() {
 }
 
 Ranks::Ranks(const RankPlace& place, double timeout) : Ranks(place.rank, place.count) {
+  timeout_ = timeout;
   if (place.count > 1) group_ = std::make_shared<Group>(place, in_milliseconds(timeout));
 }
 
@@ -126,20 +142,21 @@ Ranks::Ranks(Ranks&&) noexcept = default;
 
 std::vector<std::string> Ranks::exchange(const std::string& note, Channel channel) const {
   if (!group_) return std::vector<std::string>(static_cast<size_t>(count_), note);
-  return group_->of(channel).exchange(note);
+  return group_->with(channel, [&](const GlooGroup& group) { return group.exchange(note); });
 }
 
 void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const {
   if (!group_) return;
   group_->bytes += static_cast<int64_t>(tensor.nbytes());
-  const GlooGroup& group = group_->of(Channel::steps);
-  owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+  group_->with(Channel::steps, [&](const GlooGroup& group) {
+    owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+  });
 }
 
 void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
   if (!group_) return;
   group_->bytes += static_cast<int64_t>(tensor.nbytes());
-  group_->of(Channel::steps).copy_from(owner, tensor);
+  group_->with(Channel::steps, [&](const GlooGroup& group) { group.copy_from(owner, tensor); });
 }
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
@@ -177,10 +194,13 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
 }
 
 void Ranks::wait_for_ends(double seconds) const noexcept {
-  if (!group_ || !group_->hosts_store) return;
+  if (!group_) return;
+  const auto key = [](int64_t rank) { return concat("gone/", rank); };
   try {
+    group_->store->set(key(rank_), bytes_of("yes"));
+    if (!group_->hosts_store) return;
     std::vector<std::string> keys;
-    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(end_key(rank));
+    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(key(rank));
     group_->store->wait(keys, in_milliseconds(seconds));
   } catch (...) {  // one was killed, or is slow to end
   }

@@ -6,8 +6,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/device/pinned_memory.h"
 #include "trainer/device/target_device.h"
+
+#include "parallel/nccl_group.h"
 
 namespace trainer {
 
@@ -72,41 +73,42 @@ class TensorExchange::Message {
   int64_t used_ = 0;  // elements
 };
 
-TensorExchange::TensorExchange(const Ranks& ranks, at::Device device, int64_t bytes)
-    : ranks_(ranks), bytes_(bytes) {
-  move_to(device);
-}
-
-// On a GPU the message is in main memory.
-void TensorExchange::move_to(at::Device device) {
-  buffer_.reset();
-  if (ranks_.alone() || (device.is_meta() && target_of(device) != c10::kCPU)) return;
+TensorExchange::TensorExchange(const Ranks& ranks, at::Device device, int64_t bytes) : ranks_(ranks) {
+  if (ranks.alone() || (device.is_meta() && target_of(device) != c10::kCPU)) return;
+  if (device.is_cuda()) gpus_ = NcclGroup::connect(ranks, device);
+  if (gpus_) return;
   constexpr int64_t kAligned = 64;
-  const int64_t size = std::min(kMessageBytes, (bytes_ + kAligned - 1) / kAligned * kAligned);
+  const int64_t size = std::min(kMessageBytes, (bytes + kAligned - 1) / kAligned * kAligned);
   const at::Device where = device.is_meta() ? device : at::Device(at::kCPU);
   buffer_ = at::empty({std::max(size, kAligned)},
                       at::TensorOptions().dtype(at::kByte).device(where).pinned_memory(device.is_cuda()));
 }
+
+TensorExchange::~TensorExchange() = default;
 
 void TensorExchange::add_up(const std::vector<SharedTensor>& tensors) const { exchange(tensors, What::sum); }
 
 void TensorExchange::copy(const std::vector<SharedTensor>& tensors) const { exchange(tensors, What::copy); }
 
 void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) const {
-  if (ranks_.alone() || !buffer_.defined() || buffer_.is_meta()) return;
+  if (ranks_.alone() || (!gpus_ && (!buffer_.defined() || buffer_.is_meta()))) return;
   const at::NoGradGuard no_grad;
   std::ranges::stable_sort(tensors, {}, [](const SharedTensor& shared) {
     return std::tuple(shared.owner.value_or(-1), shared.tensor.scalar_type());
   });
-  Message message(*this, what);
   std::vector<std::pair<at::Tensor, at::Tensor>> rearranged;
-  for (const SharedTensor& shared : tensors) {
+  for (SharedTensor& shared : tensors) {
     const at::Tensor whole = shared.tensor.detach();
-    const at::Tensor flat = whole.contiguous().view({-1});
-    if (!whole.is_contiguous()) rearranged.emplace_back(whole, flat);
-    message.add(flat, shared.owner);
+    shared.tensor = whole.contiguous().view({-1});
+    if (!whole.is_contiguous()) rearranged.emplace_back(whole, shared.tensor);
   }
-  message.send();
+  if (gpus_) {
+    what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors);
+  } else {
+    Message message(*this, what);
+    for (const SharedTensor& shared : tensors) message.add(shared.tensor, shared.owner);
+    message.send();
+  }
   for (const auto& [whole, flat] : rearranged) whole.copy_(flat.view(whole.sizes()));
 }
 

@@ -47,10 +47,9 @@ void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   }
   if (is_lost) own = cause_of(own, ranks);
   ranks.tell_end(own.code, own.message);
-  if (ranks.is_first()) ranks.wait_for_ends(kSecondsForOthers);
-  if (own.code == 0) return;
-  throw Error(static_cast<ExitCode>(own.code),
-              !ranks.is_first() && is_shown_by_first(own, ranks) ? "" : own.message);
+  const bool is_shown = own.code != 0 && !ranks.is_first() && is_shown_by_first(own, ranks);
+  ranks.wait_for_ends(kSecondsForOthers);
+  if (own.code != 0) throw Error(static_cast<ExitCode>(own.code), is_shown ? "" : own.message);
 }
 
 }  // namespace trainer

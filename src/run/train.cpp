@@ -174,6 +174,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
 // A rank other than 0 shows nothing and tells nobody.
 void train_silently(Config config, const Ranks& ranks, const RankPlace& place) {
   config.notify = {};
+  log::set_level(log::Level::error);  // rank 0 has the same warnings
   Notifier nobody(config);
   end_with_others(ranks, [&] {
     translate_torch_errors(kModelDidNotFit, [&] { run_training(config, {}, nobody, ranks, place); });

@@ -299,7 +299,6 @@ void Trainer::move_to(at::Device device) {
     optimizer_->move_to(device);
   }
   copies_->move_to(device);
-  exchange_.move_to(device);
   set_up_offload();
   anchor_ = at::zeros({1}, device).set_requires_grad(true);
   empty_cache(device_);

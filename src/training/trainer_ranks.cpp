@@ -120,7 +120,9 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
     }
     // Undivided, all ranks have the whole gradient. All use the norm of rank 0.
     read[1] = owners_.empty() ? values_in(notes.front()).at(1) : std::sqrt(squares);
-    norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
+    attempts.repeat("optimizer", [&] {
+      norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
+    });
   }
   result.loss = read[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
   result.grad_norm = read[1];

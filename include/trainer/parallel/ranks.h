@@ -49,6 +49,7 @@ class Ranks {
   int64_t count() const { return count_; }
   bool alone() const { return count_ == 1; }
   bool is_first() const { return rank_ == 0; }
+  double timeout() const { return timeout_; }  // parallel.timeout, in seconds
 
   // Gives a note to all, and returns the notes of all, in the order of the ranks. Throws LostRank.
   std::vector<std::string> exchange(const std::string& note, Channel channel = Channel::steps) const;
@@ -68,7 +69,8 @@ class Ranks {
   void tell_end(int code, const std::string& message) const noexcept;
   std::optional<RankEnd> first_end() const noexcept;
   std::optional<RankEnd> end_of(int64_t rank) const noexcept;
-  // Rank 0 holds the words: it waits here until the others have ended, at most so long.
+  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here until the
+  // others have made it, at most so long.
   void wait_for_ends(double seconds) const noexcept;
 
  private:
@@ -76,6 +78,7 @@ class Ranks {
   Ranks(int64_t rank, int64_t count) : rank_(rank), count_(count) {}
 
   int64_t rank_ = 0, count_ = 1;
+  double timeout_ = 0;
   std::shared_ptr<Group> group_;  // null: alone or planned
 };
 

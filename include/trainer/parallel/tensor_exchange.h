@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -18,13 +19,17 @@ struct SharedTensor {
   std::optional<int64_t> owner;  // the rank it belongs to; none: all
 };
 
+class NcclGroup;
+
 class TensorExchange {
  public:
   static constexpr int64_t kMessageBytes = 16 << 20;
 
-  // Allocates room for one message, and nothing for one rank alone. `bytes`: of all tensors that are
-  // exchanged. `ranks` must outlive it.
+  // Connects the GPUs by NCCL; on the CPU, and where there is no NCCL, allocates room for one message in main
+  // memory. Does nothing for one rank alone. `bytes`: of all tensors that are exchanged. `ranks` must outlive
+  // it.
   TensorExchange(const Ranks& ranks, at::Device device, int64_t bytes);
+  ~TensorExchange();
 
   // Replaces each tensor by its sum over the ranks, in its own type: at its owner, whose sum then has the
   // same bits as with every other rank, or everywhere. What other ranks keep has any values. Throws LostRank.
@@ -33,16 +38,14 @@ class TensorExchange {
   // Copies each tensor from its owner to all.
   void copy(const std::vector<SharedTensor>& tensors) const;
 
-  void move_to(at::Device device);
-
  private:
   enum class What { sum, copy };
   class Message;
   void exchange(std::vector<SharedTensor> tensors, What what) const;
 
   const Ranks& ranks_;
-  int64_t bytes_;
-  at::Tensor buffer_;  // bytes in main memory; undefined: alone
+  std::unique_ptr<NcclGroup> gpus_;
+  at::Tensor buffer_;  // bytes in main memory; undefined: none is needed
 };
 
 }  // namespace trainer
