@@ -4,11 +4,11 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
 
 namespace trainer::cli {
@@ -17,35 +17,20 @@ namespace {
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
 // NVIDIA's management library (docs.nvidia.com/deploy/nvml-api), which comes with the driver.
-class Nvml {
- public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL)) {
-    is_ready_ = library_ != nullptr && ask("nvmlInit_v2");
-  }
-
-  bool is_ready() const { return is_ready_; }
-
-  template <class... Arguments>
-  bool ask(const char* name, Arguments... arguments) const {
-    using Function = int(Arguments...);
-    auto* const function = reinterpret_cast<Function*>(dlsym(library_, name));
-    return function != nullptr && function(arguments...) == 0;
-  }
-
- private:
-  void* library_;  // never closed: it has threads of its own
-  bool is_ready_ = false;
-};
-
-const Nvml& nvml() {
-  static const Nvml opened;
+const DynamicLibrary& management_library() {
+  static const DynamicLibrary opened("libnvidia-ml.so.1");
   return opened;
+}
+
+template <class... Arguments>
+bool ask_nvml(const char* name, Arguments... arguments) {
+  return management_library().call(/*missing=*/-1, name, arguments...) == 0;
 }
 
 // Nothing if there is no driver.
 std::optional<int64_t> gpus_of_machine() {
   unsigned int count = 0;
-  if (!nvml().is_ready() || !nvml().ask("nvmlDeviceGetCount_v2", &count)) return std::nullopt;
+  if (!ask_nvml("nvmlInit_v2") || !ask_nvml("nvmlDeviceGetCount_v2", &count)) return std::nullopt;
   return count;
 }
 
@@ -63,10 +48,10 @@ std::optional<FreeGpu> free_gpu(unsigned int index) {
   std::array<char, 96> uuid{};
   unsigned int divided = 0, after_reset = 0;
   const bool known =
-      nvml().ask("nvmlDeviceGetHandleByIndex_v2", index, &device) &&
-      nvml().ask("nvmlDeviceGetUUID", device, uuid.data(), static_cast<unsigned int>(uuid.size())) &&
-      nvml().ask("nvmlDeviceGetMemoryInfo", device, &memory);
-  const bool is_divided = nvml().ask("nvmlDeviceGetMigMode", device, &divided, &after_reset) && divided != 0;
+      ask_nvml("nvmlDeviceGetHandleByIndex_v2", index, &device) &&
+      ask_nvml("nvmlDeviceGetUUID", device, uuid.data(), static_cast<unsigned int>(uuid.size())) &&
+      ask_nvml("nvmlDeviceGetMemoryInfo", device, &memory);
+  const bool is_divided = ask_nvml("nvmlDeviceGetMigMode", device, &divided, &after_reset) && divided != 0;
   if (!known || is_divided) return std::nullopt;
   return FreeGpu{uuid.data(), memory.free};
 }

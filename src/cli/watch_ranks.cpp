@@ -114,10 +114,16 @@ void RankWatch::stop_with_them() {
   ::kill(-group(), SIGCONT);
 }
 
+// One of them is enough, and they save together. Asked at different steps, they would save at each.
+void RankWatch::ask_to_save() {
+  const auto one = std::ranges::find_if(ranks_, [](const Rank& rank) { return !rank.status; });
+  if (one != ranks_.end()) ::kill(one->process, SIGUSR1);
+}
+
 void RankWatch::answer(int number) {
   if (number == SIGTSTP) return stop_with_them();
   if (number == SIGINT && ++interrupts_ == 2) kill_at_ = Clock::now() + noticing_;
-  send(number);
+  number == SIGUSR1 ? ask_to_save() : send(number);
 }
 
 void RankWatch::note_ended() {

@@ -43,6 +43,7 @@ class RankWatch {
   std::string running() const;
   void send(int number);
   void answer(int number);
+  void ask_to_save();
   void stop_with_them();
   void note_ended();
   void press();

@@ -139,17 +139,21 @@ TEST(WatchRanks, SignalsGoToAllRanks) {
 }
 
 // Signals that come while a rank starts wait until it handles them.
-TEST(WatchRanks, ASignalToSaveReachesEachRankOnce) {
+TEST(WatchRanks, ASignalToSaveReachesRank0) {
   const Work saves_once = [] {
     const StopSignals signals;
     hold_stop_signals();
     while (!take_save_request()) ::poll(nullptr, 0, 10);
+  };
+  const Work never_saves = [] {
+    const StopSignals signals;
+    hold_stop_signals();
     ::poll(nullptr, 0, 100);
     ::_exit(take_save_request() ? 1 : 0);
   };
   RankWatch watch(kLong);
   ::kill(::getpid(), SIGUSR1);
-  for (int i = 0; i < 3; i++) start(watch, saves_once);
+  for (const Work& work : {saves_once, never_saves, never_saves}) start(watch, work);
   EXPECT_EQ(outcome_of(watch).code, 0);
 }
 
