@@ -28,8 +28,8 @@ namespace trainer {
 struct RunParts {
   // Takes the device, loads the model, opens the data and plans the memory. Writes nothing into `output`,
   // which, like `ranks`, must outlive it. Throws the errors of each of these.
-  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start, const Ranks& ranks,
-           const RankPlace& place);
+  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start,
+           const Ranks& ranks = Ranks::none(), const RankPlace& place = {});
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;
 
