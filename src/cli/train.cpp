@@ -1,6 +1,5 @@
 // trainer train --config FILE [key=value ...]
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -59,8 +58,6 @@ void add_train_command(CLI::App& app) {
       const std::string gpus = config.device == "cpu" ? "" : freest_gpus(processes);
       return start_ranks({processes, config.training.num_threads == 0, gpus, config.parallel.timeout});
     }
-    // Its connections would tell of a rank that ends in their own words, with a stack; the run says it.
-    if (place.count > 1) ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     const StopSignals signals;  // until the library has its own
     open_core(config.training.num_threads, config.memory).train(config);
   });

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <unistd.h>
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -29,6 +31,12 @@ std::string end_key(int64_t rank) { return concat("end/", rank); }
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
+// LibTorch's connections tell of ranks that have ended in their own words, with a stack. The run says it.
+void silence_connections() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+}
+
 Store open_store(const RankPlace& place, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
@@ -36,6 +44,7 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
   options.numWorkers = static_cast<size_t>(place.count);
   options.waitWorkers = false;
   options.timeout = timeout;
+  silence_connections();
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
         concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
