@@ -14,15 +14,6 @@ namespace {
 // Rank 0 holds the words of all, so it leaves last.
 constexpr double kSecondsForOthers = 10;
 
-// The cause of a lost rank, if it has left a word.
-RankEnd cause_of(RankEnd own, const Ranks& ranks) {
-  const std::optional<RankEnd> first = ranks.first_end();
-  if (!first || first->rank == own.rank) return own;
-  own.code = first->code;
-  own.message = concat("rank ", first->rank, ": ", first->message);
-  return own;
-}
-
 // Whether rank 0 shows the same error.
 bool is_shown_by_first(const RankEnd& own, const Ranks& ranks) {
   const std::optional<RankEnd> first = ranks.end_of(0);
@@ -33,19 +24,26 @@ bool is_shown_by_first(const RankEnd& own, const Ranks& ranks) {
 
 }  // namespace
 
+RankEnd end_of_run(const Ranks& ranks, const std::exception& error) {
+  const Ending ending = ending_of(std::current_exception());
+  RankEnd own{ranks.rank(), ending.code, ending.message};
+  if (dynamic_cast<const LostRank*>(&error) == nullptr) return own;
+  const std::optional<RankEnd> first = ranks.first_end();
+  if (first && first->rank != own.rank) {
+    own.code = first->code;
+    own.message = concat("rank ", first->rank, ": ", first->message);
+  }
+  return own;
+}
+
 void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   if (ranks.alone()) return run();
   RankEnd own{ranks.rank(), 0, ""};
-  bool is_lost = false;
   try {
     run();
   } catch (const std::exception& error) {
-    const Ending ending = ending_of(std::current_exception());
-    own.code = ending.code;
-    own.message = ending.message;
-    is_lost = dynamic_cast<const LostRank*>(&error) != nullptr;
+    own = end_of_run(ranks, error);
   }
-  if (is_lost) own = cause_of(own, ranks);
   ranks.tell_end(own.code, own.message);
   const bool is_shown = own.code != 0 && !ranks.is_first() && is_shown_by_first(own, ranks);
   ranks.wait_for_ends(kSecondsForOthers);

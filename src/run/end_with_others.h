@@ -1,6 +1,7 @@
 // How the ranks of a run end together.
 #pragma once
 
+#include <exception>
 #include <functional>
 
 #include "trainer/parallel/ranks.h"
@@ -11,5 +12,9 @@ namespace trainer {
 // show: on rank 0 the cause, also if it happened on another rank, with its exit code; on the others an error
 // of that code without text, if rank 0 shows it.
 void end_with_others(const Ranks& ranks, const std::function<void()>& run);
+
+// Returns how a rank ends that has thrown `error`, which is being handled. When another rank was lost, that
+// is how that rank ended, if it has left a word.
+RankEnd end_of_run(const Ranks& ranks, const std::exception& error);
 
 }  // namespace trainer

@@ -72,6 +72,11 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
 void Loop::go() {
   try {
     memory_.guard([this] { train(); });
+  } catch (const LostRank& error) {
+    checkpoints_.wait();
+    throw LostRank(concat(error.what(), ". ", checkpoints_.last_text(),
+                          " The same command resumes from there, "
+                          "also with another number of ranks"));
   } catch (const std::exception& error) {
     if (!is_device_fault(error)) throw;
     throw DeviceFault(device_fault_message(error.what()));

@@ -84,11 +84,11 @@ void begin_output(RunParts& parts, const Resumption& start) {
 }
 
 // How a run ended that has thrown `error`, which is being handled.
-void record_end(OutputDirectory& output, const std::exception& error) {
-  const int code =
-      is_oom(error) ? static_cast<int>(ExitCode::out_of_memory) : ending_of(std::current_exception()).code;
-  const bool saved = code == static_cast<int>(ExitCode::interrupted);
-  output.end(saved ? RunPhase::stopped : RunPhase::failed, code, first_line(error.what()));
+void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
+  RankEnd end = end_of_run(ranks, error);
+  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what()};
+  const bool saved = end.code == static_cast<int>(ExitCode::interrupted);
+  output.end(saved ? RunPhase::stopped : RunPhase::failed, end.code, first_line(end.message));
 }
 
 // Returns the first lines in which two texts differ.
@@ -163,7 +163,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
     notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();
   } catch (const std::exception& error) {
-    record_end(output, error);
+    record_end(output, ranks, error);
     throw;
   }
   output.end(RunPhase::finished, 0, "");
