@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "trainer/base/error_code.h"
 #include "trainer/base/files.h"
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
@@ -57,6 +58,17 @@ std::optional<std::string> help_page(const std::string& topic) {
   const auto file = find_shipped(concat("docs/", topic, ".md"));
   if (!file) return std::nullopt;
   return without_links(read_file(*file));
+}
+
+std::optional<std::string> error_page(const std::string& code) {
+  const auto is_this = [&](ErrorCode known) { return name_of(known) == code; };
+  if (std::ranges::none_of(error_codes(), is_this)) return std::nullopt;
+  const auto page = help_page("errors");
+  if (!page) return std::nullopt;
+  const size_t begin = page->find(concat("\n## ", code, "\n"));
+  if (begin == std::string::npos) return std::nullopt;
+  const size_t text = begin + 4, end = page->find("\n## ", text);
+  return concat("# Error ", page->substr(text, end == std::string::npos ? end : end - text));
 }
 
 std::optional<std::string> exit_code_page(const std::string& code) {

@@ -122,15 +122,17 @@ std::vector<RemoteFile> choose_split(const Name& name, const std::vector<RemoteF
     if (!chosen.empty()) break;
   }
   if (chosen.empty()) {
-    throw DataError(concat("no file of the data set ", name.text(), " is named as ",
-                           split == Split::train ? "training" : "validation or test",
-                           " data; give one of\n  ", choices(name, files)));
+    throw of_family(ErrorCode::hub,
+                    DataError(concat("no file of the data set ", name.text(), " is named as ",
+                                     split == Split::train ? "training" : "validation or test",
+                                     " data; give one of\n  ", choices(name, files))));
   }
   std::set<std::string> patterns;
   for (const RemoteFile& file : chosen) patterns.insert(pattern_of(file.path));
   if (patterns.size() > 1) {
-    throw DataError(concat("the data set ", name.text(), " has several sets of rows; give one or some of\n  ",
-                           choices(name, chosen)));
+    throw of_family(ErrorCode::hub, DataError(concat("the data set ", name.text(),
+                                                     " has several sets of rows; give one or some of\n  ",
+                                                     choices(name, chosen))));
   }
   return chosen;
 }
@@ -147,10 +149,11 @@ std::vector<RemoteFile> data_files_in(const std::vector<RemoteFile>& files, cons
   std::vector<std::string> known;
   for (const RemoteFile& file : data_files_in(listing.files, "")) known.push_back(file.path);
   const std::string near = closest(name.path, known);
-  throw DataError(concat("the data set ", name.id, " has no file '", name.path, "'",
-                         near.empty()
-                             ? concat("; it has ", known.empty() ? "no data files" : join_some(known))
-                             : concat("; did you mean ", name.id, "/", near, "?")));
+  throw of_family(
+      ErrorCode::hub,
+      DataError(concat("the data set ", name.id, " has no file '", name.path, "'",
+                       near.empty() ? concat("; it has ", known.empty() ? "no data files" : join_some(known))
+                                    : concat("; did you mean ", name.id, "/", near, "?"))));
 }
 
 }  // namespace

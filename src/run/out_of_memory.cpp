@@ -45,15 +45,17 @@ StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts*
     } catch (const OutOfMemoryError& error) {
       message = error.what();
     }
-    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message)) throw OutOfMemoryError(message);
+    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message))
+      throw of_family(ErrorCode::oom_step, OutOfMemoryError(message));
   }
 }
 
 void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   if (const std::optional<std::string> message = out_of_memory_in(work))
-    throw OutOfMemoryError(concat(*message,
-                                  measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
-                                  "\n", save_last_state()));
+    throw of_family(ErrorCode::oom_step,
+                    OutOfMemoryError(concat(
+                        *message, measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
+                        "\n", save_last_state())));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
