@@ -42,9 +42,8 @@ void apply_section(const Setting& setting, Config& config, Problems& problems) {
   });
 }
 
-// The default of this key follows from others; `auto` asks for it by name.
 bool asks_for_default(const Key& key, const YAML::Node& value) {
-  return key.full_name() == "training.eval_strategy" && value.IsScalar() && value.Scalar() == "auto";
+  return !key.default_word.empty() && value.IsScalar() && value.Scalar() == key.default_word;
 }
 
 void apply_key(const Setting& setting, Config& config, Problems& problems) {
