@@ -158,8 +158,9 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
       problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));
   }
   if (!problems.empty()) {
-    throw FormatError(concat(directory.string(), ": the adapter does not fit this model:\n  ",
-                             join_some(problems, 100, "\n  ")));
+    throw of_family(ErrorCode::adapter,
+                    FormatError(concat(directory.string(), ": the adapter does not fit this model:\n  ",
+                                       join_some(problems, 100, "\n  "))));
   }
 }
 

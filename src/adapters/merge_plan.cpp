@@ -230,8 +230,9 @@ MergePlan plan_merge(const ModelWeights& base, const AdapterConfig& config, cons
   Planner planner(base, config, adapter, embedding, tie_word_embeddings);
   MergePlan plan = planner.make();
   if (!planner.problems().empty()) {
-    throw FormatError(concat(directory.string(), ": the adapter does not fit its base model:\n  ",
-                             join_some(planner.problems(), 100, "\n  ")));
+    throw of_family(ErrorCode::adapter,
+                    FormatError(concat(directory.string(), ": the adapter does not fit its base model:\n  ",
+                                       join_some(planner.problems(), 100, "\n  "))));
   }
   return plan;
 }

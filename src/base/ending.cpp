@@ -9,30 +9,71 @@
 #include "trainer/base/strings.h"
 
 namespace trainer {
+namespace {
+
+// Of errors whose throwers know no closer one.
+std::optional<ErrorCode> general_family(ExitCode code) {
+  switch (code) {
+    case ExitCode::usage:
+      return ErrorCode::usage;
+    case ExitCode::data:
+      return ErrorCode::data;
+    case ExitCode::files:
+      return ErrorCode::files;
+    case ExitCode::out_of_memory:
+      return ErrorCode::out_of_memory;
+    case ExitCode::no_device:
+      return ErrorCode::no_device;
+    case ExitCode::numbers:
+      return ErrorCode::nan_steps;
+    case ExitCode::device_fault:
+      return ErrorCode::device_fault;
+    case ExitCode::done:
+    case ExitCode::interrupted:
+      break;
+  }
+  return std::nullopt;
+}
+
+Ending internal_error(const std::string& what) {
+  return {kUnexpectedError, concat("internal error: ", what, "; please report it"),
+          ErrorCode::internal_error};
+}
+
+}  // namespace
+
+std::string Ending::full_text() const {
+  if (!family) return message;
+  return concat(message, "\nError ", name_of(*family), ": `trainer help ", name_of(*family),
+                "` says more about it");
+}
 
 Ending ending_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
-    return {static_cast<int>(error.code()), error.what()};
+    return {static_cast<int>(error.code()), error.what(),
+            error.family() ? error.family() : general_family(error.code())};
   } catch (const std::bad_alloc&) {
-    return {static_cast<int>(ExitCode::out_of_memory), kOutOfHostMemory};
+    return {static_cast<int>(ExitCode::out_of_memory), kOutOfHostMemory, ErrorCode::oom_host};
   } catch (const std::filesystem::filesystem_error& error) {
     const std::string path = error.path1().string();
-    return {static_cast<int>(ExitCode::files), concat(path, path.empty() ? "" : ": ", error.code().message(),
-                                                      "; is it a link that leads nowhere, "
-                                                      "or not readable?")};
+    return {static_cast<int>(ExitCode::files),
+            concat(path, path.empty() ? "" : ": ", error.code().message(),
+                   "; is it a link that leads nowhere, or not readable?"),
+            ErrorCode::files};
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) {
       return {kUnexpectedError,
               "the system gives no more threads (see ulimit -u, or pids.max of a container); make "
-              "training.num_workers and training.num_threads smaller, or raise the limit"};
+              "training.num_workers and training.num_threads smaller, or raise the limit",
+              ErrorCode::no_threads};
     }
-    return {kUnexpectedError, concat("internal error: ", first_line(error.what()), "; please report it")};
+    return internal_error(first_line(error.what()));
   } catch (const std::exception& error) {
-    return {kUnexpectedError, concat("internal error: ", first_line(error.what()), "; please report it")};
+    return internal_error(first_line(error.what()));
   } catch (...) {
-    return {kUnexpectedError, "internal error: an exception of an unknown type; please report it"};
+    return internal_error("an exception of an unknown type");
   }
 }
 

@@ -242,5 +242,7 @@ int rmdir(const std::filesystem::path& path) {
   return run(/*needs_space=*/false, [&] { return ::rmdir(path.c_str()); });
 }
 
+bool is_lack_of_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
+
 }  // namespace calls
 }  // namespace trainer

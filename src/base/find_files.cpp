@@ -16,8 +16,10 @@ namespace {
 
 [[noreturn]] void cannot_be_read(const fs::path& path, const std::error_code& error) {
   const bool dangling = error == std::errc::no_such_file_or_directory && fs::is_symlink(path);
-  throw DataError(concat(path.string(), ": ", dangling ? "a link to what is not there" : "cannot be read",
-                         ": ", error.message(), "; repair it, or move it out of the folder"));
+  throw of_family(
+      ErrorCode::data_file,
+      DataError(concat(path.string(), ": ", dangling ? "a link to what is not there" : "cannot be read", ": ",
+                       error.message(), "; repair it, or move it out of the folder")));
 }
 
 // The files below a folder. Each folder is entered once, whatever links lead to it; otherwise a link to a

@@ -20,7 +20,9 @@ namespace {
 [[noreturn]] void fail_partial(const fs::path& path, const char* what) {
   const int error = errno;
   const char* reason = error == EFBIG ? "the file size limit is reached (ulimit -f)" : std::strerror(error);
-  throw FormatError(concat(path.string(), ": cannot be ", what, ": ", reason));
+  FormatError failure(concat(path.string(), ": cannot be ", what, ": ", reason));
+  if (calls::is_lack_of_room(error)) failure.set_family(ErrorCode::disk_full);
+  throw failure;
 }
 
 }  // namespace

@@ -41,9 +41,10 @@ int open_nameless(const fs::path& directory) {
 
 [[noreturn]] void refuse_size(const fs::path& directory, size_t size, int error) {
   const char* reason = error == EFBIG ? "the file size limit is reached (ulimit -f)" : std::strerror(error);
-  throw FormatError(concat(directory.string(), ": no room for a file of ",
-                           bytes_string(static_cast<int64_t>(size)), ", ",
-                           bytes_string(free_space(directory)), " free: ", reason));
+  throw of_family(ErrorCode::disk_full,
+                  FormatError(concat(directory.string(), ": no room for a file of ",
+                                     bytes_string(static_cast<int64_t>(size)), ", ",
+                                     bytes_string(free_space(directory)), " free: ", reason)));
 }
 
 }  // namespace

@@ -53,8 +53,9 @@ void require_threads(int64_t count, const std::string& key) {
 }
 
 void throw_no_threads(const std::string& key, int64_t wanted, int64_t given) {
-  throw ConfigError(concat(key, ": the system gives ", given, " of the ", wanted, " threads asked for (",
-                           kLimits, "); ask for fewer, or raise the limit"));
+  throw of_family(ErrorCode::no_threads, ConfigError(concat(key, ": the system gives ", given, " of the ",
+                                                            wanted, " threads asked for (", kLimits,
+                                                            "); ask for fewer, or raise the limit")));
 }
 
 }  // namespace trainer

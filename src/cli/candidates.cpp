@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "trainer/base/error_code.h"
 #include "trainer/base/installed.h"
 #include "trainer/config/keys.h"
 
@@ -137,6 +138,7 @@ Words topics() {
       if (entry.path().extension() == ".md") found.push_back(entry.path().stem());
     }
   }
+  for (const ErrorCode code : error_codes()) found.push_back(name_of(code));
   return found;
 }
 

@@ -33,7 +33,8 @@ void add_help_command(CLI::App& app);
 // for here.
 inline void require_option(const std::string& value, const std::string& command, const std::string& option) {
   if (value.empty())
-    throw ConfigError(command + ": " + option + " is required; see trainer " + command + " --help");
+    throw of_family(ErrorCode::command_line, ConfigError(command + ": " + option +
+                                                         " is required; see trainer " + command + " --help"));
 }
 
 }  // namespace trainer::cli

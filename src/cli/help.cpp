@@ -29,9 +29,9 @@ void list_topics() {
   for (const HelpTopic& topic : topics) width = std::max(width, topic.name.size());
   for (const HelpTopic& topic : topics)
     std::cout << padded_right(topic.name, width + 2) << topic.title << '\n';
-  std::cout
-      << "\ntrainer help TOPIC shows a page, trainer help exit-5 an exit code, trainer help COMMAND the "
-         "options of\na command. trainer --help lists the commands.\n";
+  std::cout << "\ntrainer help TOPIC shows a page, trainer help exit-5 an exit code, trainer help CODE the "
+               "code of an\nerror, trainer help COMMAND the options of a command. trainer --help lists the "
+               "commands.\n";
 }
 
 void show_topic(const CLI::App& app, const std::string& topic) {
@@ -43,6 +43,10 @@ void show_topic(const CLI::App& app, const std::string& topic) {
       std::cout << *page;
       return;
     }
+  }
+  if (const auto page = error_page(topic)) {
+    std::cout << *page;
+    return;
   }
   if (const auto page = help_page(topic)) {
     std::cout << *page;
@@ -56,6 +60,7 @@ void show_topic(const CLI::App& app, const std::string& topic) {
   std::vector<std::string> names;
   for (const HelpTopic& known : help_topics()) names.push_back(known.name);
   for (const CLI::App* known : commands) names.push_back(known->get_name());
+  for (const ErrorCode known : error_codes()) names.push_back(name_of(known));
   const std::string near = closest(topic, names);
   throw ConfigError(concat("help: there is no page '", topic, "'; ",
                            near.empty() ? "trainer help lists them" : "did you mean " + near + "?"));
@@ -75,7 +80,8 @@ void add_help_command(CLI::App& app) {
   auto folder = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand("help", "Show a page of the documentation; without TOPIC, list them");
-  command->add_option("topic", *topic, "A page, exit-5 for an exit code, or a command")->type_name("TOPIC");
+  command->add_option("topic", *topic, "A page, the code of an error, exit-5 for an exit code, or a command")
+      ->type_name("TOPIC");
   command->add_option("--man", *folder, "Write manual pages of all commands to this folder")
       ->type_name("DIR");
   command->callback([&app, topic, folder] {

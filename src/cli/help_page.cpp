@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "trainer/base/error_code.h"
 #include "trainer/base/files.h"
 #include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
@@ -61,6 +62,17 @@ std::optional<std::string> help_page(const std::string& topic) {
   const auto page = page_text(topic);
   if (!page) return std::nullopt;
   return with_aligned_tables(*page, width_of_page());
+}
+
+std::optional<std::string> error_page(const std::string& code) {
+  const auto is_this = [&](ErrorCode known) { return name_of(known) == code; };
+  if (std::ranges::none_of(error_codes(), is_this)) return std::nullopt;
+  const auto page = help_page("errors");
+  if (!page) return std::nullopt;
+  const size_t begin = page->find(concat("\n## ", code, "\n"));
+  if (begin == std::string::npos) return std::nullopt;
+  const size_t text = begin + 4, end = page->find("\n## ", text);
+  return concat("# Error ", page->substr(text, end == std::string::npos ? end : end - text));
 }
 
 std::optional<std::string> exit_code_page(const std::string& code) {

@@ -18,6 +18,9 @@ std::vector<HelpTopic> help_topics();
 // none of this name.
 std::optional<std::string> help_page(const std::string& topic);
 
+// Returns what docs/errors.md says of the code of an error, such as "disk-full"; nothing if it is none.
+std::optional<std::string> error_page(const std::string& code);
+
 // Returns what docs/exit-codes.md says of a code, such as "5"; nothing if it does not list it.
 std::optional<std::string> exit_code_page(const std::string& code);
 

@@ -119,8 +119,10 @@ void add_general_options(CLI::App& app) {
 }
 
 void run(Arguments arguments) {
-  arguments = with_command(std::move(arguments));
-  refuse_keys_as_flags(arguments);
+  in_family(ErrorCode::command_line, [&] {
+    arguments = with_command(std::move(arguments));
+    refuse_keys_as_flags(arguments);
+  });
   CLI::App app;
   app.name("trainer");
   add_general_options(app);
@@ -148,10 +150,12 @@ void run(Arguments arguments) {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
-      throw ConfigError(concat(with_readable_range(error.what()), "\nSee trainer --help."));
+      throw of_family(ErrorCode::command_line,
+                      ConfigError(concat(with_readable_range(error.what()), "\nSee trainer --help.")));
     app.exit(error);  // --help, --version
   }
-  if (!std::cout.flush()) throw FormatError("the output could not be written; is the disk full?");
+  if (!std::cout.flush())
+    throw of_family(ErrorCode::disk_full, FormatError("the output could not be written; is the disk full?"));
 }
 
 int report(int code, const std::string& message) {
@@ -177,7 +181,7 @@ Ending ending_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const InstallationError& error) {
-    return {kUnexpectedError, error.what()};
+    return {kUnexpectedError, error.what(), ErrorCode::installation};
   } catch (...) {
     return trainer::ending_of(failure);
   }
@@ -195,9 +199,10 @@ Ending ending_of(const std::exception_ptr& failure) {
     const std::exception_ptr failure = std::current_exception();
     const Ending ending = failure
                               ? ending_of(failure)
-                              : Ending{kUnexpectedError, "internal error: ended by itself; please report it"};
+                              : Ending{kUnexpectedError, "internal error: ended by itself; please report it",
+                                       ErrorCode::internal_error};
     code = ending.code;
-    say(ending.message.c_str());
+    say(ending.full_text().c_str());
   } catch (...) {  // no memory even for the message
     code = static_cast<int>(ExitCode::out_of_memory);
     say(kOutOfHostMemory);
@@ -216,7 +221,7 @@ int run_and_report(const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   } catch (...) {
     const Ending ending = ending_of(std::current_exception());
-    return report(ending.code, ending.message);
+    return report(ending.code, ending.full_text());
   }
 }
 

@@ -14,8 +14,9 @@ namespace trainer::cli {
 namespace {
 
 [[noreturn]] void refuse_existing(const std::string& path, const std::string& command) {
-  throw ConfigError(
-      concat(command, ": ", path, " exists; it is not overwritten, give another name with --out"));
+  throw of_family(ErrorCode::output_exists,
+                  ConfigError(concat(command, ": ", path,
+                                     " exists; it is not overwritten, give another name with --out")));
 }
 
 }  // namespace

@@ -77,8 +77,10 @@ Place find_library() {
                          reason.find("annot allocate memory") != std::string::npos;
   const std::string message = concat("cannot open ", path.string(), ": ", reason);
   if (!no_memory) throw InstallationError(advice.empty() ? message : concat(message, "; ", advice));
-  throw OutOfMemoryError(
-      concat(message, "\nOut of memory: it does not fit into the memory that is allowed (ulimit -v or -d)"));
+  throw of_family(
+      ErrorCode::oom_host,
+      OutOfMemoryError(concat(
+          message, "\nOut of memory: it does not fit into the memory that is allowed (ulimit -v or -d)")));
 }
 
 template <class Function>

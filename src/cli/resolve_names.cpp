@@ -96,9 +96,10 @@ class Resolver {
     } catch (const Error& error) {
       if (!names_.downloads) return;
       const auto origin = config_.origins.find(key);
-      throw ConfigError(
-          concat(origin == config_.origins.end() ? "" : origin->second + ": ", key, ": ", error.what()),
-          code);
+      throw of_family(ErrorCode::hub,
+                      ConfigError(concat(origin == config_.origins.end() ? "" : origin->second + ": ", key,
+                                         ": ", error.what()),
+                                  code));
     }
   }
 

@@ -20,6 +20,7 @@
 #include "trainer/memory/summary.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/output_directory.h"
+#include "trainer/run/result_types.h"
 #include "trainer/run/run_model.h"
 #include "trainer/run/run_plan.h"
 #include "trainer/run/translate_torch_errors.h"
@@ -119,13 +120,14 @@ class RunCheckup {
     check_vocabulary(*tokenizer_, *prepared_->model, config_.model.path);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     int64_t parameters = 0, trained = 0;
-    result_bytes_ = 0;
     prepared_->model->for_each_parameter([&](const std::string&, const Parameter& parameter) {
       parameters += parameter.numel();
       if (parameter.trained()) trained += parameter.numel();
-      const bool saved = !prepared_->artefacts.adapter || parameter.trained() || parameter.in_adapter;
-      if (saved) *result_bytes_ += parameter.value.nbytes();
     });
+    SavedWeights saved = prepared_->artefacts.weights(*prepared_->model);
+    weights_bytes_ = saved.bytes();
+    choose_result_types(saved, prepared_->artefacts, config_.save.result_dtype);
+    result_bytes_ = saved.bytes();
     const MemorySummary memory = memory_summary(lease_->device);
     Finding& finding =
         checkup_.ok("model", concat(prepared_->model->model_type(), ", ", grouped(parameters),
@@ -238,7 +240,8 @@ class RunCheckup {
     }
     const bool only_result = config_.save.strategy == IntervalStrategy::no;
     const int64_t result = *result_bytes_, kept = config_.save.total_limit,
-                  each = only_result ? 0 : result + (config_.save.weights_only ? 0 : optimizer_bytes_);
+                  each =
+                      only_result ? 0 : weights_bytes_ + (config_.save.weights_only ? 0 : optimizer_bytes_);
     // An old checkpoint is removed only after the new one is written.
     const int64_t stays = result + (kept > 0 ? kept + 1 : 1) * each;
     const std::string needed =
@@ -264,6 +267,7 @@ class RunCheckup {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<Prepared> prepared_;
   std::optional<int64_t> result_bytes_;
+  int64_t weights_bytes_ = 0;  // in a checkpoint
   int64_t optimizer_bytes_ = 0;
   int64_t offloaded_beside_output_ = 0;  // on the disk of output_dir
   LongestSample longest_;

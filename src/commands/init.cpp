@@ -163,11 +163,13 @@ Chosen choose(const Config& base, const InitOptions& options, const ModelFacts& 
                      found->plan.num_blocks, " blocks recomputed"));
     return {config, method, found->plan};
   }
-  throw OutOfMemoryError(
-      concat("init: this model does not fit into ", bytes_string(limit), " in any way that was tried",
-             options.method == "auto" ? "" : "; leave out --method",
-             "; take a smaller model or a larger card, or write the file by hand with memory.offload "
-             "(docs/memory.md)"));
+  throw of_family(
+      ErrorCode::oom_plan,
+      OutOfMemoryError(
+          concat("init: this model does not fit into ", bytes_string(limit), " in any way that was tried",
+                 options.method == "auto" ? "" : "; leave out --method",
+                 "; take a smaller model or a larger card, or write the file by hand with memory.offload "
+                 "(docs/memory.md)")));
 }
 
 // The text of the file. Values come from the configuration, so that they read back as they are.

@@ -294,7 +294,7 @@ void run_plan(const PlanOptions& options) {
   std::string message =
       concat("the plan needs ", bytes_string(plan.total() - limit), " more than memory.limit allows");
   if (const std::string advice = fitting_text(advised); !advice.empty()) message += "\n" + advice;
-  throw OutOfMemoryError(message);
+  throw of_family(ErrorCode::oom_plan, OutOfMemoryError(message));
 }
 
 }  // namespace

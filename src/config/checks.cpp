@@ -25,12 +25,21 @@ class Checker {
 
   void require(bool holds, const std::string& key, const std::string& message,
                ExitCode code = ExitCode::usage) {
-    if (!holds) problems.push_back({{origin(key)}, key, message, code});
+    if (!holds) problems.push_back({{origin(key)}, key, message, code, family_of(key, code)});
   }
 
   Problems problems;
 
  private:
+  static ErrorCode family_of(const std::string& key, ExitCode code) {
+    if (code == ExitCode::data) return ErrorCode::data_file;
+    if (code != ExitCode::files) return ErrorCode::config_conflict;
+    return key == "model.path"     ? ErrorCode::model_files
+           : key == "lora.adapter" ? ErrorCode::adapter
+           : key == "output_dir"   ? ErrorCode::output_dir
+                                   : ErrorCode::files;
+  }
+
   std::string origin(const std::string& key) const {
     const auto found = config_.origins.find(key);
     return found == config_.origins.end() ? "" : found->second;

@@ -11,11 +11,17 @@ bool has_value(const Config& config, const std::string& key, const std::string& 
   return value_as_yaml(*find_key(key), config) == value;
 }
 
+constexpr const char *kEvalStrategy = "training.eval_strategy", *kEvalSteps = "training.eval_steps";
+
 // Data to evaluate on are given to be evaluated on.
-void settle_eval_strategy(Config& config) {
-  if (config.origins.contains("training.eval_strategy") || config.data.eval.empty()) return;
-  config.training.eval_strategy =
-      config.origins.contains("training.eval_steps") ? IntervalStrategy::steps : IntervalStrategy::epoch;
+IntervalStrategy automatic_eval_strategy(const Config& config) {
+  if (config.data.eval.empty()) return IntervalStrategy::no;
+  return config.origins.contains(kEvalSteps) ? IntervalStrategy::steps : IntervalStrategy::epoch;
+}
+
+bool evaluates_by_default(const Config& config) {
+  return !config.origins.contains(kEvalStrategy) &&
+         config.training.eval_strategy == automatic_eval_strategy(config);
 }
 
 }  // namespace
@@ -41,7 +47,17 @@ void set_dependent_defaults(Config& config) {
       }
     }
   }
-  settle_eval_strategy(config);
+  if (!config.origins.contains(kEvalStrategy))
+    config.training.eval_strategy = automatic_eval_strategy(config);
+}
+
+bool is_automatic(const Key& key, const Config& config) {
+  return key.full_name() == kEvalStrategy && evaluates_by_default(config);
+}
+
+bool stays_unsaid(const Key& key, const Config& config) {
+  return key.full_name() == kEvalSteps && evaluates_by_default(config) &&
+         config.training.eval_strategy != IntervalStrategy::steps;
 }
 
 }  // namespace trainer::config

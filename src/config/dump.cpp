@@ -1,5 +1,6 @@
 #include <sstream>
 
+#include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 #include "trainer/config/webhook.h"
@@ -19,7 +20,9 @@ constexpr size_t kWidth = 100;
 void write_key(const Key& key, const Config& config, const std::string& indent, std::ostream& out) {
   for (const std::string& line : wrap(description(key), kWidth - indent.size()))
     out << indent << "# " << line << "\n";
-  out << indent << key.name << ": " << value_as_yaml(key, config) << "\n";
+  const std::string value = value_as_yaml(key, config);
+  out << indent << key.name << ": "
+      << (is_automatic(key, config) ? concat(key.default_word, "  # here: ", value) : value) << "\n";
 }
 
 void write_section(const Section& section, const Config& config, std::ostream& out) {
@@ -32,7 +35,8 @@ void write_section(const Section& section, const Config& config, std::ostream& o
   const std::string indent = section.name.empty() ? "" : "  ";
   if (!section.name.empty()) out << section.name << ":\n";
   for (const Key& key : section.keys) {
-    if (first_unmet(key, config) == nullptr) write_key(key, config, indent, out);
+    if (first_unmet(key, config) == nullptr && !stays_unsaid(key, config))
+      write_key(key, config, indent, out);
   }
 }
 

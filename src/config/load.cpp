@@ -42,9 +42,8 @@ void apply_section(const Setting& setting, Config& config, Problems& problems) {
   });
 }
 
-// The default of this key follows from others; `auto` asks for it by name.
 bool asks_for_default(const Key& key, const YAML::Node& value) {
-  return key.full_name() == "training.eval_strategy" && value.IsScalar() && value.Scalar() == "auto";
+  return !key.default_word.empty() && value.IsScalar() && value.Scalar() == key.default_word;
 }
 
 void apply_key(const Setting& setting, Config& config, Problems& problems) {
@@ -55,7 +54,8 @@ void apply_key(const Setting& setting, Config& config, Problems& problems) {
         setting.value.IsScalar() ? advice_for_value(setting.name, setting.value.Scalar()) : "";
     problems.push_back(
         {setting.where_key, name,
-         advice.empty() ? unknown_key(setting.section, setting.name) : "unknown key; " + advice});
+         advice.empty() ? unknown_key(setting.section, setting.name) : "unknown key; " + advice,
+         ExitCode::usage, ErrorCode::config_key});
     return;
   }
   const bool takes_back = setting.takes_back && (config.lora || setting.section != "lora");
@@ -150,10 +150,13 @@ void throw_if_any(const Problems& problems) {
   const bool same =
       std::ranges::all_of(problems, [&](const Problem& p) { return p.code == problems[0].code; });
   const ExitCode code = same ? problems[0].code : ExitCode::usage;
-  if (problems.size() == 1) throw ConfigError(problems[0].text(), code);
+  const bool one_family =
+      std::ranges::all_of(problems, [&](const Problem& p) { return p.family == problems[0].family; });
+  const ErrorCode family = one_family ? problems[0].family : ErrorCode::usage;
+  if (problems.size() == 1) throw of_family(family, ConfigError(problems[0].text(), code));
   std::string message = concat(problems.size(), " problems in the configuration:");
   for (const Problem& problem : problems) message += "\n  " + problem.text();
-  throw ConfigError(message, code);
+  throw of_family(family, ConfigError(message, code));
 }
 
 }  // namespace

@@ -45,11 +45,13 @@ const Key* find_overridden(const std::string& name, const Place& where, Problems
   if (keys.size() > 1) {
     std::vector<std::string> names;
     for (const Key* key : keys) names.push_back(key->full_name());
-    problems.push_back({where, name, "is in several sections; write " + join(names, " or ")});
+    problems.push_back({where, name, "is in several sections; write " + join(names, " or "), ExitCode::usage,
+                        ErrorCode::config_key});
   } else if (dot == std::string::npos) {
-    problems.push_back({where, name, unknown_key("", name)});
+    problems.push_back({where, name, unknown_key("", name), ExitCode::usage, ErrorCode::config_key});
   } else {
-    problems.push_back({where, name, unknown_key(name.substr(0, dot), name.substr(dot + 1))});
+    problems.push_back({where, name, unknown_key(name.substr(0, dot), name.substr(dot + 1)), ExitCode::usage,
+                        ErrorCode::config_key});
   }
   return nullptr;
 }

@@ -23,6 +23,7 @@ struct Problem {
   std::string key;  // "training.batch_size", or ""
   std::string message;
   ExitCode code = ExitCode::usage;  // data, files: what is wrong is a file that the key names
+  ErrorCode family = ErrorCode::config_value;
 
   std::string text() const {
     const std::string place = where.text();

@@ -153,7 +153,8 @@ Section training_section() {
            .in("steps"),
        key(&T::eval_strategy, "eval_strategy", OnResume::may_change,
            "When to evaluate on data.eval. Every eval_steps updates, after every epoch, or never. Default "
-           "where data.eval is given, which auto asks for: steps if eval_steps is given too, else epoch."),
+           "where data.eval is given, which auto asks for: steps if eval_steps is given too, else epoch.")
+           .default_called("auto"),
        key(&T::eval_steps, "eval_steps", OnResume::may_change,
            "Updates between evaluations. For eval_strategy: steps.")
            .at_least(1)

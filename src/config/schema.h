@@ -55,6 +55,7 @@ struct Key {
   std::function<Field(Config& config)> field;
 
   std::vector<std::string> choices;  // empty: any
+  std::string default_word;  // the one of them that asks for the default, which follows from other keys
   std::optional<double> minimum, maximum;
   bool above_minimum = false, below_maximum = false;  // the bound itself is not allowed
   std::string unit;
@@ -94,6 +95,11 @@ struct Key {
   }
   Key refuses(const std::string& value, const std::string& reason) && {
     refused[value] = reason;
+    return std::move(*this);
+  }
+  Key default_called(std::string word) && {
+    choices.push_back(word);
+    default_word = std::move(word);
     return std::move(*this);
   }
   Key one_of(std::vector<std::string> names) && {

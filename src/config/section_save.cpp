@@ -25,6 +25,10 @@ Section save_section() {
            "kept; so are the newest complete one, and the newest after which a step went well.")
            .at_least(0)
            .at_most(1e6),
+       key(&S::result_dtype, "result_dtype", OnResume::may_change,
+           "Type of the saved result. auto: each tensor in the type that it came in, from the files of the "
+           "model or of lora.adapter; new ones as they were trained. Checkpoints keep the type of the "
+           "training."),
        key(&S::weights_only, "weights_only", OnResume::may_change,
            "Leave out what resuming needs: optimizer state and position. Checkpoints are smaller, but a run "
            "that is killed starts from its beginning."),

@@ -311,6 +311,10 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
     reset(key, config);
     return std::nullopt;
   }
+  if (!key.default_word.empty() && is_word(node, key.default_word.c_str())) {
+    reset(key, config);
+    return std::nullopt;
+  }
   return std::visit(
       Overloaded{[&](bool* value) { return assign_bool(key, node, *value); },
                  [&](int64_t* value) { return assign_number(key, node, *value); },
@@ -384,7 +388,9 @@ std::string value_as_yaml(const Key& key, const Config& config) {
       key.field(copy));
 }
 
-std::string default_as_yaml(const Key& key) { return value_as_yaml(key, Config{}); }
+std::string default_as_yaml(const Key& key) {
+  return key.default_word.empty() ? value_as_yaml(key, Config{}) : key.default_word;
+}
 
 std::string all_defaults(const Key& key) {
   std::string text = default_as_yaml(key);

@@ -55,13 +55,15 @@ class FileReader {
       std::vector<std::string> chain;
       for (const fs::path& path : open_) chain.push_back(path.filename().string());
       chain.push_back(identity.filename().string());
-      problems_.push_back(
-          {asked_from, "extends", "files extend each other in a circle: " + join(chain, " -> ")});
+      problems_.push_back({asked_from, "extends",
+                           "files extend each other in a circle: " + join(chain, " -> "), ExitCode::usage,
+                           ErrorCode::config_file});
       return;
     }
     if (!has_entry(file)) {
       const char* advice = open_.empty() ? "; `trainer config --list` names the presets" : "";
-      problems_.push_back({asked_from, "", concat(file.string(), ": there is no such file", advice)});
+      problems_.push_back({asked_from, "", concat(file.string(), ": there is no such file", advice),
+                           ExitCode::usage, ErrorCode::config_file});
       return;
     }
     if (open_.size() == kMostLevels || files_ == kMostFiles) {
@@ -90,22 +92,24 @@ class FileReader {
     try {
       text = read_file(file);
     } catch (const Error& error) {
-      problems_.push_back({asked_from, "", error.what()});
+      problems_.push_back({asked_from, "", error.what(), ExitCode::usage, ErrorCode::config_file});
       return;
     }
     if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
     try {
       read_root(file, text, parse_yaml(text), where);
     } catch (const YAML::Exception& error) {
-      problems_.push_back({where(error.mark), "", "malformed YAML: " + yaml_problem(error, text)});
+      problems_.push_back({where(error.mark), "", "malformed YAML: " + yaml_problem(error, text),
+                           ExitCode::usage, ErrorCode::config_file});
     }
   }
 
   void read_root(const fs::path& file, const std::string& text, const YAML::Node& root, const Where& where) {
     if (root.IsNull()) return;
     if (!root.IsMap()) {
-      problems_.push_back(
-          {where(root.Mark()), "", "expected sections and keys (`training:`), found " + describe(root)});
+      problems_.push_back({where(root.Mark()), "",
+                           "expected sections and keys (`training:`), found " + describe(root),
+                           ExitCode::usage, ErrorCode::config_file});
       return;
     }
     Layer layer;

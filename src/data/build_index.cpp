@@ -150,9 +150,11 @@ class Builder {
       batch.bad_rows++;
       batch.bad.push_back({row.offset, row.length, 0, e.what()});
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(concat(file_.place(row.offset),
-                                    ": out of memory on the host while this row was read and tokenized (",
-                                    bytes_string(static_cast<int64_t>(row.length)), ")"));
+      throw of_family(
+          ErrorCode::oom_host,
+          OutOfMemoryError(concat(file_.place(row.offset),
+                                  ": out of memory on the host while this row was read and tokenized (",
+                                  bytes_string(static_cast<int64_t>(row.length)), ")")));
     }
   }
 
@@ -161,7 +163,9 @@ class Builder {
     try {
       return encoder_.encode(read);
     } catch (const FormatError& error) {
-      throw FormatError(concat(error.what(), " (at the row ", file_.place(row.offset), ")"));
+      FormatError placed(concat(error.what(), " (at the row ", file_.place(row.offset), ")"));
+      placed.set_family(error.family().value_or(ErrorCode::chat_template));
+      throw placed;
     }
   }
 
@@ -169,9 +173,11 @@ class Builder {
     try {
       for (const Batch::Found& sample : batch.samples) index_.add(sample.entry, sample.ids);
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(concat(file_.shown().string(), ": out of memory on the host: the index has ",
-                                    grouped(index_.size()), " samples and takes 40 bytes a sample; read ",
-                                    "fewer of them (data.max_samples), or free memory"));
+      throw of_family(
+          ErrorCode::oom_host,
+          OutOfMemoryError(concat(file_.shown().string(), ": out of memory on the host: the index has ",
+                                  grouped(index_.size()), " samples and takes 40 bytes a sample; read ",
+                                  "fewer of them (data.max_samples), or free memory")));
     }
   }
 

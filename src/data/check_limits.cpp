@@ -87,7 +87,7 @@ void check_limits(const RunDataReport& report, const DataConfig& config) {
   std::vector<std::string> excesses;
   collect(report.train, config, excesses);
   if (report.eval) collect(*report.eval, config, excesses);
-  if (!excesses.empty()) throw DataError(join(excesses, "\n"));
+  if (!excesses.empty()) throw of_family(ErrorCode::data_limits, DataError(join(excesses, "\n")));
 }
 
 }  // namespace trainer

@@ -21,11 +21,12 @@ std::vector<std::filesystem::path> data_files(const DataSource& source) {
   if (!files.empty()) return files;
   std::error_code ignored;
   if (std::filesystem::is_directory(source.path, ignored))
-    throw DataError(concat(source.path, ": the folder holds no data files (",
-                           join({kEndings.begin(), kEndings.end()}), ")"));
+    throw of_family(ErrorCode::data_file, DataError(concat(source.path, ": the folder holds no data files (",
+                                                           join({kEndings.begin(), kEndings.end()}), ")")));
   if (source.path.find_first_of("*?[") != std::string::npos)
-    throw DataError(concat(source.path, ": the pattern matches no file"));
-  throw DataError(concat(source.path, ": cannot be opened: No such file or directory"));
+    throw of_family(ErrorCode::data_file, DataError(concat(source.path, ": the pattern matches no file")));
+  throw of_family(ErrorCode::data_file,
+                  DataError(concat(source.path, ": cannot be opened: No such file or directory")));
 }
 
 }  // namespace trainer

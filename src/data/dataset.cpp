@@ -157,7 +157,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   }
   report = described(report_of(parts));
   if (config.bad_rows == BadRows::error) refuse_bad_rows();
-  check_samples(choice);
+  in_family(ErrorCode::data_empty, [&] { check_samples(choice); });
 }
 
 // Builds the encoder from the first row that can be parsed. With data.bad_rows: skip, it is the first row
@@ -178,7 +178,7 @@ void Dataset::State::make_encoder(const std::vector<RowFile>& files) {
         return;
       } catch (const DataError& e) {
         const DataError problem(concat(file.place(row.offset), ": ", e.what()));
-        if (config.bad_rows == BadRows::error) throw problem;
+        if (config.bad_rows == BadRows::error) throw of_family(ErrorCode::data_fields, problem);
         if (!first_problem) first_problem = std::make_exception_ptr(problem);
       }
     }
@@ -276,7 +276,7 @@ DataReport Dataset::State::described(DataReport counts) const {
 }
 
 void Dataset::State::refuse_bad_rows() const {
-  if (report.malformed.count > 0) throw DataError(report.malformed_text());
+  if (report.malformed.count > 0) throw of_family(ErrorCode::data_row, DataError(report.malformed_text()));
 }
 
 void Dataset::State::check_samples(const RowChoice& choice) const {

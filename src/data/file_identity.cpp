@@ -14,7 +14,8 @@ namespace trainer {
 FileIdentity FileIdentity::of(const std::filesystem::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    throw DataError(concat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(path.string(), ": cannot be opened: ", std::strerror(errno))));
   return {info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 

@@ -80,7 +80,9 @@ Arrow find_arrow(std::string& others) {
 
 void* open(const fs::path& library) {
   void* opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (opened == nullptr) throw DataError(concat("cannot be read: ", library.string(), ": ", dlerror()));
+  if (opened == nullptr)
+    throw of_family(ErrorCode::parquet,
+                    DataError(concat("cannot be read: ", library.string(), ": ", dlerror())));
   return opened;
 }
 
@@ -90,20 +92,25 @@ ReadParquet open_parquet_library() {
   const fs::path library = own_folder() / kLibrary;
   std::error_code ignored;
   if (!fs::exists(library, ignored))
-    throw DataError(concat("this trainer was built without Parquet: there is no ", library.string(),
-                           "; build it with pyarrow ", kPyarrowVersion, ", or write the rows as JSON lines"));
+    throw of_family(
+        ErrorCode::parquet,
+        DataError(concat("this trainer was built without Parquet: there is no ", library.string(),
+                         "; build it with pyarrow ", kPyarrowVersion, ", or write the rows as JSON lines")));
   std::string others;
   const Arrow arrow = find_arrow(others);
   if (arrow.folder.empty()) {
-    throw DataError(concat("Parquet files are read with the libraries of pyarrow ", kPyarrowVersion, ", and ",
-                           others.empty() ? "there is no pyarrow" : others, "; run: ", arrow.python,
-                           " -m pip install 'pyarrow==", kPyarrowVersion, "'"));
+    throw of_family(ErrorCode::parquet,
+                    DataError(concat("Parquet files are read with the libraries of pyarrow ", kPyarrowVersion,
+                                     ", and ", others.empty() ? "there is no pyarrow" : others, "; run: ",
+                                     arrow.python, " -m pip install 'pyarrow==", kPyarrowVersion, "'")));
   }
   // Once they are open, the loader gives them to the library that names them.
   for (const char* name : {"libarrow.so.", "libparquet.so."}) open(arrow.folder / concat(name, kArrowAbi));
   void* symbol = dlsym(open(library), kReadParquet);
   if (symbol == nullptr)
-    throw DataError(concat(library.string(), " belongs to another version of the program; install it again"));
+    throw of_family(
+        ErrorCode::parquet,
+        DataError(concat(library.string(), " belongs to another version of the program; install it again")));
   return reinterpret_cast<ReadParquet>(symbol);
 }
 

@@ -47,9 +47,11 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
                                              const RowParser& first_row, const Tokenizer& tokenizer,
                                              bool encoder_decoder) {
   const std::vector<std::string> fields = first_row.fields();
-  refuse_judged_answers(config, first_row, fields);
-  if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
-  return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
+  return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
+    refuse_judged_answers(config, first_row, fields);
+    if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
+    return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
+  });
 }
 
 }  // namespace trainer

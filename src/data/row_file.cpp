@@ -60,7 +60,8 @@ RowFile RowFile::open(const std::filesystem::path& path, const std::filesystem::
   const std::shared_ptr<const MappedFile> content = rows.map();
   const std::string_view text = content->text();
   if (std::ranges::any_of(kUtf16Marks, [&](std::string_view mark) { return text.starts_with(mark); }))
-    throw DataError(concat(shown.string(), ": is UTF-16; save the file as UTF-8"));
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(shown.string(), ": is UTF-16; save the file as UTF-8")));
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   const std::string ending = path.extension().string();
   if (ending == ".csv" || ending == ".tsv") {
@@ -84,13 +85,16 @@ std::shared_ptr<const MappedFile> RowFile::map() const {
 void RowFile::open_json(std::string_view text, size_t start) {
   const size_t first = text.find_first_not_of(kBlank, start);
   if (first == kNone)
-    throw DataError(concat(shown_.string(), ": the file is empty; it must hold one JSON object a line"));
+    throw of_family(
+        ErrorCode::data_file,
+        DataError(concat(shown_.string(), ": the file is empty; it must hold one JSON object a line")));
   format_ = text[first] == '[' ? Format::array : Format::lines;
   first_row_ = first;
   if (format_ == Format::lines) return;
   first_row_ = std::min(text.find_first_not_of(kBlank, first + 1), text.size());
   if (first_row_ < text.size() && text[first_row_] == ']')
-    throw DataError(concat(shown_.string(), ": the array in this file holds no rows"));
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(shown_.string(), ": the array in this file holds no rows")));
 }
 
 void RowFile::open_table(std::string_view text, size_t start, char separator) {
@@ -99,7 +103,9 @@ void RowFile::open_table(std::string_view text, size_t start, char separator) {
   if (first != kNone && text.substr(first).starts_with(kExcelMark))  // Excel's first line: sep=;
     first = text.find_first_not_of("\r\n", std::min(text.find('\n', first), text.size()));
   if (first == kNone)
-    throw DataError(concat(shown_.string(), ": the file is empty; its first line must name the columns"));
+    throw of_family(
+        ErrorCode::data_file,
+        DataError(concat(shown_.string(), ": the file is empty; its first line must name the columns")));
   separator_ = separator_of(text, first, separator);
   if (separator_ != separator)
     log::info(
@@ -108,15 +114,19 @@ void RowFile::open_table(std::string_view text, size_t start, char separator) {
   try {
     columns_ = split_record(without_line_end(text.substr(first, end - first)), separator_);
   } catch (const DataError& e) {
-    throw DataError(concat(place(first), ": the names of the columns: ", e.what()));
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(place(first), ": the names of the columns: ", e.what())));
   }
   std::set<std::string> seen;
   for (const std::string& column : columns_) {
     if (!column.empty() && !seen.insert(column).second)
-      throw DataError(concat(place(first), ": two columns are called \"", column, "\""));
+      throw of_family(ErrorCode::data_file,
+                      DataError(concat(place(first), ": two columns are called \"", column, "\"")));
   }
   first_row_ = text.find_first_not_of("\r\n", end);
-  if (first_row_ >= text.size()) throw DataError(concat(shown_.string(), ": has no rows below its header"));
+  if (first_row_ >= text.size())
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(shown_.string(), ": has no rows below its header")));
 }
 
 void RowFile::parse(RowParser& parser, RowSpan row) const {
@@ -149,7 +159,8 @@ void RowFile::check_unchanged() const {
 }
 
 void RowFile::throw_changed() const {
-  throw DataError(concat(shown_.string(), ": the file has changed since it was opened"));
+  throw of_family(ErrorCode::data_changed,
+                  DataError(concat(shown_.string(), ": the file has changed since it was opened")));
 }
 
 bool RowScanner::next(RowSpan& row) {

@@ -213,10 +213,12 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
       write_to_cache(checksum_file(made), [&](std::ostream& file) { file << sum.digits(); });
     });
   } catch (const DataError& e) {
-    throw DataError(concat(path.string(), ": ", e.what()));
+    throw of_family(parquet ? ErrorCode::parquet : ErrorCode::data_file,
+                    DataError(concat(path.string(), ": ", e.what())));
   } catch (const FormatError& e) {
-    throw DataError(concat(path.string(), ": cannot be unpacked: ", e.what(),
-                           "; set data.cache to a folder with room, or unpack it yourself"));
+    throw of_family(ErrorCode::disk_full,
+                    DataError(concat(path.string(), ": cannot be unpacked: ", e.what(),
+                                     "; set data.cache to a folder with room, or unpack it yourself")));
   }
   return made;
 }

@@ -34,8 +34,10 @@ double unit_of(Dtype dtype) {
 
 at::Tensor require_finite(at::Tensor logits, const std::filesystem::path& source) {
   if (logits.isfinite().all().item<bool>()) return logits;
-  throw FormatError(concat(source.string(),
-                           ": the model's own logits are not finite; its weights are damaged or diverged"));
+  throw of_family(
+      ErrorCode::export_check,
+      FormatError(concat(source.string(),
+                         ": the model's own logits are not finite; its weights are damaged or diverged")));
 }
 
 std::string check_logits(const at::Tensor& found, const at::Tensor& expected,
@@ -47,9 +49,11 @@ std::string check_logits(const at::Tensor& found, const at::Tensor& expected,
                            : INFINITY;
   const double bound = allowed.exact ? 0 : bound_for(allowed.dtype, allowed.blocks);
   if (!(error <= bound)) {
-    throw FormatError(concat("the export was written, but ", what, "differ from those of ", source.string(),
-                             " by ", short_number(error), " (relative 2-norm; bound ", short_number(bound),
-                             "), so it was removed; please report this"));
+    throw of_family(
+        ErrorCode::export_check,
+        FormatError(concat("the export was written, but ", what, "differ from those of ", source.string(),
+                           " by ", short_number(error), " (relative 2-norm; bound ", short_number(bound),
+                           "), so it was removed; please report this")));
   }
   return concat(what, "differ from the model's by ", short_number(error), " (relative 2-norm; bound ",
                 short_number(bound), ")");

@@ -97,9 +97,11 @@ std::string check_gguf_adapter(const MergedModel& model, const std::filesystem::
         found != file.tensors.end() && found->second.shape == values.sizes().vec() &&
         agree_in_gguf(read_gguf_values(found->second, 0, values.size(0)), values, found->second.type);
     if (!same)
-      throw FormatError(concat(
-          path.string(), ": tensor '", name,
-          "' is missing or differs from what was written when it is read again; is the disk damaged?"));
+      throw of_family(
+          ErrorCode::export_check,
+          FormatError(concat(
+              path.string(), ": tensor '", name,
+              "' is missing or differs from what was written when it is read again; is the disk damaged?")));
   }
   return concat("read again from disk, all ", tensors.values.size(), " tensors have the adapter's values");
 }

@@ -131,7 +131,8 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
     shown.add();
     const auto found = file.tensors.find(layout.name_of(name));
     const std::string where = concat(path.string(), ": tensor '", layout.name_of(name), "'");
-    if (found == file.tensors.end()) throw FormatError(concat(where, " is missing in the written file"));
+    if (found == file.tensors.end())
+      throw of_family(ErrorCode::export_check, FormatError(concat(where, " is missing in the written file")));
     const GgufTensor& written = found->second;
     const int64_t multiple = layout.is_reordered(name) ? layout.head_dim : 1;
     int64_t first = 0;
@@ -142,14 +143,17 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
       first += rows.size(0);
     });
     if (!same)
-      throw FormatError(
-          concat(where, " differs from what was written when it is read again; is the disk damaged?"));
+      throw of_family(
+          ErrorCode::export_check,
+          FormatError(
+              concat(where, " differs from what was written when it is read again; is the disk damaged?")));
     count[gguf_type_name(written.type)]++;
   }
   const size_t extra = layout.rope_factors.empty() ? 0 : 1;
   if (file.tensors.size() != model.plan.tensors.size() + extra)
-    throw FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors, but ",
-                             model.plan.tensors.size() + extra, " were written"));
+    throw of_family(ErrorCode::export_check,
+                    FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors, but ",
+                                       model.plan.tensors.size() + extra, " were written")));
   std::vector<std::string> parts;
   for (const auto& [type, n] : count) parts.push_back(concat(n, " in ", type));
   return concat("read again from disk, all ", model.plan.tensors.size(), " tensors have the model's values (",

@@ -58,9 +58,10 @@ void NewOutput::require_no_output() const {
   const bool empty_folder =
       !is_file_ && fs::is_directory(fs::symlink_status(path_, error)) && fs::is_empty(path_, error);
   if (!has_entry(path_) || empty_folder) return;
-  throw ConfigError(concat(path_.string(), fs::exists(path_, error) ? "" : " (a link that leads nowhere)",
-                           ": already exists; give a ", is_file_ ? "file" : "directory",
-                           " that does not exist"));
+  throw of_family(ErrorCode::output_exists,
+                  ConfigError(concat(
+                      path_.string(), fs::exists(path_, error) ? "" : " (a link that leads nowhere)",
+                      ": already exists; give a ", is_file_ ? "file" : "directory", " that does not exist")));
 }
 
 void NewOutput::make_temporary() {
@@ -128,8 +129,10 @@ void NewOutput::complete() {
 void require_space(const fs::path& directory, int64_t bytes) {
   const int64_t free = free_space(directory);
   if (free >= bytes) return;
-  throw FormatError(concat(directory.string(), ": ", bytes_string(free), " are free, the export needs ",
-                           bytes_string(bytes), "; free some space, or export elsewhere"));
+  throw of_family(
+      ErrorCode::disk_full,
+      FormatError(concat(directory.string(), ": ", bytes_string(free), " are free, the export needs ",
+                         bytes_string(bytes), "; free some space, or export elsewhere")));
 }
 
 }  // namespace trainer

@@ -150,9 +150,10 @@ std::string Nf4Export::check(const std::filesystem::path& directory) const {
           of_blocks.narrow(0, first / kNf4Block, (rows.numel() + kNf4Block - 1) / kNf4Block);
       const at::Tensor values = dequantise_nf4(found, first, rows.numel(), at::kFloat);
       if (!agree(values, rows, own, found.double_quantised() ? spread : 0)) {
-        throw FormatError(concat(directory.string(), ": tensor '", name,
-                                 "' differs from what was written when ",
-                                 "it is read again; is the disk damaged?"));
+        throw of_family(ErrorCode::export_check,
+                        FormatError(concat(directory.string(), ": tensor '", name,
+                                           "' differs from what was written when ",
+                                           "it is read again; is the disk damaged?")));
       }
       first += rows.numel();
     });

@@ -244,8 +244,9 @@ void check_combinations(const AdapterConfig& config, const std::string& where) {
 
 bool is_adapter_directory(const fs::path& directory) { return fs::is_regular_file(directory / kConfigFile); }
 
-AdapterConfig read_adapter_config(const fs::path& directory) {
-  const fs::path path = directory / kConfigFile;
+namespace {
+
+AdapterConfig parse_adapter_config(const fs::path& path) {
   const Json file = read_ordered_json_object(path);
   refuse_unsupported(file, path.string());
   const KeyReader reader(file, path.string());
@@ -281,6 +282,12 @@ AdapterConfig read_adapter_config(const fs::path& directory) {
   config.ensure_weight_tying = reader.flag("ensure_weight_tying");
   check_combinations(config, path.string());
   return config;
+}
+
+}  // namespace
+
+AdapterConfig read_adapter_config(const fs::path& directory) {
+  return in_family(ErrorCode::adapter, [&] { return parse_adapter_config(directory / kConfigFile); });
 }
 
 // The keys that PEFT 0.10 to 0.12 wrote. Every later release uses its defaults for missing keys, while
@@ -330,8 +337,10 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
     if (!config.revision.empty()) name->revision = config.revision;
     return hub::fetch_model(*name, hub::ModelParts::all);
   }
-  throw FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                           base.string(), "' is not a directory here; set it to the path of the base model"));
+  throw of_family(
+      ErrorCode::adapter,
+      FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
+                         base.string(), "' is not a directory here; set it to the path of the base model")));
 }
 
 }  // namespace trainer

@@ -44,9 +44,11 @@ void require_directory(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
   const fs::file_status status = fs::symlink_status(path, error);
-  throw FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link, but not to a directory"
-                                          : fs::exists(status)   ? ": is a file, not a directory"
-                                                                 : ": there is no such directory"));
+  throw of_family(
+      ErrorCode::checkpoint,
+      FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link, but not to a directory"
+                                        : fs::exists(status)   ? ": is a file, not a directory"
+                                                               : ": there is no such directory")));
 }
 
 // Returns how a file differs from its entry in the manifest, or "". Reads the file only if its size is right.
@@ -135,7 +137,7 @@ Checkpoint read_checkpoint(const fs::path& path) {
   require_directory(path);
   const Manifest manifest = read_manifest(path);
   const std::vector<std::string> damaged = damages(path, manifest.files);
-  if (!damaged.empty()) throw FormatError(join_some(damaged, 10, "; "));
+  if (!damaged.empty()) throw of_family(ErrorCode::checkpoint, FormatError(join_some(damaged, 10, "; ")));
   Checkpoint checkpoint{path, manifest.step, {}};
   for (const auto& [name, entry] : manifest.files) checkpoint.files[name] = entry.bytes;
   return checkpoint;
@@ -148,10 +150,12 @@ void verify_model_files(const fs::path& directory) {
   manifest.files.erase(kOptimizerFile);
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
-  throw FormatError(concat(join_some(damaged, 10, "; "),
-                           "; use another checkpoint or an undamaged copy. Files that were changed on "
-                           "purpose are used when ",
-                           kManifestFile, " is removed"));
+  throw of_family(
+      ErrorCode::checkpoint,
+      FormatError(concat(join_some(damaged, 10, "; "),
+                         "; use another checkpoint or an undamaged copy. Files that were changed on "
+                         "purpose are used when ",
+                         kManifestFile, " is removed")));
 }
 
 std::optional<Checkpoint> newest_complete_checkpoint(const fs::path& output_dir,

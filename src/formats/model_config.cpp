@@ -87,22 +87,24 @@ void require_model_directory(const fs::path& directory) {
 }
 
 json read_model_config(const fs::path& directory) {
-  const fs::path path = config_file(directory);
-  const std::string where = path.string();
-  json config = read_json_object(path);
-  if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
-  if (is_set(config, "rope_scaling")) {
-    json& scaling = config["rope_scaling"];
-    if (!scaling.is_object())
-      throw FormatError(concat(where, ": rope_scaling: must be an object, is ", scaling.dump()));
-    if (!is_set(scaling, "rope_type") && is_set(scaling, "type")) scaling["rope_type"] = scaling["type"];
-  }
-  if (is_set(config, "dtype")) config["torch_dtype"] = config["dtype"];
-  config.erase("dtype");
-  if (!is_set(config, "model_type") || !config["model_type"].is_string()) {
-    throw FormatError(concat(where, ": model_type is missing; is this a language model's directory?"));
-  }
-  return config;
+  return in_family(ErrorCode::model_files, [&]() -> json {
+    const fs::path path = config_file(directory);
+    const std::string where = path.string();
+    json config = read_json_object(path);
+    if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
+    if (is_set(config, "rope_scaling")) {
+      json& scaling = config["rope_scaling"];
+      if (!scaling.is_object())
+        throw FormatError(concat(where, ": rope_scaling: must be an object, is ", scaling.dump()));
+      if (!is_set(scaling, "rope_type") && is_set(scaling, "type")) scaling["rope_type"] = scaling["type"];
+    }
+    if (is_set(config, "dtype")) config["torch_dtype"] = config["dtype"];
+    config.erase("dtype");
+    if (!is_set(config, "model_type") || !config["model_type"].is_string()) {
+      throw FormatError(concat(where, ": model_type is missing; is this a language model's directory?"));
+    }
+    return config;
+  });
 }
 
 void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype,

@@ -34,9 +34,10 @@ std::vector<std::string> files_ending_in(const fs::path& directory, const std::s
   }
   const std::vector<std::string> pickles = files_ending_in(directory, ".bin");
   if (!pickles.empty()) {
-    throw FormatError(concat(missing, "; the directory has pickles (", join_some(pickles),
-                             "), which can run code when they are read. Convert them once with\n  ",
-                             model_conversion_command(directory)));
+    throw of_family(ErrorCode::weights_format,
+                    FormatError(concat(missing, "; the directory has pickles (", join_some(pickles),
+                                       "), which can run code when they are read. Convert them once with\n  ",
+                                       model_conversion_command(directory))));
   }
   throw FormatError(concat(missing, ": the directory holds no weights; download the model again"));
 }
@@ -118,13 +119,15 @@ int64_t ModelWeights::total_bytes() const {
 ModelWeights read_model_weights(const fs::path& directory) {
   require_model_directory(directory);
   ModelWeights weights;
-  if (has_entry(directory / kSingleFile)) {
-    add_file(weights, directory / kSingleFile);
-  } else if (has_entry(directory / kIndexFile)) {
-    add_shards(weights, directory);
-  } else {
-    refuse_without_safetensors(directory);
-  }
+  in_family(ErrorCode::model_files, [&] {
+    if (has_entry(directory / kSingleFile)) {
+      add_file(weights, directory / kSingleFile);
+    } else if (has_entry(directory / kIndexFile)) {
+      add_shards(weights, directory);
+    } else {
+      refuse_without_safetensors(directory);
+    }
+  });
   return weights;
 }
 

@@ -16,7 +16,9 @@ namespace trainer::hub {
 
 // A name that the hub does not know, or does not give; its server is down; HF_HUB_OFFLINE.
 struct HubError : Error {
-  explicit HubError(const std::string& message) : Error(ExitCode::files, message) {}
+  explicit HubError(const std::string& message) : Error(ExitCode::files, message) {
+    set_family(ErrorCode::hub);
+  }
 };
 
 // Where the bytes of a file are.

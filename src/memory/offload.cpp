@@ -144,19 +144,23 @@ class Below {
     try {
       return std::make_shared<DiskPiece>(ScratchFile::create(directory_, bytes));
     } catch (const FormatError& error) {
-      throw OutOfMemoryError(concat("memory.offload_dir: ", error.what(), "; ", bytes_string(use_.in_use),
-                                    " are offloaded already; make room, or "
-                                    "choose another directory"));
+      throw of_family(
+          ErrorCode::offload_room,
+          OutOfMemoryError(concat("memory.offload_dir: ", error.what(), "; ", bytes_string(use_.in_use),
+                                  " are offloaded already; make room, or "
+                                  "choose another directory")));
     }
   }
 
   std::shared_ptr<OffloadPiece> pinned(size_t bytes, at::Device device) const {
     void* data = allocate_pinned(bytes, device.index());
     if (data == nullptr) {
-      throw OutOfMemoryError(
-          concat("memory.offload: the host has no room for ", bytes_string(static_cast<int64_t>(bytes)),
-                 " more, ", bytes_string(free_memory(at::kCPU)), " free, ", bytes_string(use_.in_use),
-                 " are offloaded already; offload less, or use a machine with more memory"));
+      throw of_family(
+          ErrorCode::offload_room,
+          OutOfMemoryError(
+              concat("memory.offload: the host has no room for ", bytes_string(static_cast<int64_t>(bytes)),
+                     " more, ", bytes_string(free_memory(at::kCPU)), " free, ", bytes_string(use_.in_use),
+                     " are offloaded already; offload less, or use a machine with more memory")));
     }
     return std::make_shared<PinnedPiece>(static_cast<std::byte*>(data), bytes, device.index());
   }

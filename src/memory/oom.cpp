@@ -146,7 +146,8 @@ void free_after_oom(c10::Device device) {
 }
 
 void give_up(const OutOfMemory& lack, int64_t retries) {
-  throw OutOfMemoryError(concat("out of memory, also after ", retries, " retries: ", lack.numbers()));
+  throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat("out of memory, also after ", retries,
+                                                               " retries: ", lack.numbers())));
 }
 
 int64_t adaptive_batch(const std::function<void(int64_t size)>& work, int64_t initial,

@@ -76,10 +76,12 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
   }
   if (!problems.empty()) {
     constexpr size_t kShown = 100;  // nobody reads a longer list
-    throw FormatError(
-        concat(directory.string(), ": the weights do not fit config.json (model_type ",
-               architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
-               "\nUse the config.json that was saved with these weights; download damaged ones again."));
+    throw of_family(
+        ErrorCode::weights_fit,
+        FormatError(
+            concat(directory.string(), ": the weights do not fit config.json (model_type ",
+                   architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
+                   "\nUse the config.json that was saved with these weights; download damaged ones again.")));
   }
 }
 
@@ -131,6 +133,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
       parameter.value = quantised.load(name, view, model->dtype(), options.device, seen);
       return;
     }
+    seen.stored[name] = view.dtype;
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
     const bool same_type = scalar_type(view.dtype) == dtype;

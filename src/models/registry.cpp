@@ -42,12 +42,14 @@ const Architecture& find_architecture(const std::string& model_type) {
     known.push_back(architecture.model_type);
   }
   if (model_type == "gemma3") {
-    throw FormatError(
-        "config.json: model_type 'gemma3' is a model of images and text, which is not supported; "
-        "only its text model is, with model_type 'gemma3_text'");
+    throw of_family(
+        ErrorCode::model_type,
+        FormatError("config.json: model_type 'gemma3' is a model of images and text, which is not supported; "
+                    "only its text model is, with model_type 'gemma3_text'"));
   }
-  throw FormatError(
-      concat("config.json: model_type '", model_type, "' is not supported (supported: ", join(known), ")"));
+  throw of_family(ErrorCode::model_type,
+                  FormatError(concat("config.json: model_type '", model_type,
+                                     "' is not supported (supported: ", join(known), ")")));
 }
 
 }  // namespace trainer

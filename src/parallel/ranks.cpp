@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <sstream>
 #include <cstdlib>
 #include <thread>
 #include <unistd.h>
@@ -25,6 +26,8 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
 constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
+
+constexpr int kNoFamily = -1;
 
 std::string end_key(int64_t rank) { return concat("end/", rank); }
 
@@ -170,11 +173,12 @@ void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
 
-void Ranks::tell_end(int code, const std::string& message) const noexcept {
+void Ranks::tell_end(const RankEnd& end) const noexcept {
   if (!group_) return;
   try {
-    group_->store->set(end_key(rank_), bytes_of(concat(code, " ", message)));
-    if (code != 0) group_->store->compareSet("first end", {}, bytes_of(std::to_string(rank_)));
+    const int family = end.family ? static_cast<int>(*end.family) : kNoFamily;
+    group_->store->set(end_key(rank_), bytes_of(concat(end.code, " ", family, " ", end.message)));
+    if (end.code != 0) group_->store->compareSet("first end", {}, bytes_of(std::to_string(rank_)));
   } catch (...) {  // the store has gone with rank 0: there is nobody to tell
   }
   group_->leave();
@@ -194,9 +198,13 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   if (!group_) return std::nullopt;
   try {
     const std::vector<uint8_t> word = group_->store->get(end_key(rank));
-    const std::string text(word.begin(), word.end());
-    const size_t space = text.find(' ');
-    return RankEnd{rank, std::stoi(text.substr(0, space)), text.substr(space + 1)};
+    std::istringstream text(std::string(word.begin(), word.end()));
+    RankEnd end{.rank = rank};
+    int family = kNoFamily;
+    text >> end.code >> family;
+    end.message = text.str().substr(static_cast<size_t>(text.tellg()) + 1);
+    if (family != kNoFamily) end.family = static_cast<ErrorCode>(family);
+    return end;
   } catch (...) {
     return std::nullopt;
   }

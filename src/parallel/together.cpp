@@ -1,5 +1,7 @@
 #include <cstring>
 #include <exception>
+#include <optional>
+#include <sstream>
 
 #include "trainer/base/ending.h"
 #include "trainer/base/error.h"
@@ -13,8 +15,12 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-std::string failure_note(ExitCode code, const std::string& message) {
-  return concat(kFailed, static_cast<int>(code), " ", message);
+constexpr int kNoFamily = -1;
+
+// As a note: code, family and message.
+std::string failure_note(ExitCode code, const std::optional<ErrorCode>& family, const std::string& message) {
+  return concat(kFailed, static_cast<int>(code), " ", family ? static_cast<int>(*family) : kNoFamily, " ",
+                message);
 }
 
 // How `work` ended here: a note for the others.
@@ -22,27 +28,36 @@ std::string outcome_of(const std::function<std::string()>& work) {
   try {
     return kDone + work();
   } catch (const Error& error) {
-    return failure_note(error.code(), error.what());
+    return failure_note(error.code(), error.family(), error.what());
   } catch (const std::exception& error) {
-    if (is_oom(error)) return failure_note(ExitCode::out_of_memory, first_line(error.what()));
-    if (is_device_fault(error)) return failure_note(ExitCode::device_fault, first_line(error.what()));
+    const std::string line = first_line(error.what());
+    if (is_oom(error)) return failure_note(ExitCode::out_of_memory, std::nullopt, line);
+    if (is_device_fault(error)) return failure_note(ExitCode::device_fault, std::nullopt, line);
     const Ending ending = ending_of(std::current_exception());
-    return failure_note(static_cast<ExitCode>(ending.code), ending.message);
+    return failure_note(static_cast<ExitCode>(ending.code), ending.family, ending.message);
   }
 }
 
-// Throws the type that belongs to the exit code, because callers tell out of memory from other errors.
-[[noreturn]] void throw_as(int code, const std::string& message) {
-  if (code == static_cast<int>(ExitCode::out_of_memory)) throw OutOfMemoryError(message);
-  if (code == static_cast<int>(ExitCode::numbers)) throw NumericsError(message);
-  if (code == static_cast<int>(ExitCode::device_fault)) throw DeviceFault(message);
-  throw Error(static_cast<ExitCode>(code), message);
+template <class AnyError>
+[[noreturn]] void throw_with(const std::optional<ErrorCode>& family, AnyError error) {
+  if (family) error.set_family(*family);
+  throw error;
 }
 
+// Throws the type that belongs to the exit code, because callers tell out of memory from other errors.
 [[noreturn]] void throw_failure(const std::string& note, size_t rank) {
-  const size_t space = note.find(' ');
-  const std::string message = note.substr(space + 1);
-  throw_as(std::stoi(note.substr(1, space - 1)), rank == 0 ? message : concat("rank ", rank, ": ", message));
+  std::istringstream fields(note.substr(1));
+  int number = 0, family_number = kNoFamily;
+  fields >> number >> family_number;
+  const auto code = static_cast<ExitCode>(number);
+  std::optional<ErrorCode> family;
+  if (family_number != kNoFamily) family = static_cast<ErrorCode>(family_number);
+  std::string message = fields.str().substr(static_cast<size_t>(fields.tellg()) + 1);
+  if (rank > 0) message = concat("rank ", rank, ": ", message);
+  if (code == ExitCode::out_of_memory) throw_with(family, OutOfMemoryError(message));
+  if (code == ExitCode::numbers) throw_with(family, NumericsError(message));
+  if (code == ExitCode::device_fault) throw_with(family, DeviceFault(message));
+  throw_with(family, Error(code, message));
 }
 
 }  // namespace

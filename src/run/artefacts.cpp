@@ -20,8 +20,10 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
                   const fs::path& directory) {
   std::map<std::string, at::Tensor> host;
   std::map<std::string, TensorView> views;
-  for (const auto& [name, tensor] : weights.tensors)
-    views[name] = view_of(host[name] = tensor.detach().to(at::kCPU).contiguous());
+  for (const auto& [name, tensor] : weights.tensors) {
+    const at::Tensor written = tensor.detach().to(at::kCPU).to(scalar_type(weights.type_of(name)));
+    views[name] = view_of(host[name] = written.contiguous());
+  }
   std::map<std::string, std::string> metadata;
   if (!trained_on.empty()) metadata[kTrainedOn] = trained_on;
   write_adapter_weights(directory, views, metadata);
@@ -30,22 +32,28 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
 
 void save_whole(const SavedWeights& weights, const fs::path& base, const fs::path& directory) {
   TensorSources sources;
-  for (const auto& [name, tensor] : weights.tensors) sources[name] = source_of(tensor);
+  for (const auto& [name, tensor] : weights.tensors) sources[name] = source_of(tensor, weights.type_of(name));
   write_model_weights(directory, sources);
-  write_model_config(base, directory, file_dtype(weights.dtype), weights.config_changes);
+  write_model_config(base, directory, weights.dtype, weights.config_changes);
 }
 
 }  // namespace
 
+Dtype SavedWeights::type_of(const std::string& name) const {
+  const auto other = types.find(name);
+  return other != types.end() ? other->second : file_dtype(tensors.at(name).scalar_type());
+}
+
 int64_t SavedWeights::bytes() const {
   int64_t sum = 0;
-  for (const auto& [name, tensor] : tensors) sum += static_cast<int64_t>(tensor.nbytes());
+  for (const auto& [name, tensor] : tensors)
+    sum += tensor.numel() * static_cast<int64_t>(dtype_size(type_of(name)));
   return sum;
 }
 
 SavedWeights Artefacts::weights(Model& model) const {
   SavedWeights weights;
-  weights.dtype = model.dtype();
+  weights.dtype = file_dtype(model.dtype());
   weights.config_changes = nlohmann::ordered_json::object();
   if (adapter) {
     weights.tensors = adapter_tensors(model);

@@ -12,10 +12,11 @@ at::ScalarType choose_dtype(const ModelConfig& config, at::Device device) {
   if (config.dtype == ModelDtype::automatic)
     return computes_in_bf16(device) ? automatic_dtype(device) : at::kFloat;
   if (!computes_in_bf16(device)) {
-    throw DeviceError(
-        concat("model.dtype: bf16: ", device.str(),
-               " does not compute in bf16 (it needs compute capability 8.0, Ampere or newer); use "
-               "model.dtype=fp32"));
+    throw of_family(ErrorCode::no_bf16,
+                    DeviceError(concat(
+                        "model.dtype: bf16: ", device.str(),
+                        " does not compute in bf16 (it needs compute capability 8.0, Ampere or newer); use "
+                        "model.dtype=fp32")));
   }
   return at::kBFloat16;
 }

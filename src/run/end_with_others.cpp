@@ -26,11 +26,12 @@ bool is_shown_by_first(const RankEnd& own, const Ranks& ranks) {
 
 RankEnd end_of_run(const Ranks& ranks, const std::exception& error) {
   const Ending ending = ending_of(std::current_exception());
-  RankEnd own{ranks.rank(), ending.code, ending.message};
+  RankEnd own{ranks.rank(), ending.code, ending.message, ending.family};
   if (dynamic_cast<const LostRank*>(&error) == nullptr) return own;
   const std::optional<RankEnd> first = ranks.first_end();
   if (first && first->rank != own.rank) {
     own.code = first->code;
+    own.family = first->family;
     own.message = concat("rank ", first->rank, ": ", first->message);
   }
   return own;
@@ -44,10 +45,13 @@ void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   } catch (const std::exception& error) {
     own = end_of_run(ranks, error);
   }
-  ranks.tell_end(own.code, own.message);
+  ranks.tell_end(own);
   const bool is_shown = own.code != 0 && !ranks.is_first() && is_shown_by_first(own, ranks);
   ranks.wait_for_ends(kSecondsForOthers);
-  if (own.code != 0) throw Error(static_cast<ExitCode>(own.code), is_shown ? "" : own.message);
+  if (own.code == 0) return;
+  Error error(static_cast<ExitCode>(own.code), is_shown ? "" : own.message);
+  if (own.family) error.set_family(*own.family);
+  throw error;
 }
 
 }  // namespace trainer

@@ -173,7 +173,8 @@ bool is_accepted(const std::string& key, const Config& config) {
       concat(where, " is of another run:\n  ", join(lines, "\n  "),
              "\nChoose another output_dir, or start from the beginning with overwrite_output_dir=true. To "
              "resume from it all the same: 'resume_changed=[",
-             join(keys), "]'"));
+             join(keys), "]'"),
+      ErrorCode::resume_changed);
 }
 
 constexpr const char* kSamples = "data.train samples";
@@ -219,8 +220,7 @@ void check_fixed_settings(const Settings& saved, const Settings& now, const Conf
       if (logged.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
     } else {
       const bool keepable = key == "training.effective_batch_size";
-      lines.push_back(keepable ? concat(line, "; effective_batch_size=", difference.saved, " keeps it")
-                               : line);
+      lines.push_back(keepable ? concat(line, "; ", key, "=", difference.saved, " keeps it") : line);
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     }
   }

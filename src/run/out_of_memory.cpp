@@ -45,7 +45,8 @@ StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts*
     } catch (const OutOfMemoryError& error) {
       message = error.what();
     }
-    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message)) throw OutOfMemoryError(message);
+    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message))
+      throw of_family(ErrorCode::oom_step, OutOfMemoryError(message));
   }
 }
 
@@ -53,9 +54,12 @@ void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   const std::optional<std::string> message = out_of_memory_in(work, parts_.ranks.alone());
   if (!message) return;
   const std::string where = save_last_state();
-  if (!parts_.ranks.is_first()) throw OutOfMemoryError(*message);  // rank 0 says the rest
-  throw OutOfMemoryError(concat(
-      *message, measures_after_retries(parts_.config, parts_.plan_target(), parts_.device), "\n", where));
+  // Rank 0 says more than the others.
+  const std::string measures =
+      parts_.ranks.is_first()
+          ? measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)
+          : std::string();
+  throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat(*message, measures, "\n", where)));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {

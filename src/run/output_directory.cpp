@@ -51,9 +51,10 @@ void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
   if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
-  throw FormatError(concat("resume: ", path.string(),
-                           " is the directory of a run; give a checkpoint in it, the newest is ",
-                           checkpoint_path(path, steps.back()).string()));
+  throw of_family(ErrorCode::checkpoint,
+                  FormatError(concat("resume: ", path.string(),
+                                     " is the directory of a run; give a checkpoint in it, the newest is ",
+                                     checkpoint_path(path, steps.back()).string())));
 }
 
 // A run must not overwrite what it starts from, nor remove it with an earlier run's results.

@@ -119,9 +119,11 @@ class Search {
   void resume_from(const Checkpoint& checkpoint) {
     for (const char* file : {kPositionFile, kOptimizerFile}) {
       if (!checkpoint.files.contains(file))
-        throw FormatError(concat(checkpoint.path.string(), ": has no ", file,
-                                 "; no run can resume from weights alone. To start from them, give it as "
-                                 "model.path or lora.adapter"));
+        throw of_family(
+            ErrorCode::checkpoint,
+            FormatError(concat(checkpoint.path.string(), ": has no ", file,
+                               "; no run can resume from weights alone. To start from them, give it as "
+                               "model.path or lora.adapter")));
     }
     const RunPosition position = read_position(checkpoint.path);
     check_same(position, checkpoint.path);

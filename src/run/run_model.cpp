@@ -59,6 +59,16 @@ void name_base(const std::filesystem::path& path, AdapterConfig& adapter) {
   adapter.revision = name ? name->revision : "";
 }
 
+// The types in which the tensors came that the run will save.
+std::map<std::string, Dtype> types_that_came(const Config& config, const LoadReport& report) {
+  if (!config.lora) return report.stored;
+  std::map<std::string, Dtype> types;
+  if (config.lora->adapter.empty()) return types;
+  for (const auto& [name, view] : read_adapter_weights(config.lora->adapter).tensors)
+    types[name] = view.dtype;
+  return types;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
@@ -83,6 +93,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   const LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
                             config.memory.offload.weights};
   out.model = load_model(config.model.path, options, &report);
+  out.artefacts.came_as = types_that_came(config, report);
   log::info(report.line());
   if (report.quantised > 0) warn_of_small_model(*out.model);
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));

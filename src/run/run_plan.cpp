@@ -45,12 +45,13 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
   // The weights have been loaded: it is too late to choose where they lie.
   if (choice && choice->plan.offload.weights != config.memory.offload.weights) choice.reset();
   if (!choice) {
-    throw OutOfMemoryError(
-        concat("no value that auto allows for training.batch_size, memory.gradient_checkpointing or "
-               "memory.offload fits. The smallest plan is\n",
-               plan_table(planner.as_configured().plan, most),
-               "Shorter samples help, or more memory (memory.limit, another device).",
-               measures_to_fit(config, target, device)));
+    throw of_family(ErrorCode::oom_plan,
+                    OutOfMemoryError(concat(
+                        "no value that auto allows for training.batch_size, memory.gradient_checkpointing or "
+                        "memory.offload fits. The smallest plan is\n",
+                        plan_table(planner.as_configured().plan, most),
+                        "Shorter samples help, or more memory (memory.limit, another device).",
+                        measures_to_fit(config, target, device))));
   }
   return {planner.with(*choice), choice->plan, limit, true};
 }
@@ -115,12 +116,14 @@ void check_room(const RunPlan& run, c10::Device device) {
   const std::string& directory = run.config.offload_directory();
   const int64_t room = room_below(device, directory);
   if (needed <= room) return;
-  throw OutOfMemoryError(
-      device.is_cuda()
-          ? concat("memory.offload: needs ", bytes_string(needed), " of the host's memory, and ",
-                   bytes_string(room), " are free; offload less, or use a machine with more memory")
-          : concat("memory.offload: needs ", bytes_string(needed), " in ", directory, ", and ",
-                   bytes_string(room), " are free; make room, or set memory.offload_dir"));
+  throw of_family(
+      ErrorCode::offload_room,
+      OutOfMemoryError(
+          device.is_cuda()
+              ? concat("memory.offload: needs ", bytes_string(needed), " of the host's memory, and ",
+                       bytes_string(room), " are free; offload less, or use a machine with more memory")
+              : concat("memory.offload: needs ", bytes_string(needed), " in ", directory, ", and ",
+                       bytes_string(room), " are free; make room, or set memory.offload_dir")));
 }
 
 }  // namespace trainer

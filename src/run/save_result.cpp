@@ -1,6 +1,12 @@
 #include "run/save_result.h"
 
 #include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -10,35 +16,82 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/run/metric_rows.h"
+#include "trainer/run/result_types.h"
 
 namespace trainer {
 namespace {
 
-// Replaces the last weights with those of the best evaluation.
-void load_best_model(RunParts& parts, const RunProgress& progress) {
+// Replaces the last weights with those of the best evaluation. Returns whether others than the last ones are
+// in the model now.
+bool load_best_model(RunParts& parts, const RunProgress& progress) {
   const std::optional<int64_t> step = progress.best.step();
   if (!step)
     log::warning(concat("no evaluation gave a number for ", progress.best.metric(),
                         ": the result is that of the last step"));
-  if (!step || *step == progress.position.step) return;
+  if (!step || *step == progress.position.step) return false;
   const std::filesystem::path best = checkpoint_path(parts.output.directory(), *step);
   try {
     parts.prepared.artefacts.load(parts.model(), read_checkpoint(best).path);
     log::info(concat("the result is the best model, of step ", *step, ": ", progress.best.metric(), " ",
                      *progress.best.value()));
+    return true;
   } catch (const FormatError& error) {
     log::warning(concat("the best model, of step ", *step, ", cannot be read: ", error.what(),
                         "; the result is that of the last step"));
+    return false;
   }
 }
 
-void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+// Of the result, on the rank that saves it.
+struct Result {
+  SavedWeights weights;
+  bool is_of_last_step = false;
+};
+
+Result make_result(RunParts& parts, const RunProgress& progress) {
+  const bool earlier = parts.config.training.load_best_model_at_end && load_best_model(parts, progress);
+  Result result{parts.prepared.artefacts.weights(parts.model()), !earlier};
+  choose_result_types(result.weights, parts.prepared.artefacts, parts.config.save.result_dtype);
+  return result;
+}
+
+using Masters = std::map<std::string, at::Tensor>;
+
+// Takes the fp32 copies of optimizer.master_weights in place of the rounded weights that the model computes
+// with, where the result keeps more of them.
+void take_masters(SavedWeights& weights, const Masters& masters) {
+  for (const auto& [name, type] : weights.types) {
+    if (const auto master = masters.find(name); master != masters.end())
+      weights.tensors.at(name) = master->second;
+  }
+}
+
+// Returns those of all ranks, on rank 0; the others send theirs.
+Masters collect_masters(const RunParts& parts) {
+  Masters masters;
+  for (const auto& [name, kept] : parts.trainer.optimizer_state().tensors) {
+    if (const auto master = kept.find("master"); master != kept.end()) masters[name] = master->second;
+  }
+  const Ranks& ranks = parts.ranks;
+  if (parts.trainer.owners().empty() || !parts.config.optimizer.master_weights) return masters;
+  for (const TrainedParameter& parameter : parts.trainer.parameters()) {
+    const int64_t owner = parts.trainer.owners().at(parameter.name);
+    if (owner == 0 || parameter.value.scalar_type() == at::kFloat) continue;
+    const at::Tensor values = ranks.rank() == owner
+                                  ? masters.at(parameter.name).cpu().contiguous()
+                                  : at::empty(parameter.value.sizes(), at::TensorOptions().dtype(at::kFloat));
+    ranks.copy_from(owner, values);
+    if (ranks.is_first()) masters[parameter.name] = values;
+  }
+  return masters;
+}
+
+void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
+                const SavedWeights& weights) {
   const Progress shown("saving the result");
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path& directory = parts.output.directory();
   const int64_t step = progress.position.step, metrics_bytes = parts.output.metrics_bytes();
-  if (parts.config.training.load_best_model_at_end) load_best_model(parts, progress);
-  const SavedWeights weights = parts.prepared.artefacts.weights(parts.model());
   try {
     parts.prepared.artefacts.save(weights, directory);
     write_trainer_state(directory, progress.to_trainer_state(directory));
@@ -50,21 +103,29 @@ void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& check
                      duration_string(seconds)));
     checkpoints.mark_good(step);  // no later step will show it
   } catch (const FormatError& error) {
-    throw FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
-                             " The same command resumes from there when this is fixed"));
+    throw of_family(error.family().value_or(ErrorCode::files),
+                    FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
+                                       " The same command resumes from there when this is fixed")));
   }
 }
 
 }  // namespace
 
 void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
-  together(
-      parts.ranks,
-      [&] {
-        if (parts.ranks.is_first()) save_alone(parts, progress, checkpoints);
-        return std::string();
-      },
-      Channel::phases);
+  Result result;
+  const auto on_first = [&](const std::function<std::string()>& work) {
+    return together(
+        parts.ranks, [&] { return parts.ranks.is_first() ? work() : std::string(); }, Channel::phases);
+  };
+  const std::vector<std::string> notes = on_first([&] {
+    result = make_result(parts, progress);
+    return std::string(result.is_of_last_step && !result.weights.types.empty() ? "masters" : "");
+  });
+  if (!notes.front().empty()) take_masters(result.weights, collect_masters(parts));
+  on_first([&] {
+    save_alone(parts, progress, checkpoints, result.weights);
+    return std::string();
+  });
 }
 
 }  // namespace trainer

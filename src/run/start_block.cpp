@@ -10,6 +10,7 @@
 #include "trainer/data/log_report.h"
 #include "trainer/device/device.h"
 #include "trainer/hub/name.h"
+#include "trainer/run/result_types.h"
 
 namespace trainer {
 namespace {
@@ -124,6 +125,9 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("parameters", grouped(count.parameters));
   line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
   line("type", type_text(model, artefacts));
+  if (const std::string saved = result_types_text(artefacts.weights(model), artefacts, config);
+      !saved.empty())
+    line("saved as", saved);
   line("device", describe_device(device));
   for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));

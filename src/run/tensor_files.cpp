@@ -1,5 +1,7 @@
 #include "run/tensor_files.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -12,6 +14,18 @@
 
 namespace trainer {
 namespace {
+
+constexpr int64_t kPieceOfTensor = 4 << 20;  // elements
+
+// Calls `use` with one piece after another, on the host and flat.
+template <class Use>
+void in_host_pieces(const at::Tensor& tensor, Use use) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = tensor.detach().contiguous().view({-1});
+  for (int64_t first = 0; first < flat.numel(); first += kPieceOfTensor)
+    use(flat.narrow(0, first, std::min(kPieceOfTensor, flat.numel() - first)).to(at::kCPU));
+  release_offloaded(tensor);
+}
 
 std::vector<std::string> misfits(const std::map<std::string, at::Tensor>& places,
                                  const std::map<std::string, TensorView>& stored) {
@@ -41,6 +55,26 @@ TensorSource source_of(const at::Tensor& tensor) {
                       static_cast<std::streamsize>(host.nbytes()));
             release_offloaded(tensor);
           }};
+}
+
+TensorSource source_of(const at::Tensor& tensor, Dtype dtype) {
+  if (dtype == file_dtype(tensor.scalar_type())) return source_of(tensor);
+  return {dtype, tensor.sizes().vec(), [tensor, dtype](std::ostream& out) {
+            in_host_pieces(tensor, [&](const at::Tensor& piece) {
+              const at::Tensor written = piece.to(scalar_type(dtype));
+              out.write(static_cast<const char*>(written.const_data_ptr()),
+                        static_cast<std::streamsize>(written.nbytes()));
+            });
+          }};
+}
+
+double largest_magnitude(const at::Tensor& tensor) {
+  double largest = 0;
+  in_host_pieces(tensor, [&](const at::Tensor& piece) {
+    const double found = piece.abs().max().item<double>();
+    if (!(found <= largest)) largest = found;
+  });
+  return largest;
 }
 
 void fill_tensors(const std::map<std::string, at::Tensor>& places,

@@ -29,10 +29,12 @@ void translate_torch_errors(const std::string& memory_advice, const std::functio
     throw std::runtime_error(what);
   } catch (const std::exception& error) {
     if (!is_lack_of_kernel_memory(error)) throw;
-    throw OutOfMemoryError(concat(
-        "out of memory on the host: none was left for the code of a matrix product (ulimit -v or -d, a "
-        "container's limit)\n",
-        memory_advice));
+    throw of_family(
+        ErrorCode::oom_host,
+        OutOfMemoryError(concat(
+            "out of memory on the host: none was left for the code of a matrix product (ulimit -v or -d, a "
+            "container's limit)\n",
+            memory_advice)));
   }
   if (lack) throw OutOfMemoryError(concat(lack->message, "\n", memory_advice));
 }

@@ -130,8 +130,9 @@ void Attempts::announce(const Recovery& recovery) {
 }
 
 void Attempts::give_up(const std::string& stage, const OutOfMemory& lack, const std::string& why) {
-  throw OutOfMemoryError(
-      concat("out of memory (", stage, "): ", lack.numbers(), "; ", why, "\n", options_.explain()));
+  throw of_family(ErrorCode::oom_step,
+                  OutOfMemoryError(concat("out of memory (", stage, "): ", lack.numbers(), "; ", why, "\n",
+                                          options_.explain())));
 }
 
 }  // namespace trainer

@@ -26,9 +26,10 @@ UpdateCheck::UpdateCheck(Model& model) {
 std::string UpdateCheck::after_update(double learning_rate) const {
   for (const Seen& seen : frozen_) {
     if (!sample_of(seen.value).equal(seen.sample)) {
-      throw NumericsError(concat("the frozen tensor ", seen.name,
-                                 " changed in the first update; this is a bug: please report "
-                                 "it with the configuration"));
+      throw of_family(ErrorCode::internal_error,
+                      NumericsError(concat("the frozen tensor ", seen.name,
+                                           " changed in the first update; this is a bug: please report "
+                                           "it with the configuration")));
     }
   }
   size_t moved = 0, waiting = 0;
@@ -38,10 +39,12 @@ std::string UpdateCheck::after_update(double learning_rate) const {
     waiting += !has_moved && seen.name.ends_with(".lora_A.weight") ? 1 : 0;
   }
   if (moved == 0) {
-    throw NumericsError(concat("none of the ", trained_.size(),
-                               " trained tensors moved in an update with learning rate ", learning_rate,
-                               ": all gradients are zero, or the learning rate is too small for the type "
-                               "of the weights"));
+    throw of_family(
+        ErrorCode::nothing_learned,
+        NumericsError(concat("none of the ", trained_.size(),
+                             " trained tensors moved in an update with learning rate ", learning_rate,
+                             ": all gradients are zero, or the learning rate is too small for the type "
+                             "of the weights")));
   }
   std::string text = concat("first update: ", moved, " of ", trained_.size(), " trained tensors changed");
   if (waiting > 0 && moved + waiting == trained_.size())

@@ -33,5 +33,29 @@ TEST(EndingOf, WhatTheLibraryThrowsHasTheCodeOfItsKind) {
   EXPECT_EQ(ending_with(7).code, 1);
 }
 
+TEST(EndingOf, TheLastLineSaysWhichCommandExplains) {
+  const auto last_line = [](const auto& error) {
+    const std::string text = ending_with(error).full_text();
+    return text.substr(text.rfind('\n') + 1);
+  };
+  EXPECT_EQ(last_line(DataError("a\nb")),
+            "Error data-problem: `trainer help data-problem` says more about it");
+  EXPECT_EQ(last_line(of_family(ErrorCode::disk_full, FormatError("full"))),
+            "Error disk-full: `trainer help disk-full` says more about it");
+  EXPECT_EQ(last_line(std::bad_alloc()), "Error oom-host: `trainer help oom-host` says more about it");
+  EXPECT_EQ(last_line(7), "Error internal-error: `trainer help internal-error` says more about it");
+  // A run that was stopped and saved has nothing to explain.
+  EXPECT_EQ(ending_with(Error(ExitCode::interrupted, "stopped")).full_text(), "stopped");
+}
+
+TEST(Family, WhoThrowsKnowsBest) {
+  try {
+    in_family(ErrorCode::data_file, [] { throw of_family(ErrorCode::disk_full, DataError("x")); });
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.family(), ErrorCode::disk_full);
+  }
+  EXPECT_EQ(in_family(ErrorCode::data_file, [] { return 7; }), 7);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -121,6 +121,32 @@ TEST(Dump, HasTheKeysThatHaveAnEffectAndTheirDefaults) {
                                                "optimizer.beta1=0.9", "optimizer.eps=[1e-9, 2]"}));
 }
 
+TEST(Dump, SaysWhatAutomaticEvaluationsBecome) {
+  const auto dump = [](const std::vector<std::string>& overrides) {
+    const Config config = load_config(std::nullopt, overrides);
+    expect_round_trip(config);
+    return as_yaml(config);
+  };
+  const auto has = [](const std::string& text, const char* line) {
+    return text.find(line) != std::string::npos;
+  };
+  EXPECT_TRUE(has(dump({}), "  eval_strategy: auto  # here: no\n"));
+  EXPECT_TRUE(has(dump({"data.eval=0.1", "eval_strategy=auto"}), "  eval_strategy: auto  # here: epoch\n"));
+  const std::string by_steps = dump({"data.eval=0.1", "eval_steps=20"});
+  EXPECT_TRUE(has(by_steps, "  eval_strategy: auto  # here: steps\n")) << by_steps;
+  EXPECT_TRUE(has(by_steps, "  eval_steps: 20\n")) << by_steps;
+  EXPECT_TRUE(has(dump({"data.eval=0.1", "eval_strategy=epoch"}), "  eval_strategy: epoch\n"));
+}
+
+TEST(Schema, ListsTheWordForTheDefault) {
+  std::ostringstream out;
+  write_json_schema(out);
+  const auto schema = nlohmann::json::parse(out.str());
+  const auto& key = schema["properties"]["training"]["properties"]["eval_strategy"];
+  EXPECT_EQ(key["enum"], nlohmann::json({"no", "steps", "epoch", "auto"}));
+  EXPECT_EQ(key["default"], "auto");
+}
+
 TEST(Presets, LoadAndReadBack) {
   EXPECT_GE(presets().size(), 7u);
   for (const fs::path& file : presets()) {

@@ -64,6 +64,30 @@ class Help(EndToEnd):
             self.assertIn(f"Exit code {code}: ", result.stdout)
             self.assertIn(word, result.stdout)
 
+    def test_an_error_names_its_code_and_the_code_has_a_page(self):
+        nowhere = self.scratch / "nowhere"
+        (self.scratch / "config.json").write_text("{}")
+        (self.scratch / "broken.yaml").write_text("training: [\n")
+        for code, arguments in {
+            "command-line": ["trian"],
+            "config-file": ["--config", self.scratch / "broken.yaml"],
+            "config-key": ["config", "batch_sise=4"],
+            "config-value": ["config", "batch_size=many"],
+            "config-conflict": ["config", "effective_batch_size=8", "gradient_accumulation_steps=2"],
+            "model-files": [f"data.train={self.data / 'train.jsonl'}", f"model.path={nowhere}"],
+            "data-file": [f"model.path={self.scratch}", f"data.train={nowhere}"],
+            "files": ["export", nowhere, self.scratch / "out"],
+        }.items():
+            with self.subTest(code):
+                result = trainer(*arguments)
+                self.assertIn(f"Error {code}: `trainer help {code}` says more", result.stderr)
+                page = trainer("help", code)
+                self.assert_done(page)
+                self.assertTrue(page.stdout.startswith(f"# Error {code}\n"), page.stdout)
+                self.assertIn("**What to do.**", page.stdout)
+                self.assertNotIn("\n## ", page.stdout)
+                self.assertNotIn("](", page.stdout)
+
     def test_a_command_without_a_page_shows_its_options(self):
         self.assertIn("--num-beams", trainer("help", "chat").stdout)
 
@@ -99,6 +123,7 @@ class Completion(EndToEnd):
     def test_values_of_options(self):
         self.assertEqual(self.complete("trainer generate m --dtype "), ["auto", "bf16", "fp32"])
         self.assertEqual(self.complete("trainer completion z"), ["zsh"])
+        self.assertEqual(self.complete("trainer help disk"), ["disk-full"])
 
     def test_keys_and_their_values(self):
         self.assertEqual(self.complete("trainer train training.batch_s"), ["training.batch_size="])

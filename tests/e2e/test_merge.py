@@ -1,5 +1,6 @@
 """Adapters of every kind are trained, continued and merged; the merged model gives the same answers."""
 import json
+import re
 import unittest
 
 from support import EndToEnd, tensors_of, trainer
@@ -85,6 +86,27 @@ class Merge(EndToEnd):
         self.assertEqual(json.loads((full / "config.json").read_text())["vocab_size"], rows)
         self.assertEqual(tensors_of(full / "model.safetensors")["model.embed_tokens.weight"][1][0], rows)
         self.answers(full)
+
+    def test_a_merge_in_bf16_says_what_it_changes_and_what_does_not(self):
+        base = self.scratch / "bf16_base"
+        self.make_model(base, *self.model_arguments, "--dtype", "bfloat16")
+        adapter = self.train_more("on_bf16", f"model.path={base}", "lora.r=4")
+        merged = self.scratch / "bf16_merged"
+        result = trainer("merge", adapter, merged)
+        self.assert_done(result)
+        said = re.search(r"rounding changes the most likely token at (\d+) of (\d+) positions; "
+                         r"--dtype fp32 rounds nothing, --dtype fp16 8 times less than bf16", result.stderr)
+        self.assertIsNotNone(said, result.stderr)
+        self.assertLessEqual(int(said[1]), int(said[2]))
+        self.assertGreater(int(said[2]), 0)
+        self.assertEqual({kind for kind, _, _ in tensors_of(merged / "model.safetensors").values()}, {"BF16"})
+        for name, kind in (("fp32", "F32"), ("fp16", "F16")):
+            out = self.scratch / f"{name}_merged"
+            result = trainer("merge", adapter, out, "--dtype", name)
+            self.assert_done(result)
+            self.assertNotIn("rounding changes", result.stderr)
+            self.assertEqual({kind for kind, _, _ in tensors_of(out / "model.safetensors").values()}, {kind})
+        self.assertEqual(self.answers(self.scratch / "fp32_merged"), self.answers(adapter))
 
     def test_memory_is_bounded(self):
         small = peak_memory("merge", write_adapter(write_llama(self.scratch / "small", 64, 1)), self.scratch / "small_merged")

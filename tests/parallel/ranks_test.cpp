@@ -112,14 +112,15 @@ TEST(Together, OutOfMemoryStaysThat) {
 
 TEST(Ranks, ARankThatLeavesIsNoticedAndItsWordIsRead) {
   in_ranks(3, [](const Ranks& ranks) {
-    if (ranks.rank() == 1) return ranks.tell_end(4, "the disk is full");
+    if (ranks.rank() == 1) return ranks.tell_end({1, 4, "the disk is full", ErrorCode::disk_full});
     EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
     const auto end = ranks.first_end();
     ASSERT_TRUE(end);
     EXPECT_EQ(end->rank, 1);
     EXPECT_EQ(end->code, 4);
     EXPECT_EQ(end->message, "the disk is full");
-    ranks.tell_end(end->code, end->message);
+    EXPECT_EQ(end->family, ErrorCode::disk_full);
+    ranks.tell_end(*end);
     ranks.wait_for_ends(10);
   });
 }
@@ -133,7 +134,7 @@ TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
           return;
         }
         EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
-        ranks.tell_end(8, "lost");
+        ranks.tell_end({0, 8, "lost"});
       },
       1);
 }

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
+
+#include "trainer/base/error_code.h"
 
 namespace trainer {
 
@@ -13,6 +16,10 @@ constexpr const char* kOutOfHostMemory =
 struct Ending {
   int code;  // that the process ends with
   std::string message;
+  std::optional<ErrorCode> family = std::nullopt;  // absent where there is nothing to explain
+
+  // The message with a last line that says which command explains it.
+  std::string full_text() const;
 };
 
 // `failure` must hold an exception. Those of LibTorch must have been translated before.

@@ -2,8 +2,13 @@
 // and carries the exit code that the process ends with (docs/exit-codes.md).
 #pragma once
 
+#include <concepts>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "trainer/base/error_code.h"
 
 namespace trainer {
 
@@ -23,10 +28,35 @@ class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
+  // The family that it belongs to, if a closer one is known than its exit code says.
+  const std::optional<ErrorCode>& family() const { return family_; }
+  // Has no effect on an error that has a family: who throws knows best.
+  void set_family(ErrorCode family) {
+    if (!family_) family_ = family;
+  }
 
  private:
   ExitCode code_;
+  std::optional<ErrorCode> family_;
 };
+
+// Returns the error with its family: throw of_family(ErrorCode::disk_full, FormatError(...)).
+template <std::derived_from<Error> AnyError>
+AnyError of_family(ErrorCode family, AnyError error) {
+  error.set_family(family);
+  return error;
+}
+
+// Does the work. Its errors get this family, unless they have one.
+template <class Work>
+decltype(auto) in_family(ErrorCode family, Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (Error& error) {
+    error.set_family(family);
+    throw;
+  }
+}
 
 struct ConfigError : Error {
   // Has another exit code when the only problem is that named files are missing.

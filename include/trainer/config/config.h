@@ -25,6 +25,7 @@ enum class LossOn { all_turns, last_turn, everything };
 enum class MicroBatching { tokens, samples };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
+enum class SaveDtype { automatic, bf16, fp16, fp32 };
 enum class StateDtype { automatic, fp32, bf16 };
 // What the processes of a run with several GPUs divide, beside the work (docs/parallel.md).
 enum class Shard { automatic, none, optimizer };
@@ -214,6 +215,7 @@ struct SaveConfig {
   int64_t steps = 500;
   double minutes = 0;       // 0: no saving by time
   int64_t total_limit = 0;  // 0: keep all
+  SaveDtype result_dtype = SaveDtype::automatic;
   bool weights_only = false;
   bool async = true;
 };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/formats/safetensors.h"
 #include "trainer/models/model.h"
 
 namespace trainer {
@@ -35,8 +37,9 @@ struct LoadReport {
   int64_t bytes = 0, mapped_bytes = 0, converted_bytes = 0;
   int64_t quantised = 0, quantised_bytes = 0;  // weights in NF4, and what they take in memory
   double seconds = 0;
-  std::vector<std::string> ignored;  // stored tensors that the model does not need
-  std::string line() const;          // a line for the log
+  std::vector<std::string> ignored;     // stored tensors that the model does not need
+  std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are not in NF4
+  std::string line() const;             // a line for the log
 };
 
 // Returns the model with its weights; fills in `report` if given. Throws FormatError if the directory is

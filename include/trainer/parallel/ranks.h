@@ -18,7 +18,9 @@ namespace trainer {
 
 // Another rank has ended, or does not answer.
 struct LostRank : Error {
-  explicit LostRank(const std::string& message) : Error(ExitCode::device_fault, message) {}
+  explicit LostRank(const std::string& message) : Error(ExitCode::device_fault, message) {
+    set_family(ErrorCode::lost_rank);
+  }
 };
 
 // How a rank ended.
@@ -26,6 +28,7 @@ struct RankEnd {
   int64_t rank = 0;
   int code = 0;  // that its process ends with
   std::string message;
+  std::optional<ErrorCode> family = std::nullopt;
 };
 
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
@@ -66,7 +69,7 @@ class Ranks {
   // Leave a word for those who will find this rank lost, and read the first such word of another rank. They
   // never throw: when rank 0 is gone, so are the words. tell_end() also closes the connections, so that the
   // others notice at once.
-  void tell_end(int code, const std::string& message) const noexcept;
+  void tell_end(const RankEnd& end) const noexcept;
   std::optional<RankEnd> first_end() const noexcept;
   std::optional<RankEnd> end_of(int64_t rank) const noexcept;
   // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here until the

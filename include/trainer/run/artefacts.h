@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/formats/peft.h"
+#include "trainer/formats/safetensors.h"
 #include "trainer/models/model.h"
 
 namespace trainer {
@@ -19,10 +20,12 @@ namespace trainer {
 // What a model saves. It is held apart from the model, so that a copy can be written on another thread.
 struct SavedWeights {
   std::map<std::string, at::Tensor> tensors;  // by name in the file; a tensor may have two names
-  at::ScalarType dtype = at::kFloat;          // of the model
+  std::map<std::string, Dtype> types;         // in the file, of those that are written in another than theirs
+  Dtype dtype = Dtype::f32;                   // what config.json says
   nlohmann::ordered_json config_changes;      // keys of config.json that differ from the base's
 
-  int64_t bytes() const;
+  Dtype type_of(const std::string& name) const;  // in the file
+  int64_t bytes() const;                         // in the file
 };
 
 struct Artefacts {
@@ -31,6 +34,9 @@ struct Artefacts {
   std::filesystem::path tokenizer;       // the directory whose tokenizer is used; empty: base
   std::vector<std::string> added_tokens;
   std::string trained_on = {};  // how the base's weights are kept (kTrainedOn); empty: as they are stored
+  // The types in which the saved tensors came: those of the model's files, or of the adapter that is trained
+  // further. New tensors are not in it.
+  std::map<std::string, Dtype> came_as = {};
 
   // Returns the adapter's tensors, or all tensors of the model. They are not copied.
   SavedWeights weights(Model& model) const;

@@ -19,7 +19,10 @@ namespace trainer {
 
 // output_dir is in use, not writable, or holds what this run must not touch.
 struct OutputDirectoryError : Error {
-  explicit OutputDirectoryError(const std::string& message) : Error(ExitCode::files, message) {}
+  explicit OutputDirectoryError(const std::string& message, ErrorCode family = ErrorCode::output_dir)
+      : Error(ExitCode::files, message) {
+    set_family(family);
+  }
 };
 
 class OutputDirectory : public MetricSink {

@@ -25,13 +25,15 @@ std::string brief(const std::exception& error) {
 
 Template::Template(const std::string& source, std::string where) : source_(source), where_(std::move(where)) {
   if (valid_utf8_prefix(source) != source.size())
-    throw FormatError(concat(where_, ": the chat template is not valid UTF-8"));
+    throw of_family(ErrorCode::chat_template,
+                    FormatError(concat(where_, ": the chat template is not valid UTF-8")));
   try {
     ParsedTemplate parsed = parse_template(source, names_);
     body_ = std::move(parsed.body);
     has_generation_ = parsed.has_generation;
   } catch (const SyntaxError& error) {
-    throw FormatError(concat(where_, ":", error.line, ": chat template: ", error.what()));
+    throw of_family(ErrorCode::chat_template,
+                    FormatError(concat(where_, ":", error.line, ": chat template: ", error.what())));
   }
 }
 
@@ -51,11 +53,13 @@ Text Template::render(const std::vector<std::pair<std::string, Value>>& variable
   } catch (const RenderError& error) {
     throw DataError(concat(at(), "cannot handle the conversation: ", brief(error)));
   } catch (const Unsupported& error) {
-    throw FormatError(concat(at(), "needs what is not supported: ", brief(error)));
+    throw of_family(ErrorCode::chat_template,
+                    FormatError(concat(at(), "needs what is not supported: ", brief(error))));
   } catch (const OutOfBudget& error) {
-    throw FormatError(concat(at(), "takes ", error.what(), kWhatToDo));
+    throw of_family(ErrorCode::chat_template, FormatError(concat(at(), "takes ", error.what(), kWhatToDo)));
   } catch (const std::bad_alloc&) {
-    throw FormatError(concat(at(), "takes more memory than there is", kWhatToDo));
+    throw of_family(ErrorCode::chat_template,
+                    FormatError(concat(at(), "takes more memory than there is", kWhatToDo)));
   }
   return out;
 }

@@ -85,7 +85,7 @@ std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& 
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  return load_file_tokenizer(tokenizer_directory(directory));
+  return in_family(ErrorCode::tokenizer, [&] { return load_file_tokenizer(tokenizer_directory(directory)); });
 }
 
 }  // namespace trainer

@@ -1,0 +1,19 @@
+// The types in which the tensors of the result are written (save.result_dtype).
+#pragma once
+
+#include <string>
+
+#include "trainer/config/config.h"
+#include "trainer/run/artefacts.h"
+
+namespace trainer {
+
+// Fills in the types of the tensors in the files, and what config.json says. If fp16 cannot hold a value, the
+// tensors that were to be fp16 keep the type of the training, and a warning names the tensor.
+void choose_result_types(SavedWeights& weights, const Artefacts& artefacts, SaveDtype asked);
+
+// Returns what a user must know of the types before the run: that they differ from those that came in, or
+// that converting loses something. "" if neither is so.
+std::string result_types_text(const SavedWeights& weights, const Artefacts& artefacts, const Config& config);
+
+}  // namespace trainer
