@@ -1,9 +1,11 @@
 // The codes of 8-bit moments are the nearest ones in bitsandbytes' maps, on every processor.
 #include "optim/moment_codes.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,12 +28,24 @@ std::vector<Case> both() {
           {"map.unsigned", codes_of_exp_avg_sq(), coder_of_exp_avg_sq()}};
 }
 
-Codes encoded(const MomentCoder& coder, const Values& values) {
+// Those of this processor that are not the plain ones.
+std::vector<Instructions> vector_instructions() {
+  std::vector<Instructions> out;
+  for (const Instructions with : {Instructions::avx2, Instructions::avx512}) {
+    if (with <= best_instructions()) out.push_back(with);
+  }
+  return out;
+}
+
+// Finds the codes with all instructions that there are.
+Codes encoded(const MomentCoder& coder, const Values& values, float factor = 1.0f) {
   Codes codes;
-  coder.encode(values, 1.0f, codes);
-  Codes anywhere;
-  coder.encode_anywhere(values, 1.0f, anywhere);
-  EXPECT_EQ(codes, anywhere);
+  coder.encode(values, factor, codes, Instructions::any);
+  for (const Instructions with : vector_instructions()) {
+    Codes others;
+    coder.encode(values, factor, others, with);
+    EXPECT_EQ(codes, others) << "instructions " << static_cast<int>(with);
+  }
   return codes;
 }
 
@@ -119,15 +133,47 @@ TEST(MomentCodes, ANegativeValueKeepsItsSignAndZeroIsZero) {
   for (const size_t i : {4, 5}) EXPECT_EQ(codes_of_exp_avg().values[codes[i]], 1.0f);
 }
 
+// Zero, and what is below the smallest normal number.
+TEST(MomentCodes, OfTheSmallestNumbersAreThoseOfZero) {
+  Values values{};
+  for (size_t i = 0; i < values.size(); i++)
+    values[i] = std::bit_cast<float>(static_cast<uint32_t>(i * i * 129 + i % 2));
+  for (const Case& c : both()) {
+    for (const uint8_t code : encoded(c.coder, values)) EXPECT_EQ(c.codes.values[code], 0.0f);
+  }
+  for (float& value : values) value = -value;
+  const Codes negative = encoded(coder_of_exp_avg(), values);
+  EXPECT_EQ(negative[0], 127);
+  for (size_t i = 1; i < negative.size(); i++) EXPECT_EQ(negative[i], 126) << i;
+}
+
+TEST(MomentCodes, AreThoseOfTheScaledValue) {
+  Values values, scaled;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const Case& c : both()) {
+    const float factor = 0.8317f;
+    for (size_t i = 0; i < values.size(); i++) {
+      const float value = std::clamp(normal(random) / 3.0f, -1.0f, 1.0f);
+      values[i] = c.codes.values[0] < 0 ? value : value * value;
+      scaled[i] = values[i] * factor;
+    }
+    EXPECT_EQ(encoded(c.coder, values, factor), encoded(c.coder, scaled));
+  }
+}
+
 TEST(MomentCodes, AreDecodedAlikeOnEveryProcessor) {
   Codes codes;
   for (size_t i = 0; i < 256; i++) codes[i] = static_cast<uint8_t>(37 * i);
   for (const Case& c : both()) {
-    Values values, anywhere;
-    c.coder.decode(codes, values);
-    c.coder.decode_anywhere(codes, anywhere);
-    EXPECT_EQ(values, anywhere);
+    Values values;
+    c.coder.decode(codes, values, Instructions::any);
     for (size_t i = 0; i < 256; i++) EXPECT_EQ(values[i], c.codes.values[codes[i]]);
+    for (const Instructions with : vector_instructions()) {
+      Values others;
+      c.coder.decode(codes, others, with);
+      EXPECT_EQ(values, others);
+    }
   }
 }
 

@@ -10,7 +10,8 @@ namespace trainer {
 // from disk again when they are needed.
 void release_pages(std::byte* data, int64_t bytes);
 
-// Begins to read this range of a mapped file from the disk, and does not wait for it.
+// Has this range of a mapped file read from the disk, and does not wait for it: a thread of its own asks the
+// system. The range may be unmapped meanwhile.
 void expect_pages(std::byte* data, int64_t bytes);
 
 }  // namespace trainer
