@@ -214,8 +214,7 @@ std::vector<RemoteFile> choose_data(const Fetch& fetch, const Listing& listing, 
       log::warning(concat(card.string(), ": ", error.what(), "; the names of the files count"));
     }
   }
-  return in_family(ErrorCode::hub,
-                   [&] { return choose_data_files(fetch.name(), listing, split, subsets); });
+  return in_family(ErrorCode::hub, [&] { return choose_data_files(fetch.name(), listing, split, subsets); });
 }
 
 // What the cache has of the data set, if that is all that is meant.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <sstream>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
 constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
 
-constexpr int kNoFamily = -1;
+constexpr int kUnknownFamily = -1;
 
 std::string end_key(int64_t rank) { return concat("end/", rank); }
 
@@ -176,7 +176,7 @@ int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
 void Ranks::tell_end(const RankEnd& end) const noexcept {
   if (!group_) return;
   try {
-    const int family = end.family ? static_cast<int>(*end.family) : kNoFamily;
+    const int family = end.family ? static_cast<int>(*end.family) : kUnknownFamily;
     group_->store->set(end_key(rank_), bytes_of(concat(end.code, " ", family, " ", end.message)));
     if (end.code != 0) group_->store->compareSet("first end", {}, bytes_of(std::to_string(rank_)));
   } catch (...) {  // the store has gone with rank 0: there is nobody to tell
@@ -199,11 +199,12 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   try {
     const std::vector<uint8_t> word = group_->store->get(end_key(rank));
     std::istringstream text(std::string(word.begin(), word.end()));
-    RankEnd end{.rank = rank};
-    int family = kNoFamily;
+    RankEnd end;
+    end.rank = rank;
+    int family = kUnknownFamily;
     text >> end.code >> family;
     end.message = text.str().substr(static_cast<size_t>(text.tellg()) + 1);
-    if (family != kNoFamily) end.family = static_cast<ErrorCode>(family);
+    if (family != kUnknownFamily) end.family = static_cast<ErrorCode>(family);
     return end;
   } catch (...) {
     return std::nullopt;

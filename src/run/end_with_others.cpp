@@ -39,7 +39,7 @@ RankEnd end_of_run(const Ranks& ranks, const std::exception& error) {
 
 void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   if (ranks.alone()) return run();
-  RankEnd own{ranks.rank(), 0, ""};
+  RankEnd own{ranks.rank(), 0, "", std::nullopt};
   try {
     run();
   } catch (const std::exception& error) {

@@ -56,9 +56,8 @@ void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   const std::string where = save_last_state();
   // Rank 0 says more than the others.
   const std::string measures =
-      parts_.ranks.is_first()
-          ? measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)
-          : std::string();
+      parts_.ranks.is_first() ? measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)
+                              : std::string();
   throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat(*message, measures, "\n", where)));
 }
 

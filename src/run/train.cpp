@@ -2,6 +2,7 @@
 #include "trainer/run/train.h"
 
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 
@@ -15,6 +16,7 @@
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 #include "trainer/data/samples_text.h"
+#include "trainer/formats/run_position.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
@@ -86,9 +88,21 @@ void begin_output(RunParts& parts, const Resumption& start) {
 // How a run ended that has thrown `error`, which is being handled.
 void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
   RankEnd end = end_of_run(ranks, error);
-  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what()};
+  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what(), end.family};
   const bool saved = end.code == static_cast<int>(ExitCode::interrupted);
   output.end(saved ? RunPhase::stopped : RunPhase::failed, end.code, first_line(end.message));
+}
+
+// Checkpoints are written and read by all ranks.
+void check_shared_output(const std::filesystem::path& directory, const Ranks& ranks) {
+  together(ranks, [&] {
+    if (!ranks.is_first() && !std::filesystem::exists(directory / kPositionFile)) {
+      throw OutputDirectoryError(concat("output_dir ", directory.string(),
+                                        ": does not show what rank 0 has written into it; it must be one folder "
+                                        "that all machines see"));
+    }
+    return std::string();
+  });
 }
 
 // Returns the first lines in which two texts differ.
@@ -160,6 +174,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
           return std::string();
         },
         Channel::phases);
+    check_shared_output(output.directory(), ranks);
     notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();
   } catch (const std::exception& error) {

@@ -15,15 +15,16 @@ def free_port():
 class InRanks:
     """The processes of one run."""
 
-    def __init__(self, count, *arguments, of_rank=None, environment=None, start=None):
-        """of_rank, environment: more arguments and variables, by rank; start: how many of them are started."""
+    def __init__(self, count, *arguments, of_rank=None, environment=None, start=None, before=()):
+        """of_rank, environment: more arguments and variables, by rank; start: how many of them are started;
+        before: a command that starts each."""
         port = free_port()
         self.processes = []
         for rank in range(count if start is None else start):
             variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
                              LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                              OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE", **(environment or {}).get(rank, {}))
-            command = [TRAINER, *map(str, arguments), *map(str, (of_rank or {}).get(rank, ()))]
+            command = [*before, TRAINER, *map(str, arguments), *map(str, (of_rank or {}).get(rank, ()))]
             self.processes.append(subprocess.Popen(command, cwd=ROOT, env=variables, text=True, stdin=subprocess.DEVNULL,
                                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
 

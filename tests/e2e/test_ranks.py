@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import signal
 import struct
+import subprocess
 import time
 import unittest
 
@@ -198,6 +199,18 @@ class Refused(Ranks):
         self.run_ranks(2, "used", "max_steps=1")
         self.run_ranks(2, "used", "resume=never", codes=[4, 4], keep=True)
         self.assert_one_error(4, "holds another run's results")
+
+    def test_an_output_directory_that_is_not_shared(self):
+        # Each rank has a folder of its own behind the same name.
+        here = self.scratch / "here"
+        here.mkdir()
+        name = self.scratch / "shared"
+        command = f"mkdir -p {name} {here}/$RANK && mount --bind {here}/$RANK {name} && exec \"$0\" \"$@\""
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+            self.skipTest("nothing can be mounted here")
+        found, texts = InRanks(2, *self.arguments(f"{name}/out"), before=("unshare", "-m", "bash", "-c", command)).wait()
+        self.assertEqual(found, [4, 4], "\n".join(texts))
+        self.assertIn("one folder that all machines see", texts[0])
 
     def test_replayed_cuts(self):
         output = self.run_one("replayed", "max_steps=1")

@@ -134,7 +134,7 @@ TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
           return;
         }
         EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
-        ranks.tell_end({0, 8, "lost"});
+        ranks.tell_end({0, 8, "lost", std::nullopt});
       },
       1);
 }
