@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "trainer/base/fitted_line.h"
+#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
 #include "trainer/base/wrap.h"
@@ -69,9 +70,11 @@ std::string erasure(const Screen& screen, size_t width) {
   return concat("\x1b[", rows, "A\r\x1b[J");
 }
 
+// A rank that our own launcher has started is where the launcher is.
 bool is_in_foreground() {
   const pid_t group = ::tcgetpgrp(STDERR_FILENO);
-  return group < 0 || group == ::getpgrp();
+  if (group < 0 || group == ::getpgrp()) return true;
+  return is_started_by_trainer() && group == ::getpgid(::getppid());
 }
 
 // Returns what draws the lines; they must not be drawn already.

@@ -10,6 +10,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "trainer/base/strings.h"
 #include "trainer/base/terminal.h"
 
 #include "base/stderr_sink.h"
@@ -47,7 +48,7 @@ Logger& logger() {
   static Logger instance = [] {
     Logger made{spdlog::get(kName), std::make_shared<StderrSink>()};
     if (made.lines) {
-      made.to_stderr->set_level(made.lines->sinks()[0]->level());
+      made.to_stderr->take_over(static_cast<const StderrSink&>(*made.lines->sinks()[0]));
       made.lines->sinks()[0] = made.to_stderr;
       return made;
     }
@@ -119,6 +120,14 @@ void info_in_one_line(const std::string& message, const std::function<std::strin
 }
 
 void show(const std::string& message) { write(*logger().to_stderr, Level::info, message); }
+
+void speak_as_rank(int64_t rank) {
+  if (rank == 0) return;
+  logger().to_stderr->set_level(spdlog::level::warn);
+  logger().to_stderr->set_speaker(concat("rank ", rank, ": "));
+}
+
+std::string speaker() { return logger().to_stderr->speaker(); }
 
 double seconds_of_silence() { return logger().to_stderr->seconds_of_silence(); }
 

@@ -36,7 +36,7 @@ const char* colour_of(spdlog::level::level_enum level) {
 
 void StderrSink::sink_it_(const spdlog::details::log_msg& message) {
   const std::string prefix = prefix_of(message);
-  std::string text(message.payload.data(), message.payload.size());
+  std::string text = concat(speaker_, std::string_view(message.payload.data(), message.payload.size()));
   if (const auto terminal = stderr_terminal()) {
     const size_t indent = terminal->width < kNarrow ? 2 : prefix.size() + 1;
     text = broken_at_words(text, terminal->width, prefix.size() + 1, indent);

@@ -7,13 +7,16 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/live_lines.h"
+#include "trainer/base/log.h"
+#include "trainer/base/rank_place.h"
 
 namespace trainer {
 namespace {
 
 // Handlers run on any thread, between any two instructions; they touch only these variables.
-std::atomic<bool> held{false}, save_asked{false};
+std::atomic<bool> held{false}, save_asked{false}, silent{false}, has_launcher{false};
 std::atomic<int> stop_number{0}, interrupts{0};
+constexpr int kHandled[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 const char* name_of(int number) {
@@ -31,6 +34,7 @@ const char* name_of(int number) {
 
 // Only write() may be called in a handler; the run adds a log line later.
 void say_signal(int number, const char* text) {
+  if (silent) return;
   erase_live_lines_in_handler();
   for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
@@ -50,9 +54,13 @@ void say_signal(int number, const char* text) {
   ::_exit(128 + number);  // the first process of a container does not die of signals
 }
 
-void on_stop(int number) {
+// Whoever signals all processes of a job reaches a rank and its launcher, which hands the signal on: then it
+// comes twice without being asked twice.
+bool counts(const siginfo_t* info) { return !has_launcher || info->si_pid == ::getppid(); }
+
+void on_stop(int number, siginfo_t* info, void*) {
   const int error = errno;
-  if (number == SIGINT && interrupts.fetch_add(1) > 0) {
+  if (number == SIGINT && counts(info) && interrupts.fetch_add(1) > 0) {
     say_signal(number, "a second time: ended at once; what was saved before stays");
     end_by(number);
   }
@@ -66,7 +74,7 @@ void on_stop(int number) {
   errno = error;
 }
 
-void on_save(int) { save_asked = true; }
+void on_save(int, siginfo_t*, void*) { save_asked = true; }
 
 void forget() {
   held = false;
@@ -75,19 +83,30 @@ void forget() {
   interrupts = 0;
 }
 
+// A launcher may have blocked them, so that those that came early wait for the handlers.
+void unblock_stop_signals() {
+  sigset_t all;
+  ::sigemptyset(&all);
+  for (const int number : kHandled) ::sigaddset(&all, number);
+  ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   forget();
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+  silent = !log::speaker().empty();  // every rank gets the signal; rank 0 says it
+  has_launcher = is_started_by_trainer();
+  for (const int number : kHandled) {
     Before before{number, {}};
     ::sigaction(number, nullptr, &before.action);
     if (before.action.sa_handler == SIG_IGN && number != SIGUSR1) continue;
     struct sigaction ours {};
-    ours.sa_handler = number == SIGUSR1 ? on_save : on_stop;
-    ours.sa_flags = SA_RESTART;  // interrupted reads and writes continue
+    ours.sa_sigaction = number == SIGUSR1 ? on_save : on_stop;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;  // interrupted reads and writes continue
     if (::sigaction(number, &ours, nullptr) == 0) before_.push_back(before);
   }
+  unblock_stop_signals();
 }
 
 StopSignals::~StopSignals() {

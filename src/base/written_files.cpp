@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <streambuf>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,7 @@ class NewFile : public std::streambuf {
   // Everything is on the disk when this returns.
   void finish() {
     drain();
+    if (ends_in_hole_ && calls::truncate(fd_, written_) != 0) fail(shown_, "written");
     if (!is_synced(fd_)) fail(shown_, "written");
     if (calls::close(std::exchange(fd_, -1)) != 0) fail(shown_, "written");
   }
@@ -89,14 +91,22 @@ class NewFile : public std::streambuf {
   }
 
   pos_type seekoff(off_type offset, std::ios::seekdir from, std::ios::openmode) override {
-    const bool tells = offset == 0 && from == std::ios::cur;
-    return tells ? pos_type(written_ + (pptr() - pbase())) : pos_type(off_type(-1));
+    if (offset < 0 || from != std::ios::cur) return pos_type(off_type(-1));
+    if (offset > 0) leave_out(offset);
+    return pos_type(written_ + (pptr() - pbase()));
   }
 
  private:
   static constexpr size_t kBufferBytes = size_t{1} << 18;
 
+  void leave_out(off_type size) {
+    drain();
+    if (::lseek(fd_, size, SEEK_CUR) < 0) fail(shown_, "written");
+    written_ += size;
+    ends_in_hole_ = true;
+  }
   void put(const char* data, size_t size) {
+    if (size > 0) ends_in_hole_ = false;
     if (const int error = write_all(fd_, data, size); error != 0) fail(shown_, "written", error);
     written_ += static_cast<off_type>(size);
   }
@@ -110,6 +120,7 @@ class NewFile : public std::streambuf {
   int fd_;
   std::vector<char> buffer_;
   off_type written_ = 0;
+  bool ends_in_hole_ = false;
 };
 
 // Removes an entry without following links; returns false and sets errno on failure.

@@ -13,6 +13,8 @@
 #include "trainer/base/terminal.h"
 #include "trainer/base/wrap.h"
 
+#include "cli/aligned_tables.h"
+
 namespace trainer::cli {
 namespace {
 
@@ -24,15 +26,18 @@ std::string without_links(const std::string& text) {
   return std::regex_replace(std::regex_replace(text, kPicture, ""), kLink, "$1");
 }
 
-std::vector<std::string> cells_of(const std::string& line) {
-  std::istringstream text(line.substr(1));
-  std::vector<std::string> cells;
-  for (std::string cell; std::getline(text, cell, '|');) {
-    const size_t begin = cell.find_first_not_of(' ');
-    cells.push_back(begin == std::string::npos ? ""
-                                               : cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin));
-  }
-  return cells;
+// The page without links; nothing if there is none of this name.
+std::optional<std::string> page_text(const std::string& topic) {
+  if (topic.find('/') != std::string::npos) return std::nullopt;
+  const auto file = find_shipped(concat("docs/", topic, ".md"));
+  if (!file) return std::nullopt;
+  return without_links(read_file(*file));
+}
+
+size_t width_of_page() {
+  constexpr size_t kElsewhere = 100;  // in a file or a pipe
+  const size_t width = stdout_terminal().value_or(Terminal{}).width;
+  return width == 0 ? kElsewhere : width;
 }
 
 }  // namespace
@@ -54,10 +59,9 @@ std::vector<HelpTopic> help_topics() {
 }
 
 std::optional<std::string> help_page(const std::string& topic) {
-  if (topic.find('/') != std::string::npos) return std::nullopt;
-  const auto file = find_shipped(concat("docs/", topic, ".md"));
-  if (!file) return std::nullopt;
-  return without_links(read_file(*file));
+  const auto page = page_text(topic);
+  if (!page) return std::nullopt;
+  return with_aligned_tables(*page, width_of_page());
 }
 
 std::optional<std::string> error_page(const std::string& code) {
@@ -72,17 +76,16 @@ std::optional<std::string> error_page(const std::string& code) {
 }
 
 std::optional<std::string> exit_code_page(const std::string& code) {
-  const auto page = help_page("exit-codes");
+  const auto page = page_text("exit-codes");
   if (!page) return std::nullopt;
   std::istringstream lines(*page);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(concat("| ", code, " |"))) continue;
     const std::vector<std::string> cells = cells_of(line);
-    const size_t width = stdout_terminal().value_or(Terminal{}).width;
     const std::string text =
         concat("Exit code ", code, ": ", cells.at(1),
                cells.size() > 2 && !cells[2].empty() ? concat("\n\nRetry the same command? ", cells[2]) : "");
-    return join(wrapped(text, width == 0 ? 100 : width), "\n") + "\n";
+    return join(wrapped(text, width_of_page()), "\n") + "\n";
   }
   return std::nullopt;
 }

@@ -14,7 +14,8 @@ struct HelpTopic {
 // Returns the pages that come with the program, by name; none if they are not installed.
 std::vector<HelpTopic> help_topics();
 
-// Returns a page with links as their text; nothing if there is none of this name.
+// Returns a page for the width of the terminal: links as their text, tables as columns. Nothing if there is
+// none of this name.
 std::optional<std::string> help_page(const std::string& topic);
 
 // Returns what docs/errors.md says of the code of an error, such as "disk-full"; nothing if it is none.

@@ -77,7 +77,7 @@ void refuse_keys_as_flags(const Arguments& arguments) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
     if (is_one_of(name, {"config", "quiet", "verbose", "plain", "help", "version", "reference", "schema",
-                         "json", "search", "gpus", "list", ""}))
+                         "json", "search", "gpus", "ranks", "list", ""}))
       continue;
     std::string value;
     if (equals != std::string::npos) {
@@ -159,10 +159,11 @@ void run(Arguments arguments) {
 }
 
 int report(int code, const std::string& message) {
-  if (core_is_open()) {  // the log also goes into the run's log file
+  if (message.empty()) return code;  // another rank says it
+  if (core_is_open()) {              // the log also goes into the run's log file
     code == static_cast<int>(ExitCode::interrupted) ? log::warning(message) : log::error(message);
   } else {
-    std::cerr << "trainer: " << message << std::endl;
+    std::cerr << "trainer: " << log::speaker() << message << std::endl;
   }
   return code;
 }

@@ -176,7 +176,7 @@ class RunCheckup {
   void check_memory() {
     const at::Device device = lease_->device;
     const PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
-    const RunPlan planned = plan_run(config_, target, device);
+    const RunPlan planned = plan_run(config_, target, device, memory_for_run(device));
     if (!planned.known()) return;
     const MemoryPlan& plan = planned.plan;
     optimizer_bytes_ = plan.optimizer_state + plan.offloaded.optimizer_state;

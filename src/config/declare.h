@@ -19,6 +19,7 @@ inline SaveConfig& part(Config& config, SaveConfig*) { return config.save; }
 inline ObserveConfig& part(Config& config, ObserveConfig*) { return config.observe; }
 inline MemoryConfig& part(Config& config, MemoryConfig*) { return config.memory; }
 inline GpuConfig& part(Config& config, GpuConfig*) { return config.gpu; }
+inline ParallelConfig& part(Config& config, ParallelConfig*) { return config.parallel; }
 inline RecoveryConfig& part(Config& config, RecoveryConfig*) { return config.recovery; }
 inline NotifyConfig& part(Config& config, NotifyConfig*) { return config.notify; }
 inline Config& part(Config& config, Config*) { return config; }
@@ -41,6 +42,7 @@ inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "sam
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(SaveDtype) { return {"auto", "bf16", "fp16", "fp32"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
+inline std::vector<std::string> names_of(Shard) { return {"auto", "none", "optimizer"}; }
 inline std::vector<std::string> names_of(NotifyFormat) {
   return {"auto", "discord", "slack", "json", "text"};
 }

@@ -13,7 +13,15 @@ constexpr const char* kNever = "not a key: this is always off; remove the line";
 constexpr const char* kNoPlace = "not supported; remove the line";
 constexpr const char* kQuantized =
     "unknown key; write model.quantize: nf4, the only kind of quantised weights (docs/quantization.md)";
-constexpr const char* kDistributed = "not supported by this version: a run uses one device";
+constexpr const char* kProcesses =
+    "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
+    "(docs/parallel.md)";
+constexpr const char* kSharded =
+    "unknown key; did you mean parallel.shard? It divides the optimizer's state among GPUs "
+    "(docs/parallel.md)";
+constexpr const char* kLaunched =
+    "not a key; a process takes its place from the variables of torchrun or srun (docs/parallel.md)";
+constexpr const char* kOwnDivision = "not a key: how GPUs work together is set in the section parallel";
 constexpr const char* kReports =
     "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
     "(docs/curves.md)";
@@ -126,15 +134,26 @@ constexpr ForeignName kHuggingFace[] = {
     {"gc_threshold", "memory.garbage_collection_threshold", ""},
     {"no_cuda", "device", "unknown key; write device: cpu at the top level"},
     {"use_cpu", "device", "unknown key; write device: cpu at the top level"},
-    {"local_rank", "", kDistributed},
-    {"deepspeed", "", kDistributed},
-    {"fsdp", "", kDistributed},
-    {"fsdp_config", "", kDistributed},
-    {"ddp_timeout", "", kDistributed},
-    {"ddp_find_unused_parameters", "", kDistributed},
-    {"ddp_backend", "", kDistributed},
-    {"parallelism_config", "", kDistributed},
-    {"accelerator_config", "", kDistributed},
+    {"world_size", "parallel.gpus", kProcesses},
+    {"num_processes", "parallel.gpus", kProcesses},
+    {"num_gpus", "parallel.gpus", kProcesses},
+    {"n_gpu", "parallel.gpus", kProcesses},
+    {"nproc_per_node", "parallel.gpus", kProcesses},
+    {"num_machines", "", kLaunched},
+    {"nnodes", "", kLaunched},
+    {"local_rank", "", kLaunched},
+    {"master_addr", "", kLaunched},
+    {"master_port", "", kLaunched},
+    {"deepspeed", "parallel.shard", kSharded},
+    {"zero_stage", "parallel.shard", kSharded},
+    {"zero_optimization", "parallel.shard", kSharded},
+    {"fsdp", "parallel.shard", kSharded},
+    {"fsdp_config", "parallel.shard", kSharded},
+    {"ddp_timeout", "parallel.timeout", ""},
+    {"ddp_find_unused_parameters", "", kOwnDivision},
+    {"ddp_backend", "", kOwnDivision},
+    {"parallelism_config", "", kOwnDivision},
+    {"accelerator_config", "", kOwnDivision},
     {"device_map", "device", "unknown key; write device: cuda:0 at the top level; a model is on one device"},
     {"max_memory", "", kLater},
     {"auto_find_batch_size", "", kAlways},

@@ -50,6 +50,8 @@ Json type_schema(const Key& key) {
     return {{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
   const Json automatic{{"const", "auto"}};
   if (std::holds_alternative<CountOrAuto*>(field)) return {{"anyOf", {{{"type", "integer"}}, automatic}}};
+  const Json all{{"const", "all"}};
+  if (std::holds_alternative<CountOrAll*>(field)) return {{"anyOf", {{{"type", "integer"}}, all}}};
   if (std::holds_alternative<Recompute*>(field)) {
     return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
   }

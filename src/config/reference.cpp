@@ -19,7 +19,7 @@ constexpr const char* kIntroduction = R"(# Configuration
 
 A run is configured by one YAML file, keys on the command line, or both:
 
-```
+```sh
 trainer --config configs/flan_t5_xl.yaml model.path=/models/flan-t5-xl data.train=recipes.jsonl batch_size=4
 ```
 

@@ -331,9 +331,9 @@ Section top_level() {
 
 const std::vector<Section>& schema() {
   static const std::vector<Section> sections{
-      model_section(),     lora_section(),   data_section(),    training_section(), evaluation_section(),
-      optimizer_section(), save_section(),   observe_section(), memory_section(),   gpu_section(),
-      recovery_section(),  notify_section(), top_level()};
+      model_section(),     lora_section(),     data_section(),    training_section(), evaluation_section(),
+      optimizer_section(), save_section(),     observe_section(), memory_section(),   gpu_section(),
+      parallel_section(),  recovery_section(), notify_section(),  top_level()};
   return sections;
 }
 

@@ -29,10 +29,11 @@ template <class Number>
 using NumberMap = std::vector<std::pair<std::string, Number>>;
 
 // The place of a key's value inside one Config.
-using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
-                           std::string*, std::vector<std::string>*, TextOrList*, std::vector<int64_t>*,
-                           CountOrAuto*, Recompute*, Offload*, NumberMap<int64_t>*, NumberMap<double>*,
-                           std::pair<double, double>*, std::vector<DataSource>*, EvalData*, Choice>;
+using Field =
+    std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*, std::string*,
+                 std::vector<std::string>*, TextOrList*, std::vector<int64_t>*, CountOrAuto*, CountOrAll*,
+                 Recompute*, Offload*, NumberMap<int64_t>*, NumberMap<double>*, std::pair<double, double>*,
+                 std::vector<DataSource>*, EvalData*, Choice>;
 
 // A key has effect only if `key` has (holds) or has not (!holds) this value.
 struct Condition {

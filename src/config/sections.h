@@ -11,6 +11,7 @@ Section gpu_section();
 Section memory_section();
 Section notify_section();
 Section observe_section();
+Section parallel_section();
 Section recovery_section();
 Section save_section();
 

@@ -97,6 +97,17 @@ std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, 
   return problem;
 }
 
+std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, CountOrAll& target) {
+  if (is_word(node, "all")) {
+    target = CountOrAll::all();
+    return std::nullopt;
+  }
+  int64_t count = 0;
+  auto problem = assign_number(key, node, count);
+  if (!problem) target = count;
+  return problem;
+}
+
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
   int64_t blocks = 0;
   bool all = false;
@@ -253,7 +264,7 @@ std::string expected_value(const Key& key) {
           [](std::vector<std::string>*) { return "text or a list of text"; },
           [](TextOrList*) { return "text or a list of text"; },
           [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
-          [](CountOrAuto*) { return "an integer or auto"; },
+          [](CountOrAuto*) { return "an integer or auto"; }, [](CountOrAll*) { return "an integer or all"; },
           [](Recompute*) { return "true, false, auto or an integer"; },
           [](Offload*) { return kExpectedOffload; },
           [](std::pair<double, double>*) { return "a list of two numbers"; },
@@ -292,15 +303,12 @@ bool takes_text(const Key& key) {
 }
 
 std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config& config) {
-  if (node.IsNull()) {
-    if (!may_be_empty(key)) {
+  const bool is_default = !key.default_word.empty() && is_word(node, key.default_word.c_str());
+  if (node.IsNull() || is_default) {
+    if (!is_default && !may_be_empty(key)) {
       return concat("expected ", expected_value(key), ", found nothing; leave the line out for the default, ",
                     all_defaults(key));
     }
-    reset(key, config);
-    return std::nullopt;
-  }
-  if (!key.default_word.empty() && is_word(node, key.default_word.c_str())) {
     reset(key, config);
     return std::nullopt;
   }
@@ -318,6 +326,7 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
+                 [&](CountOrAll* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
                  [&](Offload* value) { return assign_offload(node, *value); },
                  [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
@@ -362,6 +371,7 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](CountOrAuto* value) {
                    return value->is_automatic() ? std::string("auto") : std::to_string(int64_t{*value});
                  },
+                 [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
                  [](Offload* value) { return offload_as_yaml(*value); },
                  [](std::pair<double, double>* value) {

@@ -11,6 +11,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
 #include "trainer/base/strings.h"
+#include "trainer/parallel/rank_shares.h"
 
 namespace trainer {
 
@@ -74,8 +75,16 @@ int64_t steps_per_epoch(int64_t dataset_size, int64_t effective_batch_size) {
 }
 
 std::vector<int64_t> EffectiveBatch::own_slots() const {
-  std::vector<int64_t> slots;
-  for (int64_t slot = share.rank; slot < std::ssize(samples); slot += share.of) slots.push_back(slot);
+  std::vector<int64_t> tokens(samples.size(), 0), slots;
+  if (share.of > 1) {
+    std::ranges::transform(samples, tokens.begin(), [](const Sample& sample) {
+      return static_cast<int64_t>(sample.input_ids.size() + sample.labels.size());
+    });
+  }
+  const std::vector<int64_t> ranks = divide_among(share.of, tokens);
+  for (size_t slot = 0; slot < samples.size(); slot++) {
+    if (ranks[slot] == share.rank) slots.push_back(static_cast<int64_t>(slot));
+  }
   return slots;
 }
 

@@ -14,6 +14,7 @@
 
 #include "data/build_index.h"
 #include "data/cache_folder.h"
+#include "data/check_columns.h"
 #include "data/program_identity.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
@@ -57,6 +58,12 @@ DataReport report_of(const std::vector<Part>& parts) {
     report.merge(counts);
   }
   return report;
+}
+
+std::string names_of(const std::vector<DataSource>& sources) {
+  std::vector<std::string> names;
+  for (const DataSource& source : sources) names.push_back(source.path);
+  return join(names);
 }
 
 // Where an index is stored, and the inputs that it must have been built from.
@@ -121,14 +128,18 @@ struct Dataset::State {
 void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoice& choice) {
   const fs::path cache = cache_folder(config.cache);
   const UsedColumns used = used_columns(config);
-  std::vector<RowFile> files;
+  std::vector<fs::path> paths;
   std::vector<size_t> files_of_source;
   for (const DataSource& source : sources) {
     const std::vector<fs::path> found = data_files(source);
-    for (const fs::path& file : found) files.push_back(RowFile::open(unpacked(file, cache, used), file));
+    paths.insert(paths.end(), found.begin(), found.end());
     files_of_source.push_back(found.size());
   }
-  make_encoder(files);
+  if (config.bad_rows == BadRows::error)
+    encoder = check_columns(paths, cache, used, config, model, *tokenizer, encoder_decoder);
+  std::vector<RowFile> files;
+  for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
+  if (!encoder) make_encoder(files);
   take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
@@ -293,16 +304,6 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
       concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
 }
 
-namespace {
-
-std::string names_of(const std::vector<DataSource>& sources) {
-  std::vector<std::string> names;
-  for (const DataSource& source : sources) names.push_back(source.path);
-  return join(names);
-}
-
-}  // namespace
-
 Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
                            const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
   if (sources.empty()) throw DataError("data.train: no data files are given");
@@ -338,11 +339,8 @@ Dataset Dataset::open_eval(const Config& config, const Tokenizer& tokenizer, boo
 }
 
 const std::string& Dataset::name() const { return state_->name; }
-
 int64_t Dataset::size() const { return state_->size; }
-
 const std::vector<SampleSet>& Dataset::sets() const { return state_->sets; }
-
 bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
 
 Sample Dataset::sample(int64_t index) const {

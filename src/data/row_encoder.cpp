@@ -1,17 +1,54 @@
 #include "data/row_encoder.h"
 
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 
 #include "data/chat_encoder.h"
 #include "data/text_encoder.h"
 
 namespace trainer {
+namespace {
+
+// Whether a field says true or false, also in a table.
+bool judges(const RowParser& row, const std::string& field) {
+  const auto value = row.json(field);
+  if (!value) return false;
+  if (!value->is_string()) return value->is_boolean();
+  const auto& text = value->get_ref<const std::string&>();
+  return text == "true" || text == "false" || text == "True" || text == "False";
+}
+
+// Rows for KTO: `label` in those of TRL, `kto_tag` in those of LLaMA-Factory.
+void refuse_judged_answers(const DataConfig& config, const RowParser& row,
+                           const std::vector<std::string>& fields) {
+  const auto has = [&](const char* name) { return std::ranges::find(fields, name) != fields.end(); };
+  const bool named = !config.input.empty() && !config.target.empty();
+  if (named || config.kind == DataKind::text) return;
+  const bool pair = has("prompt") && has("completion"), chat = has("messages") || has("conversations");
+  const char* judgement = judges(row, "kto_tag")                   ? "kto_tag"
+                          : (pair || chat) && judges(row, "label") ? "label"
+                                                                   : nullptr;
+  if (judgement == nullptr) return;
+  throw DataError(concat(
+      "these rows are judged answers (\"", judgement,
+      "\" is true or false), and training on judgements (KTO ",
+      "and the like) is not built; the bad answers would be learned, too. Keep the rows in which \"",
+      judgement, "\" is true, and remove that field",
+      pair ? "; if it says something else of the answer: data.input=prompt data.target=completion" : ""));
+}
+
+}  // namespace
 
 std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
                                              const RowParser& first_row, const Tokenizer& tokenizer,
                                              bool encoder_decoder) {
   const std::vector<std::string> fields = first_row.fields();
   return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
+    refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
   });

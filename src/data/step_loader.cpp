@@ -25,7 +25,8 @@ class StepLoader::Queue {
   Queue(const Dataset& dataset, NextIndices next_indices, const StepLoaderOptions& options)
       : dataset_(dataset),
         next_indices_(std::move(next_indices)),
-        prefetch_(static_cast<size_t>(std::max<int64_t>(options.prefetch, 1))) {
+        prefetch_(static_cast<size_t>(std::max<int64_t>(options.prefetch, 1))),
+        share_(options.share) {
     const int64_t wanted = std::max<int64_t>(options.num_workers, 1);
     const int64_t started = start_threads(threads_, wanted, [this](int64_t) { work(); });
     if (started == 0) throw_no_threads("training.num_workers", wanted);
@@ -72,7 +73,7 @@ class StepLoader::Queue {
     }
   };
   // The samples of a batch that one thread makes. The batch stays at its address until all of them are done.
-  struct Share {
+  struct Part {
     Batch* batch = nullptr;
     size_t begin = 0, end = 0;
     int64_t tokens = 0, supervised_tokens = 0;
@@ -96,7 +97,7 @@ class StepLoader::Queue {
   void make_batches() {
     std::unique_lock lock(mutex_);
     while (true) {
-      Share share;
+      Part share;
       room_.wait(lock, [&] { return stopped_ || take(share); });
       if (stopped_) return;
       lock.unlock();
@@ -107,7 +108,7 @@ class StepLoader::Queue {
   }
 
   // Takes work from the first batch with unmade samples; returns false when there is nothing to do now.
-  bool take(Share& share) {
+  bool take(Part& share) {
     auto batch = std::ranges::find_if(batches_, [](const Batch& b) { return b.taken < b.indices.size(); });
     if (batch == batches_.end()) {
       if (ended_ || batches_.size() == prefetch_ || !add_batch()) return false;
@@ -126,6 +127,7 @@ class StepLoader::Queue {
     try {
       batch.indices = next_indices_();
       batch.made.samples.resize(batch.indices.size());
+      batch.made.share = share_;
     } catch (...) {
       batch.indices.clear();
       batch.failure = std::current_exception();
@@ -136,7 +138,7 @@ class StepLoader::Queue {
     return !ended_;
   }
 
-  void make(Share& share) const {
+  void make(Part& share) const {
     for (size_t i = share.begin; i < share.end; i++) {
       try {
         Sample sample = dataset_.sample(share.batch->indices[i]);
@@ -151,7 +153,7 @@ class StepLoader::Queue {
     }
   }
 
-  void finish(const Share& share) {
+  void finish(const Part& share) {
     Batch& batch = *share.batch;
     batch.made.tokens += share.tokens;
     batch.made.supervised_tokens += share.supervised_tokens;
@@ -163,6 +165,7 @@ class StepLoader::Queue {
   const Dataset& dataset_;
   const NextIndices next_indices_;
   const size_t prefetch_;
+  const Share share_;
   std::mutex mutex_;
   std::condition_variable room_,
       ready_;                  // signalled when there is room for another batch; when a batch is complete

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -144,6 +145,29 @@ fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string 
          concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }
 
+// A compressed or Parquet file, and where it is unpacked to.
+struct PackedFile {
+  std::shared_ptr<const MappedFile> file;
+  Packing packing;
+  fs::path made;
+};
+
+// Returns nothing for a file that is read as it is.
+std::optional<PackedFile> open_packed(const fs::path& path, const fs::path& cache, const UsedColumns& used) {
+  const Packing packing = packing_of(path);
+  if (packing == Packing::none) return std::nullopt;
+  const FileIdentity identity = FileIdentity::of(path);
+  std::shared_ptr<const MappedFile> file;
+  try {
+    file = MappedFile::open(path);
+  } catch (const FormatError& e) {
+    throw DataError(e.what());
+  }
+  set_fault_code(*file, ExitCode::data);
+  const std::string content = content_fingerprint(file->text(), identity);
+  return PackedFile{file, packing, unpacked_path(path, cache, content, packing == Packing::parquet, used)};
+}
+
 // take: gets pieces of the rows as JSON lines, and the share of the file that was read.
 template <class Take>
 void unpack_parquet(const fs::path& path, const fs::path& folder, const UsedColumns& used, const Take& take) {
@@ -160,26 +184,18 @@ void unpack_parquet(const fs::path& path, const fs::path& folder, const UsedColu
 }  // namespace
 
 fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns& used) {
-  const Packing packing = packing_of(path);
-  if (packing == Packing::none) return path;
-  const FileIdentity identity = FileIdentity::of(path);
-  std::shared_ptr<const MappedFile> file;
-  try {
-    file = MappedFile::open(path);
-  } catch (const FormatError& e) {
-    throw DataError(e.what());
-  }
-  set_fault_code(*file, ExitCode::data);
+  const auto opened = open_packed(path, cache, used);
+  if (!opened) return path;
+  const auto& [file, packing, made] = *opened;
   const std::string_view packed = file->text();
-  const bool parquet = packing == Packing::parquet;
-  const fs::path made = unpacked_path(path, cache, content_fingerprint(packed, identity), parquet, used);
+  const bool parquet = packing == Packing::parquet, gzip = packing == Packing::gzip;
   const fs::path folder = made.parent_path();
   if (is_whole(made)) return made;
   log::info(concat("data: ", path.string(), " is unpacked to ", made.string(), " (once)"));
   Progress shown("unpacking " + path.string(), static_cast<int64_t>(packed.size()), ProgressUnit::bytes);
   try {
     make_directories(folder);
-    if (!parquet) check_room(folder, size_it_tells(packed, packing == Packing::gzip));
+    if (!parquet) check_room(folder, size_it_tells(packed, gzip));
     RunningChecksum sum;
     write_to_cache(made, [&](std::ostream& out) {
       const auto write = [&](std::string_view piece, double done) {
@@ -190,9 +206,9 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
       const auto take = [&](std::string_view piece, size_t bytes_read) {
         write(piece, static_cast<double>(bytes_read) / static_cast<double>(packed.size()));
       };
-      parquet                    ? unpack_parquet(path, folder, used, write)
-      : packing == Packing::gzip ? unpack_gzip(packed, take)
-                                 : unpack_zstd(packed, take);
+      parquet ? unpack_parquet(path, folder, used, write)
+      : gzip  ? unpack_gzip(packed, take)
+              : unpack_zstd(packed, take);
       // Write the checksum before the rename: a file without a checksum is made again.
       write_to_cache(checksum_file(made), [&](std::ostream& file) { file << sum.digits(); });
     });
@@ -205,6 +221,24 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
                                      "; set data.cache to a folder with room, or unpack it yourself")));
   }
   return made;
+}
+
+std::string first_rows_before_unpacking(const fs::path& path, const fs::path& cache,
+                                        const UsedColumns& used) {
+  if (packing_of(path) != Packing::parquet) return "";
+  std::error_code ignored;
+  if (fs::exists(open_packed(path, cache, used)->made, ignored)) return "";
+  std::string rows;
+  ParquetJob job{.path = path.string(), .columns = used.columns, .also = used.also, .only_first_rows = true};
+  job.expect = [](int64_t) {};
+  job.take = [&](std::string_view lines, int64_t, int64_t) { rows = lines; };
+  try {
+    read_parquet(job);
+  } catch (const DataError& e) {
+    throw DataError(concat(path.string(), ": ", e.what()));
+  }
+  if (!job.problem.empty()) throw DataError(concat(path.string(), ": ", job.problem));
+  return rows;
 }
 
 }  // namespace trainer

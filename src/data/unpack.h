@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "data/used_columns.h"
 
@@ -12,5 +13,10 @@ namespace trainer {
 // has no room or cannot be written.
 std::filesystem::path unpacked(const std::filesystem::path& path, const std::filesystem::path& cache,
                                const UsedColumns& used = {});
+
+// Returns up to a hundred rows from the beginning of a Parquet file that is not in the cache yet, as JSON
+// lines; "" of other files. Reads some pages only. Throws DataError.
+std::string first_rows_before_unpacking(const std::filesystem::path& path, const std::filesystem::path& cache,
+                                        const UsedColumns& used);
 
 }  // namespace trainer

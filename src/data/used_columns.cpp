@@ -9,7 +9,7 @@ UsedColumns used_columns(const DataConfig& config) {
   const bool named = !config.input.empty() || !config.target.empty();
   const bool text = config.kind == DataKind::text;
   if (!named && !text && (config.kind == DataKind::chat || config.kind == DataKind::automatic))
-    return {{"messages"}, {"tools", "functions", "chat_template_kwargs"}};
+    return {{"messages"}, {"tools", "functions", "chat_template_kwargs", "label", "kto_tag"}};
   if (config.input.empty() || (config.target.empty() && !text)) return used;
   used.columns = TextTemplate::parse(config.input, "data.input").fields();
   if (!config.target.empty()) {

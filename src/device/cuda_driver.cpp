@@ -4,9 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
-
-#include "device/dynamic_library.h"
 
 namespace trainer {
 namespace {

@@ -13,12 +13,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/cuda_driver.h"
 #include "trainer/device/target_device.h"
 
-#include "device/dynamic_library.h"
 #include "device/nvrtc.h"
 
 namespace trainer {

@@ -5,9 +5,8 @@
 #include <pwd.h>
 #include <sys/stat.h>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
-
-#include "device/dynamic_library.h"
 
 namespace trainer {
 namespace {

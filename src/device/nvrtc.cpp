@@ -7,10 +7,9 @@
 
 #include <ATen/Context.h>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/kernel_headers.h"
-
-#include "device/dynamic_library.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

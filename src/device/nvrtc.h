@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/device/kernels.h"
-
-#include "device/dynamic_library.h"
 
 namespace trainer {
 

@@ -2,9 +2,8 @@
 
 #include <cstring>
 
+#include "trainer/base/dynamic_library.h"
 #include "trainer/device/cuda_driver.h"
-
-#include "device/dynamic_library.h"
 
 namespace trainer {
 namespace {

@@ -24,10 +24,7 @@ int64_t steps_in(const std::map<std::string, std::string>& metadata, const std::
   return steps;
 }
 
-}  // namespace
-
-void write_optimizer_state(const std::filesystem::path& directory, const std::string& name,
-                           int64_t steps_taken, const TensorsOfParameters<TensorSource>& tensors) {
+TensorSources named_in_file(const TensorsOfParameters<TensorSource>& tensors) {
   TensorSources sources;
   for (const auto& [parameter, kept] : tensors) {
     for (const auto& [what, tensor] : kept) {
@@ -36,8 +33,20 @@ void write_optimizer_state(const std::filesystem::path& directory, const std::st
       sources[concat(parameter, ".", what)] = tensor;
     }
   }
-  write_safetensors(directory / kOptimizerFile, sources,
+  return sources;
+}
+
+}  // namespace
+
+void write_optimizer_state(const std::filesystem::path& directory, const std::string& name,
+                           int64_t steps_taken, const TensorsOfParameters<TensorSource>& tensors) {
+  write_safetensors(directory / kOptimizerFile, named_in_file(tensors),
                     {{kName, name}, {kSteps, std::to_string(steps_taken)}});
+}
+
+void fill_optimizer_state(const std::filesystem::path& directory,
+                          const TensorsOfParameters<TensorSource>& tensors) {
+  if (!tensors.empty()) fill_safetensors(directory / kOptimizerFile, named_in_file(tensors));
 }
 
 OptimizerState read_optimizer_state(const std::filesystem::path& directory) {

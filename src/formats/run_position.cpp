@@ -47,25 +47,7 @@ void check_whole(nlohmann::ordered_json& object, const std::string& where) {
     throw FormatError(concat(where, ": is damaged: its content does not match its checksum"));
 }
 
-std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
-  const auto found = values.find(key);
-  return found == values.end() ? "-" : found->second;
-}
-
-}  // namespace
-
-void write_position(const std::filesystem::path& directory, const RunPosition& position) {
-  JsonFieldWriter writer;
-  position_fields(writer, position);
-  auto object = writer.object();
-  object[kChecksumField] = checksum(ascii_json(object, -1));
-  write_atomically(directory / kPositionFile, ascii_json(object, 2) + "\n");
-}
-
-RunPosition read_position(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / kPositionFile;
-  const std::string where = path.string();
-  auto object = read_ordered_json_object(path);
+RunPosition position_in(nlohmann::ordered_json object, const std::string& where) {
   check_whole(object, where);
   const JsonReader reader(object, where);
   RunPosition position;
@@ -77,6 +59,34 @@ RunPosition read_position(const std::filesystem::path& directory) {
     throw FormatError(
         concat(where, ": dataset_size: is ", position.dataset_size, ", although step is ", position.step));
   return position;
+}
+
+std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
+  const auto found = values.find(key);
+  return found == values.end() ? "-" : found->second;
+}
+
+}  // namespace
+
+std::string position_text(const RunPosition& position) {
+  JsonFieldWriter writer;
+  position_fields(writer, position);
+  auto object = writer.object();
+  object[kChecksumField] = checksum(ascii_json(object, -1));
+  return ascii_json(object, 2) + "\n";
+}
+
+void write_position(const std::filesystem::path& directory, const RunPosition& position) {
+  write_atomically(directory / kPositionFile, position_text(position));
+}
+
+RunPosition read_position(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kPositionFile;
+  return position_in(read_ordered_json_object(path), path.string());
+}
+
+RunPosition position_from(const std::string& text, const std::string& where) {
+  return position_in(nlohmann::ordered_json::parse(text), where);
 }
 
 std::vector<FixedDifference> differences(const std::map<std::string, std::string>& saved,

@@ -16,7 +16,8 @@
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 
-#include "hub/choose_files.h"
+#include "hub/choose_data_files.h"
+#include "hub/choose_model_files.h"
 #include "hub/download_files.h"
 #include "hub/server.h"
 #include "hub/settings.h"
@@ -188,6 +189,34 @@ std::vector<fs::path> paths_of(const Fetch& fetch, const std::vector<RemoteFile>
   return paths;
 }
 
+constexpr const char* kCard = "README.md";
+
+std::vector<RemoteFile> card_of(const Listing& listing) {
+  std::vector<RemoteFile> card;
+  std::ranges::copy_if(listing.files, std::back_inserter(card),
+                       [](const RemoteFile& file) { return file.path == kCard; });
+  return card;
+}
+
+// Whether README.md says which files are meant, and is not here yet.
+bool needs_card(const Fetch& fetch, const Listing& listing) {
+  return depends_on_subsets(fetch.name(), listing) && !fetch.repository().has(fetch.commit(), kCard) &&
+         !card_of(listing).empty();
+}
+
+std::vector<RemoteFile> choose_data(const Fetch& fetch, const Listing& listing, Split split) {
+  std::vector<Subset> subsets;
+  if (depends_on_subsets(fetch.name(), listing)) {
+    const fs::path card = fetch.repository().snapshot(fetch.commit()) / kCard;
+    try {
+      subsets = read_subsets(text_of(card));
+    } catch (const DataError& error) {
+      log::warning(concat(card.string(), ": ", error.what(), "; the names of the files count"));
+    }
+  }
+  return in_family(ErrorCode::hub, [&] { return choose_data_files(fetch.name(), listing, split, subsets); });
+}
+
 // What the cache has of the data set, if that is all that is meant.
 std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split) {
   if (fetch.commit().empty()) return std::nullopt;
@@ -196,7 +225,8 @@ std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split
   if (!listing && (exact || !fetch.may_ask()))
     listing = listing_of_folder(fetch.commit(), fetch.repository().snapshot(fetch.commit()));
   if (!listing) return std::nullopt;
-  const std::vector<RemoteFile> files = choose_data_files(fetch.name(), *listing, split);
+  if (fetch.may_ask() && needs_card(fetch, *listing)) return std::nullopt;
+  const std::vector<RemoteFile> files = choose_data(fetch, *listing, split);
   if (!fetch.is_cached(files)) return std::nullopt;
   return paths_of(fetch, files);
 }
@@ -228,7 +258,8 @@ std::vector<fs::path> fetch_data(const Name& name, Split split, const FetchOptio
   if (cached && fetch.takes_cached()) return *cached;
   try {
     const Listing listing = fetch.list();
-    const std::vector<RemoteFile> files = choose_data_files(name, listing, split);
+    if (needs_card(fetch, listing)) fetch.download(listing, card_of(listing));
+    const std::vector<RemoteFile> files = choose_data(fetch, listing, split);
     fetch.download(listing, files);
     return paths_of(fetch, files);
   } catch (const HubError& error) {

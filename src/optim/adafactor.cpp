@@ -43,7 +43,7 @@ std::vector<AdafactorItem> Adafactor::items(const Gradients& gradients, double l
   const uint64_t key = derive(seed_, static_cast<uint64_t>(step));
   std::vector<AdafactorItem> out;
   for (size_t i = 0; i < parameters_.size(); i++) {
-    const at::Tensor gradient = gradients.get(i);
+    const at::Tensor gradient = gradients.get(parameters_[i]);
     if (!gradient.defined()) continue;
     const TrainedParameter& parameter = parameters_[i];
     const State& state = states_[i];

@@ -38,7 +38,7 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& co
 std::vector<AdamwItem> AdamW::items(const Gradients& gradients, double learning_rate) const {
   std::vector<AdamwItem> out;
   for (size_t i = 0; i < parameters_.size(); i++) {
-    const at::Tensor gradient = gradients.get(i);
+    const at::Tensor gradient = gradients.get(parameters_[i]);
     if (!gradient.defined()) continue;
     const TrainedParameter& parameter = parameters_[i];
     const State& state = states_[i];

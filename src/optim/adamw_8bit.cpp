@@ -45,7 +45,7 @@ void AdamW8bit::update(const Gradients& gradients, const at::Tensor& norm, doubl
   std::vector<AdamwItem> wide;
   std::vector<Adamw8bitItem> coded;
   for (size_t i = 0; i < parameters_.size(); i++) {
-    const at::Tensor gradient = gradients.get(i);
+    const at::Tensor gradient = gradients.get(parameters_[i]);
     if (!gradient.defined()) continue;
     const TrainedParameter& parameter = parameters_[i];
     const State& s = states_[i];

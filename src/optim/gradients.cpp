@@ -118,7 +118,10 @@ std::vector<TrainedParameter> trained_parameters(Module& model) {
 
 Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
                      std::shared_ptr<CopyStream> stream) {
-  for (const TrainedParameter& parameter : parameters) leaves_.push_back(parameter.value);
+  for (const TrainedParameter& parameter : parameters) {
+    places_[parameter.name] = leaves_.size();
+    leaves_.push_back(parameter.value);
+  }
   const bool wider = dtype == StateDtype::fp32 && std::ranges::any_of(leaves_, [](const at::Tensor& leaf) {
                        return leaf.scalar_type() != at::kFloat;
                      });
@@ -168,8 +171,38 @@ void Gradients::clear() {
   }
 }
 
-at::Tensor Gradients::get(size_t i) const {
-  if (!sums_ || !sums_->of[i].apart) return leaves_[i].grad();
+bool Gradients::is_apart(size_t i) const { return sums_ && sums_->of[i].apart; }
+
+at::Tensor Gradients::get(const TrainedParameter& parameter) const {
+  return sum_of(places_.at(parameter.name));
+}
+
+void Gradients::make_zeros(const TrainedParameter& parameter) {
+  const size_t i = places_.at(parameter.name);
+  if (sum_of(i).defined()) return;
+  if (!is_apart(i)) {
+    leaves_[i].mutable_grad() = at::zeros_like(leaves_[i]);
+    return;
+  }
+  Sums::Sum& sum = sums_->of[i];
+  if (sum.offloaded) {
+    sum.value.zero_();
+  } else {
+    sum.value = at::zeros_like(leaves_[i], leaves_[i].options().dtype(at::kFloat));
+  }
+  sum.begun = true;
+}
+
+void Gradients::drop(const TrainedParameter& parameter) {
+  const size_t i = places_.at(parameter.name);
+  leaves_[i].mutable_grad().reset();
+  if (!is_apart(i)) return;
+  sums_->of[i].begun = false;
+  if (!sums_->of[i].offloaded) sums_->of[i].value.reset();
+}
+
+at::Tensor Gradients::sum_of(size_t i) const {
+  if (!is_apart(i)) return leaves_[i].grad();
   const Sums::Sum& sum = sums_->of[i];
   if (!sum.begun) return {};
   return sum.offloaded ? seen_from(sum.value, sums_->stream->device()) : sum.value;
@@ -178,7 +211,7 @@ at::Tensor Gradients::get(size_t i) const {
 at::Tensor Gradients::norm() const {
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < leaves_.size(); i++) {
-    if (const at::Tensor gradient = get(i); gradient.defined()) gradients.push_back(gradient);
+    if (const at::Tensor gradient = sum_of(i); gradient.defined()) gradients.push_back(gradient);
   }
   if (gradients.empty()) return at::zeros({});
   if (sums_ && sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());

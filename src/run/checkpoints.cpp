@@ -14,6 +14,8 @@
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
+#include "run/write_checkpoint.h"
+
 namespace trainer {
 namespace fs = std::filesystem;
 
@@ -21,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 Checkpoints::Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start)
     : parts_(parts), progress_(progress), config_(parts.config), output_(parts.output) {
+  learn_elsewhere();
   if (!start.checkpoint) return;
   last_ = resumed_from_ = *start.checkpoint;
   last_step_ = resumed_step_ = start.position.step;
@@ -39,9 +42,24 @@ Checkpoints::~Checkpoints() {
   }
 }
 
-// Returns the current state of the run; its tensors are the run's own, not copies.
+// Learns which of the optimizer's tensors other ranks have.
+void Checkpoints::learn_elsewhere() {
+  const Trainer& trainer = parts_.trainer;
+  if (trainer.owners().empty()) return;
+  const std::vector<std::string> notes =
+      parts_.ranks.exchange(layout_note(trainer.optimizer_state().tensors), Channel::phases);
+  for (size_t rank = 1; rank < notes.size(); rank++) elsewhere_.merge(layout_in(notes[rank]));
+}
+
+// Returns the current state of the run; its tensors are the run's own, not copies. A rank other than 0 has
+// only its part of the optimizer's state.
 RunState Checkpoints::state(bool complete) {
   RunState state;
+  if (!parts_.ranks.is_first()) {
+    state.trainer_state.global_step = progress_.position.step;
+    if (complete && !parts_.trainer.owners().empty()) state.optimizer = parts_.trainer.optimizer_state();
+    return state;
+  }
   state.weights = parts_.prepared.artefacts.weights(parts_.model());
   state.trainer_state = progress_.to_trainer_state(output_.directory());
   if (!complete) return state;
@@ -53,6 +71,7 @@ RunState Checkpoints::state(bool complete) {
 void Checkpoints::check_space() { warn_of_lack_of_space(state(!config_.save.weights_only).bytes()); }
 
 void Checkpoints::warn_of_lack_of_space(int64_t bytes) const {
+  if (!parts_.ranks.is_first()) return;
   try {
     const std::string lack = lack_of_space(output_.directory(), bytes);
     if (!lack.empty()) log::warning(lack);
@@ -155,14 +174,13 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
   Outcome outcome;
   outcome.step = state.trainer_state.global_step;
   try {
-    CheckpointWriter writer(output_.directory(), outcome.step);
-    state.write(parts_.prepared.artefacts, writer.directory());
-    outcome.checkpoint = writer.commit();
+    outcome.checkpoint =
+        write_checkpoint(state, elsewhere_, parts_.prepared.artefacts, output_.directory(), parts_.ranks);
   } catch (const std::exception& error) {
     outcome.problem = first_line(error.what());
   }
   outcome.seconds = seconds_since(begin);
-  if (!outcome.checkpoint) return outcome;
+  if (!outcome.checkpoint || !parts_.ranks.is_first()) return outcome;
   if (config_.training.load_best_model_at_end) outcome.best_step = state.trainer_state.best_global_step;
   limit(good_step, outcome);
   return outcome;
@@ -180,6 +198,7 @@ void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) cons
 
 void Checkpoints::mark_good(int64_t step) {
   good_step_ = step;
+  if (!parts_.ranks.is_first()) return;
   if (pending_.valid() || !written_.keeps_good || step < written_.step) return;
   limit(good_step_, written_);
   if (!written_.litter.empty()) log::warning(concat("an old checkpoint stays: ", written_.litter));

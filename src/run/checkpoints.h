@@ -1,5 +1,6 @@
 // Writes the checkpoints of a run, one at a time, in the background if there is memory for a copy. If one
-// cannot be written, a warning is logged and the run continues.
+// cannot be written, a warning is logged and the run continues. With several ranks, all call save(),
+// save_now() and check_space() together.
 #pragma once
 
 #include <chrono>
@@ -66,6 +67,7 @@ class Checkpoints {
     double seconds = 0;
   };
 
+  void learn_elsewhere();
   void warn_of_lack_of_space(int64_t bytes) const;
   RunState state(bool complete);
   bool has_room(int64_t bytes) const;
@@ -86,7 +88,8 @@ class Checkpoints {
   std::filesystem::path last_;
   int64_t last_step_ = 0;
   std::optional<int64_t> good_step_;
-  Outcome written_;  // the last complete one
+  Outcome written_;             // the last complete one
+  TensorsElsewhere elsewhere_;  // of other ranks
   double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();
 };

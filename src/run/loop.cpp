@@ -1,6 +1,10 @@
 #include "run/loop.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <tuple>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
@@ -23,6 +27,9 @@ namespace {
 
 using LoopClock = std::chrono::steady_clock;
 
+// A recovery as other ranks tell of it: its line, and the kind and values of its row.
+using RecoveryNote = std::tuple<std::string, std::string, nlohmann::ordered_json>;
+
 // Says which command resumes from the newest checkpoint.
 std::string how_to_resume(const Config& config) {
   std::vector<std::string> changes;
@@ -39,19 +46,24 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
       config_(parts.config),
       output_(parts.output),
       time_limit_(time_limit),
-      progress_(parts.config, parts.length, start.position, start.history),
+      progress_(parts.config, parts.length, start.position, start.history, parts.ranks.is_first()),
       checkpoints_(parts, progress_, start),
       memory_(parts, progress_, checkpoints_, /*after_move=*/[this] {
         if (update_check_) update_check_.emplace(parts_.model());  // it compares on one device
       }) {
   if (!config_.training.replay_cuts.empty()) replay_ = read_step_cuts(config_.training.replay_cuts);
-  parts_.trainer.on_recovery(
-      [this](const Recovery& recovery) { output_.write(recovery_row(progress_.position, recovery)); });
+  parts_.trainer.on_recovery([this](const Recovery& recovery) {
+    const MetricRow row = recovery_row(progress_.position, recovery);
+    output_.write(row);
+    if (!parts_.ranks.is_first()) recoveries_.push_back({recovery.line(), row.kind, row.values});
+  });
   // The earlier start that had this evaluation pending still had evaluation on.
   if (parts.eval_data() == nullptr || config_.training.eval_strategy == IntervalStrategy::no)
     progress_.position.evaluation_due = false;
   if (start.checkpoint) {
-    budgets_are_known_ = parts_.restore_budgets(start.position);
+    // All ranks rehearse, or none.
+    const double known = parts_.restore_budgets(start.position) ? 1 : 0;
+    budgets_are_known_ = add_up(parts_.ranks, {known}).front() == static_cast<double>(parts_.ranks.count());
   } else {
     update_check_.emplace(parts_.model());
   }
@@ -60,6 +72,11 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
 void Loop::go() {
   try {
     memory_.guard([this] { train(); });
+  } catch (const LostRank& error) {
+    checkpoints_.wait();
+    throw LostRank(concat(error.what(), ". ", checkpoints_.last_text(),
+                          " The same command resumes from there, "
+                          "also with another number of ranks"));
   } catch (const std::exception& error) {
     if (!is_device_fault(error)) throw;
     throw DeviceFault(device_fault_message(error.what()));
@@ -89,7 +106,9 @@ void Loop::take_steps() {
     made_progress_ = true;
     if (progress_.is_over()) return;
   }
-  StepLoader loader(parts_.train, coming_steps(), {config_.training.num_workers, config_.data.prefetch});
+  StepLoader loader(
+      parts_.train, coming_steps(),
+      {config_.training.num_workers, config_.data.prefetch, {parts_.ranks.rank(), parts_.ranks.count()}});
   if (config_.save.strategy != IntervalStrategy::no) checkpoints_.check_space();
   while (!progress_.is_over()) {
     const LoopClock::time_point begin = LoopClock::now();
@@ -177,14 +196,47 @@ Loop::Decision Loop::decide(Moment moment, double next_seconds) {
   Decision decision;
   if (moment == Moment::after_evaluation) {
     decision.save = is_save_due();
-    return decision;
+    return agreed(decision);
   }
   if (moment == Moment::after_step) decision.evaluate = is_evaluation_due();
   const bool ends_now = progress_.is_over() && moment == Moment::after_step && !decision.evaluate;
   if (ends_now) return decision;  // the result is saved at once
   decision.stop = stop_reason(next_seconds);
   decision.save_on_request = !decision.stop && take_save_request();
+  return agreed(decision);
+}
+
+// What the ranks do together: a stop or a save that any of them is asked for, and what rank 0's clock says.
+// Rank 0 also learns which of the others ran out of memory.
+Loop::Decision Loop::agreed(const Decision& own) {
+  if (parts_.ranks.alone()) return own;
+  using Json = nlohmann::ordered_json;
+  const Json note{{"save", own.save},
+                  {"request", own.save_on_request},
+                  {"stop", own.stop.value_or("")},
+                  {"recoveries", std::exchange(recoveries_, Json::array())}};
+  const std::vector<std::string> notes = parts_.ranks.exchange(note.dump());
+  Decision decision = own;
+  decision.stop.reset();
+  for (size_t rank = 0; rank < notes.size(); rank++) {
+    const Json told = Json::parse(notes[rank]);
+    if (rank == 0) decision.save = told.at("save").get<bool>();
+    decision.save_on_request = decision.save_on_request || told.at("request").get<bool>();
+    const auto stop = told.at("stop").get<std::string>();
+    if (!decision.stop && !stop.empty()) decision.stop = stop;
+    if (rank > 0 && parts_.ranks.is_first()) tell_of_recoveries(rank, told.at("recoveries"));
+  }
+  if (decision.stop) decision.save_on_request = false;
   return decision;
+}
+
+void Loop::tell_of_recoveries(size_t rank, const nlohmann::ordered_json& recoveries) {
+  for (const auto& [line, kind, values] : recoveries.get<std::vector<RecoveryNote>>()) {
+    log::warning(concat("rank ", rank, ": ", line));
+    MetricRow row{kind, values};
+    row.values["rank"] = rank;
+    output_.write(row);
+  }
 }
 
 std::optional<std::string> Loop::stop_reason(double next_seconds) const {
@@ -230,18 +282,14 @@ void Loop::evaluate_and_save() {
 void Loop::evaluate() {
   const Progress shown("evaluation");
   const LoopClock::time_point begin = LoopClock::now();
-  const auto between = [this] { handle_stop_requests(decide(Moment::within_evaluation)); };
-  const EvaluationResult result = parts_.trainer.evaluate(*parts_.eval, between);
   std::optional<Predictions> predictions;
-  if (parts_.predictor) {
-    predictions = parts_.predictor->predict(parts_.model(), parts_.device, between);
-  }
+  const EvaluationResult result = evaluate_data(predictions);
   const int64_t step = progress_.position.step;
   const MetricRow row =
       evaluation_row(progress_.position, result, predictions ? &*predictions : nullptr, seconds_since(begin));
   output_.write(row);
   progress_.history.add_evaluation(row);
-  if (predictions) {
+  if (predictions && parts_.ranks.is_first()) {
     keep_predictions(*predictions, output_.directory(), step, config_.evaluation.show);
     output_.show(*predictions, step);
   }
@@ -251,6 +299,28 @@ void Loop::evaluate() {
     log::info(concat("stops early: ", progress_.best.metric(), " has not improved in ",
                      config_.training.early_stopping_patience, " evaluations"));
   }
+}
+
+// One rank alone looks for signals between the parts of an evaluation and stops at once. Of several ranks,
+// one that is asked to stop ends its part, and then all stop.
+EvaluationResult Loop::evaluate_data(std::optional<Predictions>& predictions) {
+  const std::function<void()> between = [this] {
+    parts_.ranks.alone() ? handle_stop_requests(decide(Moment::within_evaluation))
+                         : stop_evaluation_if_asked();
+  };
+  try {
+    EvaluationResult result = parts_.trainer.evaluate(*parts_.eval, between);
+    if (parts_.predictor)
+      predictions = parts_.predictor->predict(parts_.model(), parts_.device, between, parts_.ranks);
+    return result;
+  } catch (const Error& error) {
+    if (parts_.ranks.alone() || error.code() != ExitCode::interrupted) throw;
+    save_and_stop(error.what());
+  }
+}
+
+void Loop::stop_evaluation_if_asked() const {
+  if (const auto reason = stop_reason(0)) throw Error(ExitCode::interrupted, *reason);
 }
 
 void Loop::save_and_stop(const std::string& reason) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/progress.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/run/data_watch.h"
@@ -48,12 +50,16 @@ class Loop {
   void log(const EffectiveBatch& batch, const StepResult& result, const StepSeconds& seconds);
   void check(const StepResult& result);
   Decision decide(Moment moment, double next_seconds = 0);
+  Decision agreed(const Decision& own);
+  void tell_of_recoveries(size_t rank, const nlohmann::ordered_json& recoveries);
+  void stop_evaluation_if_asked() const;
   std::optional<std::string> stop_reason(double next_seconds) const;
   bool is_evaluation_due() const;
   bool is_save_due() const;
   void handle_stop_requests(const Decision& decision);
   void evaluate_and_save();
   void evaluate();
+  EvaluationResult evaluate_data(std::optional<Predictions>& predictions);
   [[noreturn]] void save_and_stop(const std::string& reason);
   std::string device_fault_message(const std::string& error);
 
@@ -69,6 +75,7 @@ class Loop {
   bool made_progress_ = false;               // in this process: a step, or a pending evaluation
   bool is_best_ = false;                     // the evaluation after this step is the best so far
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
+  nlohmann::ordered_json recoveries_ = nlohmann::ordered_json::array();  // that rank 0 does not know of yet
   MemoryWatch memory_watch_;
   DataWatch data_watch_;
 };

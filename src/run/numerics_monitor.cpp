@@ -85,7 +85,7 @@ NumericsMonitor::NumericsMonitor(std::filesystem::path file, int64_t max_bad_ste
       max_bad_steps_(max_bad_steps),
       bad_steps_in_a_row_(from.bad_steps_in_a_row),
       recent_losses_(from.recent_losses) {
-  if (std::filesystem::exists(file_)) remove_rows_after(from.step);
+  if (!file_.empty() && std::filesystem::exists(file_)) remove_rows_after(from.step);
 }
 
 void NumericsMonitor::remove_rows_after(int64_t step) const {
@@ -126,6 +126,7 @@ void NumericsMonitor::add_bad_step(int64_t step, const StepResult& result,
   log::warning(concat("step ", step, " is not applied: loss ", number(result.loss), ", gradient norm ",
                       number(result.grad_norm), "; ", explained(blame, origins.size()), "; all are in ",
                       file_.string()));
+  if (file_.empty()) return;
   try {
     if (!rows_) rows_.emplace(file_);
     rows_->write(row_of(step, result, blame, origins));

@@ -18,14 +18,14 @@ namespace trainer {
 namespace {
 
 // Returns the message if `work` runs out of memory. The exception, which may keep tensors alive, is gone
-// then.
-std::optional<std::string> out_of_memory_in(const std::function<void()>& work) {
+// then. One of several ranks that is out of memory between steps is so alone: the others cannot save with it.
+std::optional<std::string> out_of_memory_in(const std::function<void()>& work, bool alone) {
   try {
     work();
   } catch (const OutOfMemoryError& error) {
     return error.what();
   } catch (const std::exception& error) {
-    if (!is_oom(error)) throw;
+    if (!alone || !is_oom(error)) throw;
     return concat("out of memory between steps: ", first_line(error.what()));
   }
   return std::nullopt;
@@ -51,16 +51,20 @@ StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts*
 }
 
 void OutOfMemoryHandler::guard(const std::function<void()>& work) {
-  if (const std::optional<std::string> message = out_of_memory_in(work))
-    throw of_family(ErrorCode::oom_step,
-                    OutOfMemoryError(concat(
-                        *message, measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
-                        "\n", save_last_state())));
+  const std::optional<std::string> message = out_of_memory_in(work, parts_.ranks.alone());
+  if (!message) return;
+  const std::string where = save_last_state();
+  if (!parts_.ranks.is_first())
+    throw of_family(ErrorCode::oom_step, OutOfMemoryError(*message));  // rank 0 says the rest
+  throw of_family(ErrorCode::oom_step,
+                  OutOfMemoryError(concat(
+                      *message, measures_after_retries(parts_.config, parts_.plan_target(), parts_.device),
+                      "\n", where)));
 }
 
 bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
   const RecoveryConfig& recovery = parts_.config.recovery;
-  if (!parts_.device.is_cuda()) return false;
+  if (!parts_.device.is_cuda() || !parts_.ranks.alone()) return false;
   if (recovery.try_other_gpus && !other_gpu_) {
     other_gpu_ = acquire_other_gpu(parts_.device, parts_.config.gpu);
     if (other_gpu_ && move_to(other_gpu_->device, error)) return true;

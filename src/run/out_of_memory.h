@@ -27,7 +27,8 @@ class OutOfMemoryHandler {
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Calls `work`. When it is out of memory, saves the state of the last step, if it is whole, and throws
-  // OutOfMemoryError that says where the state was saved.
+  // OutOfMemoryError that says where the state was saved. With several ranks this is for errors that all
+  // throw (parallel/ranks.h, together()).
   void guard(const std::function<void()>& work);
 
  private:

@@ -111,6 +111,7 @@ struct OutputDirectory::State {
   Config config;
   fs::path directory;
   std::vector<fs::path> made_directories;
+  bool is_silent = false;
   std::unique_ptr<DirectoryLock> lock;
   std::optional<JsonlSink> metrics;
   std::optional<StatusFile> status;
@@ -145,7 +146,14 @@ OutputDirectory OutputDirectory::open(const Config& config) {
   return OutputDirectory(std::move(state));
 }
 
+OutputDirectory OutputDirectory::of_other_rank(const Config& config) {
+  auto state = std::make_unique<State>(config);
+  state->is_silent = true;
+  return OutputDirectory(std::move(state));
+}
+
 void OutputDirectory::begin(const RunPosition& start, bool keeps_results) {
+  if (state_->is_silent) return;
   const fs::path& directory = state_->directory;
   if (!keeps_results) {
     if (find_results(directory)) remove_results(directory);
@@ -171,11 +179,14 @@ bool OutputDirectory::has_results() const { return find_results(state_->director
 int64_t OutputDirectory::metrics_bytes() { return state_->metrics ? state_->metrics->synced_bytes() : 0; }
 
 void OutputDirectory::start(const StartBlock& block, const RunOutlook& outlook, int64_t step) {
+  if (state_->is_silent) return;
   state_->console.start(block, outlook);
   if (state_->status) state_->status->start(outlook, step);
 }
 
-void OutputDirectory::finish() { state_->console.finish(); }
+void OutputDirectory::finish() {
+  if (!state_->is_silent) state_->console.finish();
+}
 
 void OutputDirectory::end(RunPhase phase, int exit_code, const std::string& message) {
   if (state_->status) state_->status->end(phase, exit_code, message);
@@ -192,6 +203,7 @@ void OutputDirectory::finish_curves() {
 }
 
 void OutputDirectory::write(const MetricRow& row) {
+  if (state_->is_silent) return;
   if (state_->metrics) state_->metrics->write(row);
   if (state_->status) state_->status->write(row);
   state_->console.write(row);
@@ -200,6 +212,7 @@ void OutputDirectory::write(const MetricRow& row) {
 }
 
 void OutputDirectory::write_best(const MetricRow& evaluation) {
+  if (state_->is_silent) return;
   for (MetricSink* sink : state_->sinks) sink->write_best(evaluation);
 }
 

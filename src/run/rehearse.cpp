@@ -13,7 +13,8 @@ namespace trainer {
 void rehearse(RunParts& parts) {
   const auto begin = std::chrono::steady_clock::now();
   const bool encoder_decoder = parts.model().encoder_decoder();
-  const EffectiveBatch batch = worst_batch(parts.config, encoder_decoder, longest_sample(parts.train));
+  const EffectiveBatch batch =
+      worst_batch(parts.config, encoder_decoder, longest_sample(parts.train), parts.ranks.count());
   parts.trainer.rehearse(batch);
   log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
                    " samples of ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",

@@ -174,17 +174,54 @@ class Search {
       accepted_;  // logged already: the directory and its checkpoint have the same differences
 };
 
-}  // namespace
-
-Resumption find_resumption(const Config& config, const OutputDirectory& output) {
+Resumption search(const Config& config, const OutputDirectory& output) {
   Search search(config, output.directory());
   return output.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
 }
 
+// The path comes first, because it need not be UTF-8, as JSON must be.
+std::string resumption_note(const Resumption& found) {
+  const nlohmann::ordered_json note{{"position", position_text(found.position)},
+                                    {"history", found.history},
+                                    {"keeps_results", found.keeps_results},
+                                    {"goes_back", found.goes_back},
+                                    {"is_complete", found.is_complete}};
+  return found.checkpoint.value_or("").string() + '\0' + note.dump();
+}
+
+Resumption resumption_in(const std::string& text) {
+  const size_t end = text.find('\0');
+  const auto note = nlohmann::ordered_json::parse(text.substr(end + 1));
+  Resumption found;
+  if (end > 0) found.checkpoint = text.substr(0, end);
+  found.position = position_from(note.at("position").get<std::string>(), "rank 0");
+  found.history = note.at("history");
+  found.keeps_results = note.at("keeps_results").get<bool>();
+  found.goes_back = note.at("goes_back").get<bool>();
+  found.is_complete = note.at("is_complete").get<bool>();
+  return found;
+}
+
+}  // namespace
+
+Resumption find_resumption(const Config& config, const OutputDirectory& output, const Ranks& ranks) {
+  if (ranks.alone()) return search(config, output);
+  const std::vector<std::string> notes = together(
+      ranks, [&] { return ranks.is_first() ? resumption_note(search(config, output)) : std::string(); },
+      Channel::phases);
+  return resumption_in(notes.front());
+}
+
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
   if (!resumption.checkpoint) return;
-  prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
-  load_optimizer(trainer, *resumption.checkpoint);
+  together(
+      trainer.ranks(),
+      [&] {
+        prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
+        load_optimizer(trainer, *resumption.checkpoint);
+        return std::string();
+      },
+      Channel::phases);
   trainer.set_steps_taken(resumption.position.step);
 }
 

@@ -27,8 +27,9 @@ struct Resumption {
 // Searches the directory of `output` as config.resume says. Logs what was found, and what is skipped and why.
 // Throws OutputDirectoryError when the output directory or the checkpoint belongs to another run (it names
 // each key with both values, except those in config.resume_changed), FormatError when the named checkpoint is
-// damaged.
-Resumption find_resumption(const Config& config, const OutputDirectory& output);
+// damaged. With several ranks, rank 0 searches, and all get what it found.
+Resumption find_resumption(const Config& config, const OutputDirectory& output,
+                           const Ranks& ranks = Ranks::none());
 
 // Loads model and optimizer state from the checkpoint. Does nothing without one.
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer);

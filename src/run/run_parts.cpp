@@ -1,10 +1,14 @@
 #include "run/run_parts.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/rank_device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/oom.h"
@@ -38,18 +42,27 @@ void prepare_offload(const Config& config, at::Device device) {
     set_offload_directory(config.offload_directory());
 }
 
-DeviceLease take_device(const Config& config) {
+DeviceLease take_device(const Config& config, const RankPlace& place) {
   set_up_cpu(config.training.num_threads);
-  DeviceLease lease = acquire_device(config.device, config.gpu);
+  DeviceLease lease = acquire_device(device_of_rank(config.device, place), config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
   prepare_offload(config, lease.device);
   return lease;
 }
 
-RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device) {
+// The memory that every rank has, so that all plan the same.
+int64_t least_memory_for_run(at::Device device, const Ranks& ranks) {
+  int64_t least = memory_for_run(device);
+  for (const std::string& of_rank : ranks.exchange(std::to_string(least), Channel::phases))
+    least = std::min<int64_t>(least, std::stoll(of_rank));
+  return least;
+}
+
+RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device,
+                       const Ranks& ranks) {
   Progress shown("planning the memory");
   shown.hide_parts();
-  RunPlan plan = plan_run(config, target, device);
+  RunPlan plan = plan_run(config, target, device, least_memory_for_run(device, ranks));
   check_room(plan, device);
   return plan;
 }
@@ -71,19 +84,22 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
 
 // With memory.offload: auto, says where weights lie before they are loaded. The data are not known yet, so it
 // plans for samples of full length. What else is offloaded is chosen later, if the weights stay.
-void settle_weights(Config& config, const PlanTarget& target, at::Device device) {
+void settle_weights(Config& config, const PlanTarget& target, at::Device device, const Ranks& ranks) {
   if (!config.memory.offload.automatic) return;
   Progress shown("planning the memory");
   shown.hide_parts();
-  const auto choice = Planner(config, config.model.path, target).cheapest(memory_for_run(device), false);
+  const auto choice =
+      Planner(config, config.model.path, target).cheapest(least_memory_for_run(device, ranks), false);
   if (!choice || !choice->plan.offload.weights) return;
   config.memory.offload = {.optimizer = true, .weights = true, .activations = true};
   log::info("memory.offload: auto: all is offloaded, because samples of full length do not fit otherwise");
 }
 
-Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Device device) {
-  const PlanTarget target{device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}};
-  settle_weights(config, target, device);
+Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Device device,
+                           const Ranks& ranks) {
+  const PlanTarget target{
+      device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}, ranks.count()};
+  settle_weights(config, target, device, ranks);
   return made_or_advised(config, target, device, [&] {
     Prepared prepared = prepare_model(config, tokenizer, device);
     check_vocabulary(tokenizer, *prepared.model, config.model.path);
@@ -93,15 +109,41 @@ Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Devic
 
 // It allocates the optimizer's state.
 Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
-                     int64_t total_steps) {
+                     int64_t total_steps, const Ranks& ranks) {
   const Progress shown("making room for the optimizer");
-  return made_or_advised(config, target, device, [&] { return Trainer(config, model, device, total_steps); });
+  return made_or_advised(config, target, device,
+                         [&] { return Trainer(config, model, device, total_steps, make_optimizer, ranks); });
 }
 
-std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer,
-                                      bool encoder_decoder) {
+// Rank 0 goes first: it fills the cache of the index, which the others read.
+template <class Make>
+auto made_by_first_rank_first(const Ranks& ranks, const Make& make) {
+  std::optional<decltype(make())> made;
+  const auto at_its_turn = [&](bool turn) {
+    together(
+        ranks,
+        [&] {
+          if (turn) made.emplace(make());
+          return std::string();
+        },
+        Channel::phases);
+  };
+  at_its_turn(ranks.is_first());
+  if (!ranks.alone()) at_its_turn(!ranks.is_first());
+  return std::move(*made);
+}
+
+Dataset open_train_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
+                        const Ranks& ranks) {
+  return made_by_first_rank_first(ranks,
+                                  [&] { return Dataset::open_train(config, tokenizer, encoder_decoder); });
+}
+
+std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
+                                      const Ranks& ranks) {
   if (config.data.eval.empty()) return std::nullopt;
-  return Dataset::open_eval(config, tokenizer, encoder_decoder);
+  return made_by_first_rank_first(ranks,
+                                  [&] { return Dataset::open_eval(config, tokenizer, encoder_decoder); });
 }
 
 std::optional<Predictor> make_predictor(const Config& config, const std::optional<Dataset>& eval,
@@ -123,24 +165,30 @@ RunLength length_of(const Config& config, const SampleOrder& order, const RunPos
 
 }  // namespace
 
-RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const Resumption& start)
+RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const Resumption& start,
+                   const Ranks& all_ranks, const RankPlace& place)
     : output(output_directory),
+      ranks(all_ranks),
       given(with_saved_dtype(asked, start)),
-      lease(take_device(given)),
+      lease(take_device(given, place)),
       device(lease.device),
       tokenizer(load_run_tokenizer(given)),
-      prepared(load_model_of_run(given, *tokenizer, device)),
-      train(Dataset::open_train(given, *tokenizer, prepared.model->encoder_decoder())),
-      eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder())),
-      plan(plan_with_room(given, plan_target(), device)),
+      prepared(load_model_of_run(given, *tokenizer, device, ranks)),
+      train(open_train_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      plan(plan_with_room(given, plan_target(), device, ranks)),
       config(plan.config),
       predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
       order(train.sets(), config.data.shuffle, config.seed),
       length(length_of(config, order, start.position)),
-      trainer(make_trainer(config, plan_target(), *prepared.model, device, length.total_steps)) {}
+      trainer(make_trainer(config, plan_target(), *prepared.model, device, length.total_steps, ranks)) {
+  if (!ranks.alone() && !config.training.replay_cuts.empty())
+    throw ConfigError("training.replay_cuts: repeats the steps of one process, and this run has several");
+}
 
 PlanTarget RunParts::plan_target() const {
-  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train)};
+  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train),
+          ranks.count()};
 }
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {

@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "trainer/base/rank_place.h"
 #include "trainer/config/config.h"
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
+#include "trainer/parallel/ranks.h"
 #include "trainer/run/output_directory.h"
 #include "trainer/run/run_length.h"
 #include "trainer/run/run_model.h"
@@ -25,8 +27,9 @@ namespace trainer {
 
 struct RunParts {
   // Takes the device, loads the model, opens the data and plans the memory. Writes nothing into `output`,
-  // which must outlive it. Throws the errors of each of these.
-  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start);
+  // which, like `ranks`, must outlive it. Throws the errors of each of these.
+  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start,
+           const Ranks& ranks = Ranks::none(), const RankPlace& place = {});
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;
 
@@ -40,6 +43,7 @@ struct RunParts {
   bool restore_budgets(const RunPosition& position);
 
   OutputDirectory& output;
+  const Ranks& ranks;
   Config given;  // the configuration as given, with the dtype that the run began with
   DeviceLease lease;
   at::Device device;  // where the run is now

@@ -10,6 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/offload.h"
+#include "trainer/memory/summary.h"
 #include "trainer/training/solve_plan.h"
 
 #include "run/what_fits.h"
@@ -22,7 +23,12 @@ LongestSample longest_sample(const Dataset& train) {
                                  : LongestSample{report.longest_sample, 0};
 }
 
-RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device) {
+int64_t memory_for_run(c10::Device device) {
+  const int64_t limit = process_limit(device);
+  return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
+}
+
+RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most) {
   const int64_t limit = process_limit(device);
   const bool open = config.training.batch_size.is_automatic() ||
                     config.memory.gradient_checkpointing.is_automatic() || config.memory.offload.automatic;
@@ -35,7 +41,6 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
       return {config, {}, limit, false};
     }
   }
-  const int64_t most = memory_for_run(device);
   std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
   // The weights have been loaded: it is too late to choose where they lie.
   if (choice && choice->plan.offload.weights != config.memory.offload.weights) choice.reset();

@@ -11,12 +11,12 @@
 namespace trainer {
 
 RunProgress::RunProgress(const Config& config, const RunLength& length, const RunPosition& from,
-                         const nlohmann::ordered_json& history_rows)
+                         const nlohmann::ordered_json& history_rows, bool writes)
     : position(from),
       history(config.training.logging_steps),
       best(config.training, evaluation_data_text(config)),
-      numerics(std::filesystem::path(config.output_dir) / "bad_steps.jsonl", config.training.max_bad_steps,
-               from),
+      numerics(writes ? std::filesystem::path(config.output_dir) / "bad_steps.jsonl" : "",
+               config.training.max_bad_steps, from),
       config_(config),
       length_(length) {
   history.restore(history_rows, from);

@@ -22,9 +22,10 @@ namespace trainer {
 class RunProgress {
  public:
   // `from`: where the run begins or resumes; `history`: log_history of the checkpoint that it resumes from.
-  // Throws FormatError when later rows cannot be removed from bad_steps.jsonl.
+  // `writes`: whether bad steps get rows in bad_steps.jsonl. Throws FormatError when later rows cannot be
+  // removed from it.
   RunProgress(const Config& config, const RunLength& length, const RunPosition& from = {},
-              const nlohmann::ordered_json& history = nlohmann::ordered_json::array());
+              const nlohmann::ordered_json& history = nlohmann::ordered_json::array(), bool writes = true);
 
   RunPosition position;  // step, samples, tokens, evaluation_due; all of it: to_position()
   History history;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/release_pages.h"
 #include "trainer/formats/optimizer_state.h"
@@ -36,6 +37,14 @@ at::Tensor in_file(const TensorView& view, const std::shared_ptr<const MappedFil
   return at::from_blob(view.data, view.shape, give_back, at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
 
+TensorsOfParameters<TensorSource> sources_of(const OptimizerTensors& tensors) {
+  TensorsOfParameters<TensorSource> sources;
+  for (const auto& [parameter, kept] : tensors) {
+    for (const auto& [what, tensor] : kept) sources[parameter][what] = source_of(tensor);
+  }
+  return sources;
+}
+
 }  // namespace
 
 int64_t RunState::bytes() const {
@@ -57,22 +66,47 @@ RunState RunState::copied_to_host() const {
   return copy;
 }
 
-void RunState::write(const Artefacts& artefacts, const fs::path& directory) const {
+void RunState::write(const Artefacts& artefacts, const fs::path& directory,
+                     const TensorsElsewhere& elsewhere) const {
   artefacts.save(weights, directory);
   write_trainer_state(directory, trainer_state);
   if (!position) return;
-  TensorsOfParameters<TensorSource> sources;
-  for (const auto& [parameter, kept] : optimizer.tensors) {
-    for (const auto& [what, tensor] : kept) sources[parameter][what] = source_of(tensor);
-  }
-  write_optimizer_state(directory, optimizer.name, optimizer.steps_taken, sources);
+  TensorsOfParameters<TensorSource> all = sources_of(optimizer.tensors);
+  all.insert(elsewhere.begin(), elsewhere.end());
+  write_optimizer_state(directory, optimizer.name, optimizer.steps_taken, all);
   write_position(directory, *position);
+}
+
+void RunState::fill(const fs::path& directory) const {
+  fill_optimizer_state(directory, sources_of(optimizer.tensors));
+}
+
+std::string layout_note(const OptimizerTensors& tensors) {
+  nlohmann::json note = nlohmann::json::array();
+  for (const auto& [parameter, kept] : tensors) {
+    for (const auto& [what, tensor] : kept) {
+      note.push_back(
+          {parameter, what, static_cast<int>(file_dtype(tensor.scalar_type())), tensor.sizes().vec()});
+    }
+  }
+  return note.dump();
+}
+
+TensorsElsewhere layout_in(const std::string& note) {
+  TensorsElsewhere tensors;
+  for (const nlohmann::json& row : nlohmann::json::parse(note)) {
+    tensors[row.at(0).get<std::string>()][row.at(1).get<std::string>()] = {
+        static_cast<Dtype>(row.at(2).get<int>()), row.at(3).get<std::vector<int64_t>>(), nullptr};
+  }
+  return tensors;
 }
 
 void load_optimizer(Trainer& trainer, const fs::path& checkpoint) {
   const OptimizerState state = read_optimizer_state(checkpoint);
   OptimizerSnapshot saved{state.name, state.steps_taken, {}};
   for (const auto& [parameter, kept] : state.tensors) {
+    const auto owner = trainer.owners().find(parameter);
+    if (owner != trainer.owners().end() && owner->second != trainer.ranks().rank()) continue;
     for (const auto& [what, view] : kept) saved.tensors[parameter][what] = in_file(view, state.mapping);
   }
   trainer.restore_optimizer(std::move(saved), (checkpoint / kOptimizerFile).string());

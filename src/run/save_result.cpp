@@ -54,9 +54,7 @@ SavedWeights weights_of_result(RunParts& parts, bool is_of_last_step) {
   return weights;
 }
 
-}  // namespace
-
-void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
   const Progress shown("saving the result");
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path& directory = parts.output.directory();
@@ -78,6 +76,18 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
                     FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
                                        " The same command resumes from there when this is fixed")));
   }
+}
+
+}  // namespace
+
+void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+  together(
+      parts.ranks,
+      [&] {
+        if (parts.ranks.is_first()) save_alone(parts, progress, checkpoints);
+        return std::string();
+      },
+      Channel::phases);
 }
 
 }  // namespace trainer

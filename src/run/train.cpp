@@ -2,24 +2,31 @@
 #include "trainer/run/train.h"
 
 #include <exception>
+#include <optional>
+#include <sstream>
 
 #include "trainer/base/ending.h"
 #include "trainer/base/error.h"
 #include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/progress.h"
+#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/version.h"
+#include "trainer/config/load.h"
 #include "trainer/data/samples_text.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/notify/notifier.h"
+#include "trainer/parallel/ranks.h"
 #include "trainer/run/describe_data.h"
 #include "trainer/run/fixed_settings.h"
 #include "trainer/run/output_directory.h"
 #include "trainer/run/time_limit.h"
 #include "trainer/run/translate_torch_errors.h"
 
+#include "run/end_with_others.h"
 #include "run/environment.h"
 #include "run/keep_skipped_rows.h"
 #include "run/loop.h"
@@ -31,17 +38,36 @@
 namespace trainer {
 namespace {
 
+// Ranks on several machines may have read different files.
+void check_same_samples(const std::string& own, const Ranks& ranks) {
+  const std::vector<std::string> samples = ranks.exchange(own, Channel::phases);
+  for (size_t rank = 1; rank < samples.size(); rank++) {
+    if (samples[rank] == samples[0]) continue;
+    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank],
+                           ") than rank 0 (", samples[0], "): all ranks need the same files"));
+  }
+}
+
 // What must not change between the starts of this run.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
-  check_samples(start.position, samples_text(parts.train), parts.length.dataset_size, parts.config);
+  const std::string samples = samples_text(parts.train);
+  check_same_samples(samples, parts.ranks);
+  check_samples(start.position, samples, parts.length.dataset_size, parts.config);
   start.position.fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
+}
+
+// Forgets what loading needed.
+void settle(RunParts& parts) {
+  empty_cache(parts.device);
+  reset_peak_memory(parts.device);
 }
 
 // From here on the output directory belongs to this run. All problems of the data were found before.
 void begin_output(RunParts& parts, const Resumption& start) {
   const Config& config = parts.config;
   OutputDirectory& output = parts.output;
+  if (!parts.ranks.is_first()) return settle(parts);
   const RunDataReport data = [&] {
     const Progress shown("looking at the data");
     return describe_data(config, parts.train, parts.eval_data(), parts.order, *parts.tokenizer);
@@ -52,43 +78,92 @@ void begin_output(RunParts& parts, const Resumption& start) {
   keep_skipped_rows(parts.train, parts.eval_data(), output.directory());
   keep_environment(output.directory(), parts.model(), parts.device, parts.length, start.position.step,
                    start.keeps_results);
-  empty_cache(parts.device);  // of what loading needed
-  reset_peak_memory(parts.device);
+  settle(parts);
   show_start(output, config, parts.prepared.artefacts, parts.model(), parts.plan, data, parts.length,
              start.position.step, parts.device);
 }
 
 // How a run ended that has thrown `error`, which is being handled.
-void record_end(OutputDirectory& output, const std::exception& error) {
-  const int code =
-      is_oom(error) ? static_cast<int>(ExitCode::out_of_memory) : ending_of(std::current_exception()).code;
-  const bool saved = code == static_cast<int>(ExitCode::interrupted);
-  output.end(saved ? RunPhase::stopped : RunPhase::failed, code, first_line(error.what()));
+void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
+  RankEnd end = end_of_run(ranks, error);
+  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what()};
+  const bool saved = end.code == static_cast<int>(ExitCode::interrupted);
+  output.end(saved ? RunPhase::stopped : RunPhase::failed, end.code, first_line(end.message));
 }
 
-void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier) {
+// Returns the first lines in which two texts differ.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream first(a), second(b);
+  std::string line, other;
+  do {
+    line.clear();
+    other.clear();
+    std::getline(first, line);
+    std::getline(second, other);
+  } while (line == other && (first || second));
+  return {line, other};
+}
+
+// All ranks must train the same with the same program.
+void check_same_start(const Config& config, const Ranks& ranks) {
+  std::ostringstream text;
+  write_yaml(config, text);
+  const std::string own = concat("trainer: ", kVersion, "\n", text.str());
+  const std::vector<std::string> starts = ranks.exchange(own, Channel::phases);
+  for (size_t rank = 1; rank < starts.size(); rank++) {
+    if (starts[rank] == starts[0]) continue;
+    const auto [first, other] = first_difference(starts[0], starts[rank]);
+    throw ConfigError(concat("rank ", rank, " was started differently: it has '", other,
+                             "' where rank 0 has '", first,
+                             "'. All ranks need the same program, configuration and options"));
+  }
+}
+
+// Rank 0 opens and locks the output directory; the others write nothing there but into checkpoints.
+OutputDirectory open_output(const Config& config, const Ranks& ranks) {
+  std::optional<OutputDirectory> output;
+  together(
+      ranks,
+      [&] {
+        output.emplace(ranks.is_first() ? OutputDirectory::open(config)
+                                        : OutputDirectory::of_other_rank(config));
+        return std::string();
+      },
+      Channel::phases);
+  return std::move(*output);
+}
+
+void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier,
+                  const Ranks& ranks, const RankPlace& place) {
   const TimeLimit time_limit(asked.training.max_hours);
-  OutputDirectory output = OutputDirectory::open(asked);
+  check_same_start(asked, ranks);
+  OutputDirectory output = open_output(asked, ranks);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
   output.add_sink(notifier);
-  Resumption start = find_resumption(asked, output);
+  Resumption start = find_resumption(asked, output, ranks);
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
                      " steps: ", output.directory().string(), "; there is nothing left to do"));
     return;
   }
-  RunParts parts(asked, output, start);
+  RunParts parts(asked, output, start, ranks, place);
   {
     const Progress shown("restoring the state of the run");
     load_state(start, parts.prepared, parts.trainer);
   }
   fix_settings(parts, asked, start);
   try {
-    begin_output(parts, start);
+    together(
+        ranks,
+        [&] {
+          begin_output(parts, start);
+          return std::string();
+        },
+        Channel::phases);
     notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();
   } catch (const std::exception& error) {
-    record_end(output, error);
+    record_end(output, ranks, error);
     throw;
   }
   output.end(RunPhase::finished, 0, "");
@@ -96,12 +171,27 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   log::info(concat("done: ", output.directory().string()));
 }
 
+// A rank other than 0 shows nothing and tells nobody.
+void train_silently(Config config, const Ranks& ranks, const RankPlace& place) {
+  config.notify = {};
+  log::set_level(log::Level::error);  // rank 0 has the same warnings
+  Notifier nobody(config);
+  end_with_others(ranks, [&] {
+    translate_torch_errors(kModelDidNotFit, [&] { run_training(config, {}, nobody, ranks, place); });
+  });
+}
+
 }  // namespace
 
 void train(const Config& config, const std::vector<MetricSink*>& sinks) {
+  const RankPlace place = rank_place();
+  const Ranks ranks(place, config.parallel.timeout);
+  if (!ranks.is_first()) return train_silently(config, ranks, place);
   Notifier notifier(config);
   try {
-    translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks, notifier); });
+    end_with_others(ranks, [&] {
+      translate_torch_errors(kModelDidNotFit, [&] { run_training(config, sinks, notifier, ranks, place); });
+    });
   } catch (...) {
     notifier.failed(std::current_exception());
     throw;

@@ -6,15 +6,10 @@
 #include "trainer/base/error.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/offload.h"
-#include "trainer/memory/summary.h"
+#include "trainer/run/run_plan.h"
 #include "trainer/training/measures.h"
 
 namespace trainer {
-
-int64_t memory_for_run(c10::Device device) {
-  const int64_t limit = process_limit(device);
-  return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
-}
 
 // What may be offloaded: what is offloaded already, and what there is room for.
 static int64_t room_of_run(const Config& config, c10::Device device) {

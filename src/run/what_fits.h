@@ -17,10 +17,6 @@ inline constexpr char kModelDidNotFit[] =
 inline constexpr char kModelNeedsMore[] =
     "The model did not fit. A larger memory.limit helps, if the device has it, or another device.";
 
-// Returns the memory that a run may use on the device, in bytes: its limit, else nine tenths of what it has
-// and of what is free there, because other programs and files need some.
-int64_t memory_for_run(c10::Device device);
-
 // Returns a line break and lines with the measures that make this run fit, by its plan, and for which there
 // is room; "" if there are none or if the plan fails, too. Never throws.
 std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device);

@@ -64,16 +64,19 @@ Attempts attempts_with(const Config& config, at::Device device, const RecoveryLi
                    /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
 }
 
-}  // namespace
+// What one rank's share of the samples adds up to.
+struct ShareOfEvaluation {
+  double loss = 0, correct = 0;
+  int64_t samples = 0, supervised_tokens = 0;  // of all ranks
+};
 
-EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
-                          BatchBudget& budget, const RecoveryListener& listener,
-                          const std::function<void()>& between) {
-  check_packing(config, model);
+ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, const Config& config,
+                                 at::Device device, BatchBudget& budget, const RecoveryListener& listener,
+                                 const std::function<void()>& between, const Share& share) {
   at::NoGradGuard no_grad;
   ForwardContext context;
   context.count_correct = true;
-  EvaluationResult result;
+  ShareOfEvaluation result;
   const int64_t batch_size = config.eval_batch_size(),
                 group = batch_size * 16;  // sorted by length within a group
   Division division;
@@ -83,7 +86,8 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
   const int64_t every = config.memory.empty_cache_steps;
   int64_t micro_batches = 0;
   Progress shown("samples", dataset.size());
-  StepLoader loader(dataset, groups_of(dataset, group), {config.training.num_workers, config.data.prefetch});
+  StepLoader loader(dataset, groups_of(dataset, group),
+                    {config.training.num_workers, config.data.prefetch, share});
   for (int64_t first = 0; first < dataset.size(); first += group) {
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
@@ -97,7 +101,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
       int64_t done = 0;
       for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
         if (between) between();
-        shown.set(first + done);
+        shown.set(first + share.of * done);
         done += std::ssize(division.slots[place.micro_batch]);
         const MicroBatch micro =
             collate(batch, division.slots[place.micro_batch], collate_options(config, model), device);
@@ -111,20 +115,39 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     });
     if (attempts.retries() == 0) budget.succeeded(config.recovery.grow_after);
   }
-  double loss = 0;
-  int64_t correct = 0;
   attempts_with(config, device, listener).repeat("evaluation", [&] {
-    loss = 0;
-    correct = 0;
+    result.loss = result.correct = 0;
     for (const Sums& sums : groups) {
-      loss += sums.loss.item<double>();
-      correct += sums.correct.item<int64_t>();
+      result.loss += sums.loss.item<double>();
+      result.correct += static_cast<double>(sums.correct.item<int64_t>());
     }
   });
-  const double supervised = static_cast<double>(std::max<int64_t>(result.supervised_tokens, 1));
-  result.loss = loss / supervised;
-  result.token_accuracy = static_cast<double>(correct) / supervised;
   return result;
+}
+
+}  // namespace
+
+EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
+                          BatchBudget& budget, const RecoveryListener& listener,
+                          const std::function<void()>& between, const Ranks& ranks) {
+  check_packing(config, model);
+  ShareOfEvaluation own;
+  const std::vector<std::string> notes = together(
+      ranks,
+      [&] {
+        own = evaluate_share(model, dataset, config, device, budget, listener, between,
+                             {ranks.rank(), ranks.count()});
+        return note_of({own.loss, own.correct});
+      },
+      Channel::phases);
+  double loss = 0, correct = 0;
+  for (const std::string& note : notes) {
+    const std::vector<double> sums = values_in(note);
+    loss += sums.at(0);
+    correct += sums.at(1);
+  }
+  const double supervised = static_cast<double>(std::max<int64_t>(own.supervised_tokens, 1));
+  return {loss / supervised, correct / supervised, own.samples, own.supervised_tokens};
 }
 
 }  // namespace trainer

@@ -184,10 +184,11 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
   phase.emplace(MemoryPhase::adapters);
   prepare_for_training(*model, config, rows, at::kMeta);
   phase.emplace(MemoryPhase::optimizer_state);
-  Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1, optimizer);
+  const Ranks ranks = Ranks::planned(target.ranks);
+  Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1, optimizer, ranks);
   phase.reset();
   const UpdateCheck check(*model);
-  const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest);
+  const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest, target.ranks);
   trainer.step(batch);
   run_evaluation(config, *model, target.longest);
   plan.num_blocks = model->num_blocks();

@@ -74,35 +74,58 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
   std::ranges::stable_sort(prompts_, std::greater{}, [](const Prompt& p) { return p.tokens.size(); });
 }
 
-Predictions Predictor::predict(const Model& model, c10::Device device, const std::function<void()>& between) {
-  const auto begin = std::chrono::steady_clock::now();
+// Every rank takes each of as many prompts as there are ranks, so that all have long and short ones.
+std::vector<Predictor::Prompt> Predictor::prompts_of(const Ranks& ranks) const {
+  std::vector<Prompt> own;
+  for (size_t i = static_cast<size_t>(ranks.rank()); i < prompts_.size();
+       i += static_cast<size_t>(ranks.count()))
+    own.push_back(prompts_[i]);
+  return own;
+}
+
+// Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
+std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
+                              const Ranks& ranks) {
   const AnswerText text(tokenizer_, {});
-  Predictions out;
-  for (const int64_t sample : samples_) {
-    const Dataset::Texts texts = data_.texts(sample);
-    out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
-  }
-  Progress shown("answers", std::ssize(prompts_));
+  const std::vector<Prompt> prompts = prompts_of(ranks);
+  nlohmann::json note = nlohmann::json::array();
+  Progress shown("answers", std::ssize(prompts));
   OomHandler handler(batch_size_, retry_options(recovery_, device), /*minimum=*/1, recovery_.grow_after);
   handler.set_budget(budget_);
-  int64_t tokens = 0;
-  for (size_t first = 0; first < prompts_.size();) {
+  for (size_t first = 0; first < prompts.size();) {
     std::vector<std::vector<Tokens>> answers;
     handler.run([&](int64_t size) {
       std::vector<Tokens> batch;
-      for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts_.size()); i++)
-        batch.push_back(prompts_[i].tokens);
+      for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts.size()); i++)
+        batch.push_back(prompts[i].tokens);
       answers = generate(model, batch, generation_, device);
     });
-    for (const std::vector<Tokens>& answer : answers) {
-      out.rows[prompts_[first++].place].prediction = text.text(answer.front());
-      tokens += std::ssize(answer.front());
-    }
+    for (const std::vector<Tokens>& answer : answers)
+      note.push_back({prompts[first++].place, text.text(answer.front()), std::ssize(answer.front())});
     shown.set(static_cast<int64_t>(first));
     if (between) between();
   }
   budget_ = handler.budget();
   empty_cache(device);  // KV caches will have another size next time
+  return note.dump();
+}
+
+Predictions Predictor::predict(const Model& model, c10::Device device, const std::function<void()>& between,
+                               const Ranks& ranks) {
+  const auto begin = std::chrono::steady_clock::now();
+  Predictions out;
+  for (const int64_t sample : samples_) {
+    const Dataset::Texts texts = data_.texts(sample);
+    out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
+  }
+  int64_t tokens = 0;
+  for (const std::string& note : together(
+           ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
+    for (const nlohmann::json& answered : nlohmann::json::parse(note)) {
+      out.rows.at(answered.at(0).get<size_t>()).prediction = answered.at(1).get<std::string>();
+      tokens += answered.at(2).get<int64_t>();
+    }
+  }
   TextMetrics metrics(metrics_);
   for (const Prediction& row : out.rows) metrics.add(row.prediction, row.target);
   out.scores = metrics.values();

@@ -29,6 +29,7 @@
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
+#include "training/rank_owners.h"
 
 namespace trainer {
 namespace {
@@ -49,25 +50,32 @@ std::vector<TrainedParameter> seen_by_device(std::vector<TrainedParameter> param
   return parameters;
 }
 
-// The state lies where memory.offload says.
-std::unique_ptr<Optimizer> make_with_state(const std::vector<TrainedParameter>& parameters,
-                                           const Config& config, const OptimizerFactory& make) {
+// Makes the optimizer of the parameters that this rank updates. The state lies where memory.offload says.
+std::unique_ptr<Optimizer> make_with_state(std::vector<TrainedParameter> parameters, const Config& config,
+                                           const OptimizerFactory& make,
+                                           const std::map<std::string, int64_t>& owners, int64_t rank) {
+  std::erase_if(parameters, [&](const TrainedParameter& parameter) {
+    return !owners.empty() && owners.at(parameter.name) != rank;
+  });
   const StateBelow below(config.memory.offload.optimizer);
-  return make(parameters, config.optimizer, static_cast<uint64_t>(config.seed));
+  return make(std::move(parameters), config.optimizer, static_cast<uint64_t>(config.seed));
 }
 
 }  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
-                 const OptimizerFactory& optimizer)
+                 const OptimizerFactory& optimizer, const Ranks& ranks)
     : config_(config),
       model_(model),
+      ranks_(ranks),
       device_(device),
       parameters_(trained_parameters(model)),
+      owners_(owners_among(ranks, config, parameters_)),
       copies_(std::make_shared<CopyStream>(device)),
       gradients_(parameters_, config.optimizer.grad_dtype, copies_),
       seen_(seen_by_device(parameters_, device)),
-      optimizer_(make_with_state(seen_, config, optimizer)),
+      exchange_(ranks, device, bytes_exchanged(parameters_, config.optimizer.grad_dtype)),
+      optimizer_(make_with_state(seen_, config, optimizer, owners_, ranks.rank())),
       state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
@@ -100,29 +108,14 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   result.learning_rate = schedule_.learning_rate(steps_);
   Attempts attempts(attempt_options(""));
   Division division = first_division(batch, replay);
-  const at::Tensor loss_sum = accumulate(batch, division, attempts);
-  const at::Tensor norm = gradient_norm(attempts);
-  // The only values that are read from the device. They are read before the update, which must not use bad
-  // ones.
-  attempts.repeat("reading the loss", [&] {
-    if (device_.is_meta()) return;  // no values exist
-    const at::Tensor both =
-        at::stack({loss_sum, norm.to(loss_sum.options())}).cpu();  // one wait for the device
-    const double* values = both.const_data_ptr<double>();
-    result.loss = values[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
-    result.grad_norm = values[1];
-  });
+  const at::Tensor loss_sum = accumulate_everywhere(batch, division, attempts);
+  const at::Tensor norm = read_loss_and_norm(batch, loss_sum, attempts, result);
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) {
     gradients_.clear();
     result.sample_losses = losses_one_by_one(batch, attempts);
   } else {
-    attempts.repeat("optimizer", [&] {
-      const InPhase phase(MemoryPhase::update);
-      optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
-    });
-    count_moved(2 * state_below_);  // read and written
-    weights_changed();
+    update(norm, result, attempts);
     gradients_.clear();
   }
   steps_++;
@@ -157,6 +150,7 @@ void Trainer::follow_limit() const {
 
 // Like running out of memory, but only for later steps: this one has ended.
 void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts) {
+  if (division.slots.empty()) return;  // a step with fewer samples than ranks
   const std::vector<int64_t> largest = *std::ranges::max_element(
       division.slots, {}, [&](const auto& slots) { return size_of(batch, division, slots); });
   if (static_cast<int64_t>(largest.size()) <= config_.recovery.min_batch_size) return;
@@ -171,10 +165,13 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, A
 void Trainer::rehearse(const EffectiveBatch& batch) {
   Attempts attempts(attempt_options("rehearsal"));
   Division division = first_division(batch, nullptr);
-  accumulate(batch, division, attempts);
-  const at::Tensor norm = gradient_norm(attempts);
-  attempts.repeat("optimizer",
-                  [&] { optimizer_->rehearse(gradients_, norm, config_.training.max_grad_norm); });
+  together(ranks_, [&] {
+    accumulate(batch, division, attempts);
+    const at::Tensor norm = gradient_norm(attempts);
+    attempts.repeat("optimizer",
+                    [&] { optimizer_->rehearse(gradients_, norm, config_.training.max_grad_norm); });
+    return std::string();
+  });
   gradients_.clear();
   empty_cache(device_);
 }
@@ -191,8 +188,6 @@ ForwardContext Trainer::step_context() const {
   return context;
 }
 
-// A separate attempt, because a reduction over processes would follow it, and no process may repeat that
-// alone.
 at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
   at::Tensor norm;
   attempts.repeat("optimizer", [&] {
@@ -235,21 +230,24 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
   return loss_sum;
 }
 
-// Each sample gets the same dropout as in the step.
+// Each sample gets the same dropout as in the step. With several ranks, all learn the losses of all samples.
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
   std::vector<double> losses(batch.samples.size());
-  for (const int64_t slot : batch.own_slots()) {
-    attempts.repeat("forward", [&] {
-      const MicroBatch micro = collate(batch, {slot}, collate_options(config_, model_), device_);
-      const int64_t supervised = micro.supervised_labels.numel();
-      if (supervised > 0)
-        losses[static_cast<size_t>(slot)] =
-            model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
-    });
-  }
-  return losses;
+  together(ranks_, [&] {
+    for (const int64_t slot : batch.own_slots()) {
+      attempts.repeat("forward", [&] {
+        const MicroBatch micro = collate(batch, {slot}, collate_options(config_, model_), device_);
+        const int64_t supervised = micro.supervised_labels.numel();
+        if (supervised > 0)
+          losses[static_cast<size_t>(slot)] =
+              model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
+      });
+    }
+    return std::string();
+  });
+  return add_up(ranks_, losses);
 }
 
 Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* replay) const {
@@ -310,7 +308,8 @@ void Trainer::move_to(at::Device device) {
 
 EvaluationResult Trainer::evaluate(const Dataset& dataset, const std::function<void()>& between) {
   weights_changed();
-  return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between);
+  return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between,
+                           ranks_);
 }
 
 }  // namespace trainer

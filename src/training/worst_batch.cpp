@@ -17,7 +17,8 @@ Sample sample_of(int64_t source, int64_t target) {
 
 }  // namespace
 
-EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest) {
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest,
+                           int64_t ranks) {
   const DataConfig& data = config.data;
   const int64_t source_allowed = encoder_decoder ? data.max_source_length : data.max_length;
   const int64_t target_allowed = encoder_decoder ? data.max_target_length : data.max_length;
@@ -28,7 +29,9 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Lon
   if (config.training.micro_batching == MicroBatching::tokens) {
     rows = std::min(rows * source_allowed / source, rows * target_allowed / target);
   }
-  const int64_t effective = config.effective_batch_size(), samples = effective > rows ? 2 * rows : effective;
+  // Short samples may be many on one rank while another has a long one; samples of full length are divided.
+  const int64_t effective = (config.effective_batch_size() + ranks - 1) / ranks;
+  const int64_t samples = effective > rows ? 2 * rows : effective;
 
   EffectiveBatch batch;
   batch.samples.assign(static_cast<size_t>(samples), sample_of(source, target));

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "trainer/base/log.h"
+#include "trainer/base/rank_place.h"
+
 namespace trainer {
 namespace {
 
@@ -61,6 +64,33 @@ TEST(StopSignals, ASecondInterruptEndsTheProcessByThatSignal) {
         std::_Exit(0);
       },
       KilledBySignal(SIGINT), "SIGINT: a second time");
+}
+
+// A signal to all processes of a job comes from outside and, once more, from the launcher.
+TEST(StopSignals, OfARankCountOnlyFromItsLauncher) {
+  EXPECT_EXIT(
+      {
+        ::setenv(kLauncherVariable, "trainer", 1);
+        const StopSignals signals;
+        hold_stop_signals();
+        for (int i = 0; i < 3; i++) std::raise(SIGINT);
+        std::_Exit(stop_signal() == "SIGINT" ? 0 : 1);
+      },
+      ExitedWithCode(0), "");
+}
+
+TEST(StopSignals, AreToldByRank0Alone) {
+  EXPECT_EXIT(
+      {
+        log::speak_as_rank(2);
+        const StopSignals signals;
+        hold_stop_signals();
+        std::raise(SIGTERM);
+        log::info("not shown");
+        log::warning("shown");
+        std::_Exit(stop_signal() == "SIGTERM" ? 0 : 1);
+      },
+      ExitedWithCode(0), "^[0-9:]+ W rank 2: shown\n$");
 }
 
 TEST(StopSignals, ThatTheProcessIgnoresStayIgnored) {

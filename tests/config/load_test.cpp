@@ -85,6 +85,12 @@ TEST_F(LoadConfig, OffloadIsAListAWordOrAuto) {
   EXPECT_EQ(with({"memory.offload=null"}).memory.offload, Offload{});
 }
 
+TEST_F(LoadConfig, GpusAreANumberOrAll) {
+  EXPECT_EQ(with({}).parallel.gpus.of(8), 1);
+  EXPECT_EQ(with({"gpus=4"}).parallel.gpus.of(8), 4);
+  EXPECT_EQ(with({"parallel.gpus=all"}).parallel.gpus.of(8), 8);
+}
+
 TEST_F(LoadConfig, FilesOfOffloadLieInTheOutputDirectoryIfNothingElseIsSaid) {
   EXPECT_EQ(with({"output_dir=here"}).offload_directory(), "here");
   EXPECT_EQ(

@@ -119,6 +119,26 @@ TEST_F(ConfigProblems, OffloadTakesPartsOfARun) {
   EXPECT_TRUE(contains(message("memory: {offload: [auto]}\n"), "found 'auto'"));
 }
 
+TEST_F(ConfigProblems, ParallelTakesANumberOfGpusOrAll) {
+  for (const char* text : {"0", "-2", "some", "[0, 1]"}) {
+    EXPECT_TRUE(contains(message(std::string("parallel: {gpus: ") + text + "}\n"), "parallel.gpus:")) << text;
+  }
+  EXPECT_TRUE(contains(message("parallel: {gpus: auto}\n"), "expected an integer or all, found 'auto'"));
+  EXPECT_TRUE(contains(message("parallel: {timeout: 0}\n"), "must be at least 1"));
+  EXPECT_TRUE(contains(message("parallel: {shard: all}\n"), "write optimizer"));
+}
+
+TEST_F(ConfigProblems, KeysOfOtherLaunchersLeadToParallel) {
+  for (const char* name : {"world_size", "num_processes", "nproc_per_node"}) {
+    for (const std::string section : {"", "parallel: {", "training: {"}) {
+      const std::string text = section + name + ": 2" + (section.empty() ? "\n" : "}\n");
+      EXPECT_TRUE(contains(message(text), "did you mean parallel.gpus?")) << text;
+    }
+  }
+  for (const char* name : {"fsdp", "deepspeed", "zero_stage"})
+    EXPECT_TRUE(contains(override_message(name + std::string("=2")), "did you mean parallel.shard?")) << name;
+}
+
 TEST_F(ConfigProblems, WhatIsNotThereYetIsSaid) {
   for (const char* text : {"early_stopping_threshold: 0.1\n", "optimizer: {lr_scheduler_kwargs: 1}\n"}) {
     EXPECT_TRUE(contains(message(text), "not supported by this version")) << text;

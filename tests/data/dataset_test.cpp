@@ -269,5 +269,30 @@ TEST_F(DatasetTest, RowsOfPreferencesSayWhatCanBeLearned) {
   EXPECT_EQ(data(row, false).texts(0).target, "two");
 }
 
+TEST_F(DatasetTest, JudgedAnswersAreNotLearned) {
+  for (const char* label : {"true", "false"}) {
+    const std::string row = concat(R"({"prompt": "one", "completion": "two", "label": )", label, "}");
+    EXPECT_EQ(error(row, false),
+              "data.jsonl:1: these rows are judged answers (\"label\" is true or false), and training on "
+              "judgements (KTO and the like) is not built; the bad answers would be learned, too. Keep the "
+              "rows in which \"label\" is true, and remove that field; if it says something else of the "
+              "answer: data.input=prompt data.target=completion");
+  }
+  for (const char* row :
+       {R"({"messages": [{"role": "user", "content": "one"}], "label": true})",
+        R"({"conversations": [{"from": "human", "value": "one"}], "label": false})",
+        R"({"instruction": "one", "output": "two", "kto_tag": true})",
+        R"({"prompt": [{"role": "user", "content": "one"}], "completion": [], "label": true})"})
+    EXPECT_NE(error(row, false).find("judged answers"), std::string::npos) << row;
+}
+
+TEST_F(DatasetTest, AnyOtherLabelIsAFieldLikeAnother) {
+  EXPECT_EQ(data(R"({"prompt": "one", "completion": "two", "label": "good"})", false).size(), 1);
+  EXPECT_EQ(data(R"({"text": "one two", "label": true})", false).size(), 1);
+  config_.data.input = "prompt";
+  config_.data.target = "completion";
+  EXPECT_EQ(data(R"({"prompt": "one", "completion": "two", "label": true})", false).texts(0).target, "two");
+}
+
 }  // namespace
 }  // namespace trainer

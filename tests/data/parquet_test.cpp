@@ -57,6 +57,7 @@ TEST_F(Parquet, EveryKindOfValueIsThatOfTheSameRows) {
   config_.data.loss_on = LossOn::everything;
   expect_same(open(golden("chats.parquet"), false), open(golden("chats.jsonl"), false));
   config_.data.kind = DataKind::automatic;
+  config_.data.bad_rows = BadRows::skip;  // else the first row says enough
   for (const char* field : {"whole", "small", "large", "real", "maybe", "nothing", "list", "map"}) {
     config_.data.input = field;
     config_.data.target = "target";
@@ -96,6 +97,22 @@ TEST_F(Parquet, OnlyTheColumnsInUseAreRead) {
     lines = read_file(file.path());
   EXPECT_TRUE(starts(lines, "{\"input\":"));
   EXPECT_EQ(lines.find("\"whole\""), std::string::npos);
+}
+
+TEST_F(Parquet, ColumnsThatCannotBeUsedAreNamedBeforeAnythingIsUnpacked) {
+  config_.data.input = "inptu";
+  config_.data.target = "target";
+  const auto problem = [&] { return error_of([&] { open(golden("pairs.zstd.parquet")); }); };
+  EXPECT_TRUE(has(problem(), "pairs.zstd.parquet:1: field \"inptu\" is missing (the row has \"input\""));
+  config_.data.input = "list";
+  EXPECT_TRUE(has(problem(), "pairs.zstd.parquet:2: field \"list\" is an array, not text"));
+  config_.data.input = "input";
+  EXPECT_TRUE(
+      has(error_of([&] {
+            Dataset::open({golden("pairs.zstd.parquet"), golden("chats.parquet")}, config_, t5_, true);
+          }),
+          "chats.parquet:1: field \"input\" is missing"));
+  EXPECT_FALSE(fs::exists(folder_ / "cache" / "unpacked"));
 }
 
 TEST_F(Parquet, BytesAreTextOnlyWhereTheyAreAskedFor) {

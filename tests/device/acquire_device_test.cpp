@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/device/rank_device.h"
 
 #include "device/gpu_lock.h"
 #include "support/error_message.h"
@@ -67,6 +68,35 @@ class AcquireDevice : public ::testing::Test {
                    [this](const std::string& line) { lines_.push_back(line); },
                    [this](const std::string& line) { warnings_.push_back(line); }};
 };
+
+RankPlace local_place(int64_t rank, int64_t count) {
+  RankPlace place;
+  place.rank = place.local_rank = rank;
+  place.count = place.local_count = count;
+  return place;
+}
+
+TEST_F(AcquireDevice, EachRankOfAMachineHasAGpuOfItsOwn) {
+  show({gpu(0, 3), gpu(1, 20), gpu(2, 8)});
+  for (const char* wanted : {"auto", "cuda"}) {
+    EXPECT_EQ(device_of_rank(wanted, local_place(0, 3), machine_), "cuda:0");
+    EXPECT_EQ(device_of_rank(wanted, local_place(2, 3), machine_), "cuda:2");
+    EXPECT_EQ(device_of_rank(wanted, local_place(0, 1), machine_), wanted);
+  }
+  EXPECT_EQ(device_of_rank("cpu", local_place(2, 3), machine_), "cpu");
+  EXPECT_TRUE(
+      contains(error_message<DeviceError>([&] { device_of_rank("auto", local_place(3, 4), machine_); }),
+               "shows 3 GPUs"));
+  EXPECT_TRUE(contains(
+      error_message<ConfigError>([&] { device_of_rank("cuda:1", local_place(1, 2), machine_); }), "cuda:1"));
+}
+
+TEST_F(AcquireDevice, RanksThatSeeOneGpuEachTakeIt) {
+  show({gpu(0, 3)});
+  EXPECT_EQ(device_of_rank("auto", local_place(1, 2), machine_), "cuda:0");
+  show({});
+  EXPECT_EQ(device_of_rank("auto", local_place(1, 2), machine_), "auto");
+}
 
 TEST_F(AcquireDevice, TakesTheOneWithTheMostFreeMemory) {
   show({gpu(0, 3), gpu(1, 20), gpu(2, 8)});

@@ -1,9 +1,11 @@
 """`trainer help`, completion in shells, and manual pages: all made from the commands and keys themselves."""
 import os
+import re
 import shutil
 import subprocess
 import unittest
 
+from pseudo_terminal import PseudoTerminal
 from support import ROOT, TRAINER, EndToEnd, trainer
 
 
@@ -20,6 +22,40 @@ class Help(EndToEnd):
                 self.assert_done(shown)
                 self.assertIn(page.read_text().splitlines()[0], shown.stdout)
                 self.assertNotIn("](", shown.stdout.replace("`", ""))
+
+    def without_code(self, text):
+        return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+    def test_tables_are_columns(self):
+        for page in (ROOT / "docs").glob("*.md"):
+            if page.stem == "README":
+                continue
+            source, shown = page.read_text(), trainer("help", page.stem).stdout
+            with self.subTest(page.stem):
+                self.assertEqual([line for line in self.without_code(shown).splitlines() if line.startswith("|")], [])
+                for first in re.findall(r"^\| ([^|[]+) \|.*\n(?!\| ---)", self.without_code(source), re.M):
+                    for word in first.split():
+                        self.assertTrue(word in shown or word == "---", word)
+
+    def test_the_columns_of_a_table_begin_below_each_other(self):
+        lines = trainer("help", "exit-codes").stdout.splitlines()
+        head = next(number for number, line in enumerate(lines) if line.startswith("Code  Meaning"))
+        self.assertRegex(lines[head + 1], "^----  -+  -+$")
+        place, retry = lines[head].index("Meaning"), lines[head].index("Retry")
+        table = lines[head:lines.index("", head)]
+        self.assertGreater(len(table), 20)
+        for line in table:
+            self.assertLessEqual(len(line), 100)
+            self.assertEqual(line[place - 2:place].strip() + line[retry - 2:retry].strip(), "", line)
+
+    def test_a_table_too_wide_for_the_terminal_is_a_list(self):
+        terminal = PseudoTerminal([TRAINER, "help", "config"], width=60, height=200)
+        self.assertEqual(terminal.finish(), 0)
+        rows = terminal.screen.rows
+        name = rows.index("`gpu.wait_for_gpu`")
+        self.assertEqual(rows[name + 1:name + 3], ["    Type: true or false", "    Default: `false`"])
+        self.assertTrue(rows[name + 3].startswith("    Meaning: Wait until"))
+        self.assertTrue(rows[name + 4].startswith("    "))
 
     def test_an_exit_code_has_a_page(self):
         for code, word in ((2, "configuration"), (5, "memory"), (75, "SIGTERM")):

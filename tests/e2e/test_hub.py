@@ -354,15 +354,12 @@ class DataSets(Hub):
         files = {path: path.encode() for path in paths}
         return self.server.add(name, {"README.md": b"", "dataset_infos.json": b"{}", **files}, kind="datasets")
 
-    def config(self, *names):
-        return self.trainer("config", *names)
-
     def test_all_data_files_are_fetched(self):
         repository = self.add("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "test.jsonl")
         folder = self.fetch("--dataset", "org/rows")
         self.assertEqual(folder, self.folder("datasets", "org/rows") / "snapshots" / repository.commit)
         self.assertEqual({str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()},
-                         {"data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "test.jsonl"})
+                         {"README.md", "data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "test.jsonl"})
 
     def test_a_file_a_folder_and_a_pattern(self):
         self.add("a/one.jsonl", "a/two.jsonl", "b/three.jsonl")
@@ -372,6 +369,31 @@ class DataSets(Hub):
         self.assertEqual(len(self.server.asked(path="resolve.*jsonl", method="GET")), 2)
         self.refused("has no file 'a/ono.jsonl'", "did you mean org/rows/a/one.jsonl?",
                      arguments=["--dataset", "org/rows/a/ono.jsonl"], code=3)
+
+    def rows_of(self, name, **variables):
+        """What `data.train` and `data.eval` of this name are; the model, which comes next, is none."""
+        result = self.trainer("data", "model.path=org/none", f"data.train={name}", f"data.eval={name}", **variables)
+        self.assertEqual(result.returncode, 4, result.stderr)
+        folder = self.folder("datasets", "org/rows") / "snapshots"
+        return result.stderr, {path.name for path in folder.rglob("*.jsonl")}
+
+    def test_the_card_says_which_files_are_a_split(self):
+        card = ("---\nconfigs:\n- config_name: small\n  default: true\n  data_files:\n  - split: train\n    path: [a.jsonl, b.jsonl]\n"
+                "  - split: test\n    path: c.jsonl\n- config_name: large\n  data_files: train.jsonl\n---\n# Rows\n")
+        files = {"README.md": card.encode(), **{f"{name}.jsonl": b"{}" for name in ("a", "b", "c", "train", "test")}}
+        self.server.add("org/rows", files, kind="datasets")
+        said, rows = self.rows_of("org/rows")
+        self.assertIn("data.train: org/rows is 2 files", said)
+        self.assertIn("data.eval: org/rows is 1 file", said)
+        self.assertEqual(rows, {"a.jsonl", "b.jsonl", "c.jsonl"})
+        self.assertEqual(self.rows_of("org/rows", HF_HUB_OFFLINE="1")[1], rows)
+        self.assertEqual(len(self.server.asked(path="README.md", method="GET")), 1)
+
+    def test_a_card_that_cannot_be_read_is_said(self):
+        self.server.add("org/rows", {"README.md": b"---\nconfigs: [\n---\n", "train.jsonl": b"{}", "test.jsonl": b"{}"}, kind="datasets")
+        said, rows = self.rows_of("org/rows")
+        self.assertIn("README.md: its first lines are not YAML", said)
+        self.assertEqual(rows, {"train.jsonl", "test.jsonl"})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class MomentumSgd final : public Optimizer {
     const at::NoGradGuard no_grad;
     const at::Tensor scale = clip_scale(norm, max_grad_norm);
     for (; next_ < parameters_.size(); next_++) {
-      const at::Tensor gradient = gradients.get(next_);
+      const at::Tensor gradient = gradients.get(parameters_[next_]);
       if (gradient.defined()) update(next_, gradient, scale, learning_rate, /*rehearsal=*/false);
     }
     steps_++;
@@ -42,7 +42,7 @@ class MomentumSgd final : public Optimizer {
     const at::NoGradGuard no_grad;
     const at::Tensor scale = clip_scale(norm, max_grad_norm);
     for (size_t i = 0; i < parameters_.size(); i++) {
-      const at::Tensor gradient = gradients.get(i);
+      const at::Tensor gradient = gradients.get(parameters_[i]);
       if (gradient.defined()) update(i, gradient, scale, 0.0, /*rehearsal=*/true);
     }
   }

@@ -10,10 +10,12 @@
 #include "trainer/base/random.h"
 #include "trainer/memory/copy_stream.h"
 #include "trainer/memory/host_allocator.h"
+#include "trainer/memory/offload.h"
 #include "trainer/training/trainer.h"
 
 #include "data/fixture.h"
 #include "models/golden.h"
+#include "support/temporary_directory.h"
 
 namespace trainer {
 namespace {
@@ -92,6 +94,7 @@ class EveryAllocation : public testing::TestWithParam<Case> {
   }
   static void TearDownTestSuite() { log::set_level(log::Level::info); }
   EveryAllocation() {
+    set_offload_directory(below_.path());
     if (GetParam().copies) copies_.emplace();
   }
   void TearDown() override { fail_host_allocation(0); }
@@ -114,6 +117,7 @@ class EveryAllocation : public testing::TestWithParam<Case> {
   }
 
  private:
+  test::TemporaryDirectory below_;
   std::optional<CopyAsOnGpu> copies_;
 };
 

@@ -46,7 +46,7 @@ std::string read_file(const std::filesystem::path& path);
 // Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On failure PATH is unchanged and
 // the temporary file is removed. (If only the sync of the folder failed, PATH is already the complete new
 // file.) When the stream cannot write, the operation throws that FormatError. The stream supports tellp(),
-// not seekp().
+// and of seekp() only going forward: what is left out reads as zeros.
 void write_atomically(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 

@@ -2,6 +2,7 @@
 // error. On a terminal, lines are broken between words; warnings and errors are coloured.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -28,6 +29,12 @@ void error(const std::string& message);
 void info_in_one_line(const std::string& message, const std::function<std::string(size_t)>& fitted);
 // Like info(), on stderr only: for what is true only now.
 void show(const std::string& message);
+
+// Makes this process one of several that share a terminal: of a rank above 0, stderr shows only warnings and
+// errors from now on, with "rank 2: " in front. Rank 0 stays as it is.
+void speak_as_rank(int64_t rank);
+// Returns "rank 2: ", "" for rank 0 and where nobody has called speak_as_rank().
+std::string speaker();
 
 // Returns the seconds since the last line on stderr; since the first call of a function here if there was
 // none.

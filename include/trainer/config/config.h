@@ -27,6 +27,8 @@ enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class SaveDtype { automatic, bf16, fp16, fp32 };
 enum class StateDtype { automatic, fp32, bf16 };
+// What the processes of a run with several GPUs divide, beside the work (docs/parallel.md).
+enum class Shard { automatic, none, optimizer };
 enum class NotifyFormat { automatic, discord, slack, json, text };
 
 // A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used.
@@ -36,6 +38,19 @@ class CountOrAuto {
   static constexpr CountOrAuto automatic() { return {0}; }
   constexpr bool is_automatic() const { return count_ == 0; }
   constexpr operator int64_t() const { return count_; }
+
+ private:
+  int64_t count_;
+};
+
+// A number of at least 1, or `all` that there are.
+class CountOrAll {
+ public:
+  constexpr CountOrAll(int64_t count) : count_(count) {}
+  static constexpr CountOrAll all() { return {0}; }
+  constexpr bool is_all() const { return count_ == 0; }
+  // Returns the number, which is `there_are` for `all`.
+  constexpr int64_t of(int64_t there_are) const { return is_all() ? there_are : count_; }
 
  private:
   int64_t count_;
@@ -232,6 +247,12 @@ struct GpuConfig {
   double gpu_check_interval_seconds = 30;
 };
 
+struct ParallelConfig {
+  CountOrAll gpus = 1;
+  Shard shard = Shard::automatic;
+  double timeout = 600;  // seconds
+};
+
 struct RecoveryConfig {
   int64_t min_batch_size = 1;
   int64_t max_retries = 10;
@@ -261,6 +282,7 @@ struct Config {
   ObserveConfig observe;
   MemoryConfig memory;
   GpuConfig gpu;
+  ParallelConfig parallel;
   RecoveryConfig recovery;
   NotifyConfig notify;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N

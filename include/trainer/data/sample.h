@@ -20,7 +20,7 @@ struct Sample {
   std::vector<int32_t> labels;
 };
 
-// Which samples of each step this process computes: every `of`-th sample, starting at `rank`.
+// Which part of each step this process computes: `rank` of `of` parts with about as many tokens each.
 struct Share {
   int64_t rank = 0, of = 1;
 };
@@ -32,7 +32,8 @@ struct EffectiveBatch {
   int64_t tokens = 0;             // not padding, source and target
   Share share = {};
 
-  // Returns the slots of this process's share, in ascending order.
+  // Returns the slots of this process's share, in ascending order. The longest sample goes first, each to the
+  // rank with the fewest tokens so far.
   std::vector<int64_t> own_slots() const;
 };
 

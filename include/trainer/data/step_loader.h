@@ -14,9 +14,10 @@ namespace trainer {
 struct StepLoaderOptions {
   int64_t num_workers = 2;  // threads; the samples of a batch are spread over all of them
   int64_t prefetch = 2;     // the most batches kept ready; at least 1
+  Share share = {};         // of the batches: which part this process computes
 };
 
-// The options do not affect the batches, only the speed. next() must be called from one thread only.
+// Workers and prefetch do not affect the batches, only the speed. next() must be called from one thread only.
 class StepLoader {
  public:
   // Returns the dataset indices of the next batch; empty at the end. Called from the loader threads, but

@@ -28,6 +28,9 @@ struct OptimizerState {
 // Throws FormatError when the file cannot be written or the name of a state has a dot in it.
 void write_optimizer_state(const std::filesystem::path& directory, const std::string& name,
                            int64_t steps_taken, const TensorsOfParameters<TensorSource>& tensors);
+// Writes tensors into the room that the file has for them: a source without `write` (safetensors.h).
+void fill_optimizer_state(const std::filesystem::path& directory,
+                          const TensorsOfParameters<TensorSource>& tensors);
 // Throws FormatError when the file is missing, damaged, or not written by write_optimizer_state.
 OptimizerState read_optimizer_state(const std::filesystem::path& directory);
 

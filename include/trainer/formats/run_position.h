@@ -45,6 +45,10 @@ void write_position(const std::filesystem::path& directory, const RunPosition& p
 // is out of range, or when the checksum in the file does not match.
 RunPosition read_position(const std::filesystem::path& directory);
 
+// The same without a file: its content as text, and back. `where` begins the message of a FormatError.
+std::string position_text(const RunPosition& position);
+RunPosition position_from(const std::string& text, const std::string& where);
+
 // A key of RunPosition::fixed whose saved value differs. "-": the key is missing on that side.
 struct FixedDifference {
   std::string key, saved, now;

@@ -47,7 +47,8 @@ struct SafetensorsFile {
 SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
 // A tensor to write. Its bytes are produced only when it is written, so that a model on a GPU passes through
-// host memory one tensor at a time. `write` must write exactly shape x dtype bytes.
+// host memory one tensor at a time. `write` must write exactly shape x dtype bytes. Without `write`, the file
+// has room for the tensor, which another process fills (fill_safetensors).
 struct TensorSource {
   Dtype dtype;
   std::vector<int64_t> shape;
@@ -65,5 +66,10 @@ void write_safetensors(const std::filesystem::path& path, const TensorSources& t
                        std::map<std::string, std::string> metadata = {});
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, TensorView>& tensors,
                        std::map<std::string, std::string> metadata = {});
+
+// Writes tensors into a file that has room for them, in place, and syncs it. Several processes may do so at
+// once with different tensors. Throws FormatError when the file has no such tensor, or one of another shape
+// or type; it has changed then.
+void fill_safetensors(const std::filesystem::path& path, const TensorSources& tensors);
 
 }  // namespace trainer

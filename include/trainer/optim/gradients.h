@@ -1,6 +1,7 @@
 // The gradients of one optimizer step, summed over its micro-batches.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,15 +39,23 @@ class Gradients {
   Gradients& operator=(const Gradients&) = delete;
 
   void clear();  // to be called before a step, and when a step is abandoned
-  // Returns the sum of parameter i, on the device or seen from it (memory/offload.h); undefined when no
-  // backward has reached it.
-  at::Tensor get(size_t i) const;
-  // Returns the Euclidean norm over all parameters, an fp32 scalar on the device.
+  // Returns the sum of a parameter, found by its name, on the device or seen from it (memory/offload.h);
+  // undefined when no backward has reached it.
+  at::Tensor get(const TrainedParameter& parameter) const;
+  // Makes the sum of a parameter that no backward has reached 0; does nothing to another.
+  void make_zeros(const TrainedParameter& parameter);
+  // Forgets the sum of one parameter, and frees its memory.
+  void drop(const TrainedParameter& parameter);
+  // Returns the Euclidean norm over all parameters that have a sum, an fp32 scalar on the device.
   at::Tensor norm() const;
 
  private:
   struct Sums;
+  at::Tensor sum_of(size_t i) const;
+  bool is_apart(size_t i) const;
+
   std::vector<at::Tensor> leaves_;
+  std::map<std::string, size_t> places_;  // by name
   std::shared_ptr<Sums> sums_;  // of parameters whose gradients do not stay with them; null: of none
 };
 

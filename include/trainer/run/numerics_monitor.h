@@ -20,9 +20,9 @@ class NumericsMonitor {
   // Returns the file:line of each sample of a step, in the order of the batch.
   using Origins = std::function<std::vector<std::string>()>;
 
-  // `file`: OUT/bad_steps.jsonl, created at the first bad step. `max_bad_steps`: training.max_bad_steps.
-  // `from`: where the run resumes. Rows of later steps are removed, because those steps are repeated. Throws
-  // FormatError when they cannot be removed.
+  // `file`: OUT/bad_steps.jsonl, created at the first bad step; "": none is written. `max_bad_steps`:
+  // training.max_bad_steps. `from`: where the run resumes. Rows of later steps are removed, because those
+  // steps are repeated. Throws FormatError when they cannot be removed.
   NumericsMonitor(std::filesystem::path file, int64_t max_bad_steps, const RunPosition& from = {});
 
   // Takes the result of a step. A step that was not applied is logged with the samples that caused it, and

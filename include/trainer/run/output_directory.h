@@ -34,6 +34,8 @@ class OutputDirectory : public MetricSink {
   // names the process), holds results, is not writable, or holds the model or adapter that the run starts
   // from. A run that ends before begin() leaves the directory as it was.
   static OutputDirectory open(const Config& config);
+  // The same folder for a rank that shows and writes nothing: rank 0 does. All calls do nothing.
+  static OutputDirectory of_other_rank(const Config& config);
 
   // To be called after model and data were checked. Writes config.yaml and trainer_position.json (`fixed` and
   // `began_from` of `start`), and starts log.txt and metrics.jsonl. With `keeps_results`, results of an

@@ -38,9 +38,13 @@ struct RunPlan {
 // Returns the longest sample of the data, after truncation.
 LongestSample longest_sample(const Dataset& train);
 
-// Plans a run on `device`, under the memory limit that applies there. Throws OutOfMemoryError when no choice
-// that the configuration leaves open fits.
-RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device);
+// Returns the memory that a run may use on the device, in bytes: its limit, else nine tenths of what it has
+// and of what is free there, because other programs and files need some.
+int64_t memory_for_run(c10::Device device);
+
+// Plans a run on `device`, under the memory limit that applies there. What the configuration leaves open is
+// chosen for `most` bytes. Throws OutOfMemoryError when no such choice fits.
+RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most);
 
 // Throws OutOfMemoryError when there is no room below the device for what the plan offloads. The directory
 // for the files must exist.

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/formats/optimizer_state.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/formats/trainer_state.h"
 #include "trainer/optim/optimizer.h"
@@ -16,6 +17,9 @@
 namespace trainer {
 
 class Trainer;
+
+// The optimizer's tensors of other ranks: their types and shapes.
+using TensorsElsewhere = TensorsOfParameters<TensorSource>;
 
 struct RunState {
   SavedWeights weights;
@@ -28,13 +32,20 @@ struct RunState {
   // Returns a copy whose tensors are in main memory. Throws when out of memory.
   RunState copied_to_host() const;
 
-  // Writes the files of docs/checkpoints.md, except the manifest, into `directory`, which must exist. Throws
-  // FormatError.
-  void write(const Artefacts& artefacts, const std::filesystem::path& directory) const;
+  // Writes the files of docs/checkpoints.md, except the manifest, into `directory`, which must exist, with
+  // room for the optimizer's tensors that other ranks have. Throws FormatError.
+  void write(const Artefacts& artefacts, const std::filesystem::path& directory,
+             const TensorsElsewhere& elsewhere = {}) const;
+  // Writes the optimizer's tensors of this rank into the room that rank 0 has left for them.
+  void fill(const std::filesystem::path& directory) const;
 };
 
-// Restores the optimizer's state from a checkpoint. Throws FormatError when the checkpoint has another
-// optimizer, or other parameters, shapes or types.
+// Return the types and shapes of this rank's tensors as a note for the others, and what a note says.
+std::string layout_note(const OptimizerTensors& tensors);
+TensorsElsewhere layout_in(const std::string& note);
+
+// Restores the optimizer's state from a checkpoint: that of the parameters that this rank updates. Throws
+// FormatError when the checkpoint has another optimizer, or other parameters, shapes or types.
 void load_optimizer(Trainer& trainer, const std::filesystem::path& checkpoint);
 
 }  // namespace trainer

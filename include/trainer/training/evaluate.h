@@ -10,6 +10,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
+#include "trainer/parallel/ranks.h"
 #include "trainer/training/recovery.h"
 
 namespace trainer {
@@ -22,10 +23,12 @@ struct EvaluationResult {
 
 // Evaluates in micro-batches of eval_batch_size, without dropout and label smoothing. When out of memory, it
 // continues in smaller micro-batches, which `budget` remembers. `between` is called before each micro-batch;
-// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit.
+// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit. Several
+// ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all, as
+// together() says.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
-                          const std::function<void()>& between = {});
+                          const std::function<void()>& between = {}, const Ranks& ranks = Ranks::none());
 
 // The limits by which samples are split into micro-batches of this size, and the layout of a micro-batch.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);

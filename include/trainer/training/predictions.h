@@ -15,6 +15,7 @@
 #include "trainer/generation/generation_config.h"
 #include "trainer/memory/batch_budget.h"
 #include "trainer/models/model.h"
+#include "trainer/parallel/ranks.h"
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
@@ -50,8 +51,9 @@ class Predictor {
   // Generates with the current weights, without randomness. Inputs of similar length form a batch of the
   // configured size, or a smaller one when out of memory. The longest come first, so that running out of
   // memory shows at once. `between`, called after each batch, may throw to end the generation. Throws
-  // OutOfMemoryError when not even one input fits.
-  Predictions predict(const Model& model, c10::Device device, const std::function<void()>& between = {});
+  // OutOfMemoryError when not even one input fits. Several ranks divide the inputs, and all get all answers.
+  Predictions predict(const Model& model, c10::Device device, const std::function<void()>& between = {},
+                      const Ranks& ranks = Ranks::none());
 
   BatchBudget& budget() { return budget_; }  // to be saved with a run
 
@@ -61,6 +63,11 @@ class Predictor {
     size_t place;
     std::vector<int32_t> tokens;
   };
+
+  // Returns the prompts that a rank answers, longest first.
+  std::vector<Prompt> prompts_of(const Ranks& ranks) const;
+  std::string answer(const Model& model, c10::Device device, const std::function<void()>& between,
+                     const Ranks& ranks);
 
   const Dataset& data_;
   const Tokenizer& tokenizer_;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,8 @@
 #include "trainer/optim/gradients.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/parallel/ranks.h"
+#include "trainer/parallel/tensor_exchange.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/recovery.h"
 
@@ -44,18 +48,20 @@ struct Division;
 class Trainer {
  public:
   // Trains the model's parameters that require grad. Allocates the optimizer state and what is needed to sum
-  // gradients. Refers to the configuration and the model, which must outlive it. `optimizer` replaces the
-  // optimizer that the configuration names.
+  // gradients. Refers to the configuration, the model and the ranks, which must outlive it. `optimizer`
+  // replaces the optimizer that the configuration names. With several ranks, all must call step(), rehearse()
+  // and evaluate() in the same order; each trains its share of a batch (EffectiveBatch::share).
   Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
-          const OptimizerFactory& optimizer = make_optimizer);
+          const OptimizerFactory& optimizer = make_optimizer, const Ranks& ranks = Ranks::none());
   ~Trainer();
 
   // One update. The loss is the sum of token losses / supervised tokens over the whole effective batch, no
-  // matter how it is split. When out of memory, the step is repeated in smaller micro-batches (`recovery` in
-  // the configuration); the result is the one of that split from the start. When nothing helps, throws
-  // OutOfMemoryError with a table of what uses the memory; has_whole_weights() then says whether the weights
-  // are those of the last step. A step whose loss or gradient is not finite is not applied, but it counts,
-  // also for the schedule. `replay`: a recorded split, used instead of the configured one.
+  // matter how it is split and among how many ranks. When out of memory, the step is repeated in smaller
+  // micro-batches (`recovery` in the configuration); the result is the one of that split from the start. When
+  // nothing helps, throws OutOfMemoryError with a table of what uses the memory, on all ranks;
+  // has_whole_weights() then says whether the weights are those of the last step. A step whose loss or
+  // gradient is not finite is not applied, but it counts, also for the schedule. `replay`: a recorded split,
+  // used instead of the configured one.
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Runs a step like step(), including the optimizer, but changes nothing except the budget of later
@@ -79,13 +85,17 @@ class Trainer {
   BatchBudgets& budgets() { return budgets_; }
   // Replaces the watch on the device's allocator.
   void set_thrash_watch(ThrashWatch watch) { thrash_watch_ = std::move(watch); }
-  bool has_whole_weights() const { return !optimizer_->half_written(); }
+  bool has_whole_weights() const { return !updating_ && !optimizer_->half_written(); }
 
   // Returns the number of steps, including those that were not applied.
   int64_t steps_taken() const { return steps_; }
   // Sets the number of steps that earlier starts of the run have made.
   void set_steps_taken(int64_t steps) { steps_ = steps; }
+  // Of the parameters that this rank updates; all without parallel.shard.
   OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
+  // Returns the rank that updates a parameter; nothing: every rank does.
+  const std::map<std::string, int64_t>& owners() const { return owners_; }
+  const Ranks& ranks() const { return ranks_; }
   // See Optimizer::restore().
   void restore_optimizer(OptimizerSnapshot saved, const std::string& where) {
     optimizer_->restore(std::move(saved), where);
@@ -101,19 +111,31 @@ class Trainer {
                 StepResult& result);
   void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
   ForwardContext step_context() const;
+  // Among ranks: src/training/trainer_ranks.cpp.
+  at::Tensor accumulate_everywhere(const EffectiveBatch& batch, Division& division, Attempts& attempts);
+  std::string reached_parameters() const;
+  void add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts);
+  at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum, Attempts& attempts,
+                                StepResult& result);
+  void update(const at::Tensor& norm, const StepResult& result, Attempts& attempts);
+  std::optional<int64_t> owner_of(const TrainedParameter& parameter) const;
   at::Tensor gradient_norm(Attempts& attempts) const;
   at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
   std::vector<double> losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const;
 
   const Config& config_;
   Model& model_;
+  const Ranks& ranks_;
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
-  std::shared_ptr<CopyStream> copies_;  // of what is offloaded
+  std::map<std::string, int64_t> owners_;  // empty: every rank updates all
+  std::shared_ptr<CopyStream> copies_;     // of what is offloaded
   Gradients gradients_;
   std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
+  TensorExchange exchange_;
   std::unique_ptr<Optimizer> optimizer_;
-  int64_t state_below_;  // bytes of the optimizer's state that lie below the device
+  bool updating_ = false;  // the ranks may have different weights
+  int64_t state_below_;    // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;

@@ -20,6 +20,7 @@ struct ParquetJob {
   // The columns to read, with those of `also` that exist; all columns if one of them does not exist, or if
   // there are none.
   std::vector<std::string> columns = {}, also = {};
+  bool only_first_rows = false;  // some of them, at least one
   // Gets the bytes of the columns in memory, before the first row.
   std::function<void(int64_t bytes)> expect = {};
   // Gets rows as JSON lines, and how many of all rows have been read.

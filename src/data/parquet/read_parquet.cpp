@@ -76,7 +76,7 @@ class Rows {
     int64_t bytes = 0;
     for (int group = 0; group < metadata->num_row_groups(); group++) bytes += bytes_of(group, leaves);
     job_.expect(bytes);
-    for (int group = 0; group < metadata->num_row_groups(); group++) {
+    for (int group = 0; group < metadata->num_row_groups() && !is_done(); group++) {
       const int64_t before = rows_;
       if (const std::string problem = read(group, leaves, /*keep=*/true); !problem.empty())
         throw Refused("row group " + std::to_string(group) + " (from row " + std::to_string(before + 1) +
@@ -126,12 +126,14 @@ class Rows {
 
   // Some megabytes at once, however long the rows are.
   void choose_batch(int group, const std::vector<int>& leaves) {
-    constexpr int64_t kBytes = 4 << 20, kMost = 1024;
+    constexpr int64_t kBytes = 4 << 20, kMost = 1024, kFirst = 100;
     const int64_t rows =
         std::max<int64_t>(reader_->parquet_reader()->metadata()->RowGroup(group)->num_rows(), 1);
     const int64_t row = std::max<int64_t>(bytes_of(group, leaves) / rows, 1);
-    reader_->set_batch_size(std::clamp<int64_t>(kBytes / row, 1, kMost));
+    reader_->set_batch_size(std::clamp<int64_t>(kBytes / row, 1, job_.only_first_rows ? kFirst : kMost));
   }
+
+  bool is_done() const { return job_.only_first_rows && rows_ > 0; }
 
   // Returns what is wrong with the row group; "" for nothing. `keep`: gives the rows to the job.
   std::string read(int group, const std::vector<int>& leaves, bool keep) {
@@ -147,6 +149,7 @@ class Rows {
         // A damaged page may give places in a dictionary that it does not have.
         if (const arrow::Status status = batch->ValidateFull(); !status.ok()) return message_of(status);
         if (keep) give(*batch);
+        if (keep && is_done()) return "";
       }
     } catch (const parquet::ParquetException& error) {
       return error.what();

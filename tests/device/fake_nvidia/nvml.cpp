@@ -46,7 +46,7 @@ int nvmlDeviceGetMemoryInfo(const Fake* device, Memory* memory) {
   return 0;
 }
 int nvmlDeviceGetMigMode(const Fake* device, unsigned* now, unsigned* pending) {
-  *now = *pending = device == kGpus ? 1 : 0;
+  *now = *pending = device == kGpus && std::getenv("FAKE_NVML_NO_MIG") == nullptr ? 1 : 0;
   return 0;
 }
 int nvmlDeviceGetMaxMigDeviceCount(const Fake*, unsigned* count) { return *count = 7, 0; }

@@ -26,7 +26,7 @@ class DynamicLibrary {
   }
 
  private:
-  void* handle_ = nullptr;  // never closed: both of NVIDIA's libraries have threads of their own
+  void* handle_ = nullptr;  // never closed: NVIDIA's libraries have threads of their own
 };
 
 }  // namespace trainer

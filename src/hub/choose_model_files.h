@@ -1,4 +1,4 @@
-// Which files of a repository are needed.
+// Which files of a model are needed.
 #pragma once
 
 #include <functional>
@@ -22,9 +22,5 @@ bool is_complete_model(const std::function<bool(const std::string&)>& has, const
 
 // Whether its weights are only in pickled files.
 bool has_only_pickles(const Listing& listing);
-
-// Of a data set: the file, folder or pattern `path`, or all data files; those of the split that is meant.
-// Throws DataError if there are none, or if it is not clear which are meant.
-std::vector<RemoteFile> choose_data_files(const Name& name, const Listing& listing, Split split);
 
 }  // namespace trainer::hub

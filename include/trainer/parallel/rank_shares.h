@@ -1,0 +1,13 @@
+// Divides things among ranks, so that each has about the same amount.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace trainer {
+
+// Returns the rank of each thing: the largest first, each to the rank that has least so far (Graham 1969). It
+// depends on nothing but the arguments. With `costs` of 0 or more, no rank has more than 4/3 of the best.
+std::vector<int64_t> divide_among(int64_t ranks, const std::vector<int64_t>& costs);
+
+}  // namespace trainer

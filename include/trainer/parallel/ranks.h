@@ -1,0 +1,99 @@
+// The processes that train one model together ("ranks"), and what they tell each other. Small facts travel as
+// notes, tensors as sums and copies. All ranks must make the same calls in the same order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/rank_place.h"
+
+namespace trainer {
+
+// Another rank has ended, or does not answer.
+struct LostRank : Error {
+  explicit LostRank(const std::string& message) : Error(ExitCode::device_fault, message) {}
+};
+
+// How a rank ended.
+struct RankEnd {
+  int64_t rank = 0;
+  int code = 0;  // that its process ends with
+  std::string message;
+};
+
+// Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
+// `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
+// thread that writes them, and is as patient.
+enum class Channel { steps, phases, checkpoints };
+
+class Ranks {
+ public:
+  Ranks();                     // one process alone
+  static const Ranks& none();  // the same, for callers that know of no others
+  // Meets the other processes of `place`. `timeout`: in seconds. Throws ConfigError when the port is in use,
+  // and LostRank when one does not come in time, with its number.
+  Ranks(const RankPlace& place, double timeout);
+  // Counts as rank 0 of `count` and talks to nobody: for memory plans on `meta`.
+  static Ranks planned(int64_t count);
+  ~Ranks();
+  Ranks(Ranks&&) noexcept;
+
+  int64_t rank() const { return rank_; }
+  int64_t count() const { return count_; }
+  bool alone() const { return count_ == 1; }
+  bool is_first() const { return rank_ == 0; }
+  double timeout() const { return timeout_; }  // parallel.timeout, in seconds
+
+  // Gives a note to all, and returns the notes of all, in the order of the ranks. Throws LostRank.
+  std::vector<std::string> exchange(const std::string& note, Channel channel = Channel::steps) const;
+
+  // Adds a tensor up over all ranks, in place and in its type. The sum has the same bits everywhere. With
+  // `owner`, only that rank has the sum, and the tensor has any values elsewhere. The tensor must be
+  // contiguous and in main memory. Throws LostRank.
+  void add_up(const at::Tensor& tensor, std::optional<int64_t> owner = std::nullopt) const;
+  // Copies the owner's values to all ranks, in place.
+  void copy_from(int64_t owner, const at::Tensor& tensor) const;
+  // Returns how many bytes of tensors this rank has given to add_up() and copy_from().
+  int64_t bytes_given() const;
+
+  // Leave a word for those who will find this rank lost, and read the first such word of another rank. They
+  // never throw: when rank 0 is gone, so are the words. tell_end() also closes the connections, so that the
+  // others notice at once.
+  void tell_end(int code, const std::string& message) const noexcept;
+  std::optional<RankEnd> first_end() const noexcept;
+  std::optional<RankEnd> end_of(int64_t rank) const noexcept;
+  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here until the
+  // others have made it, at most so long.
+  void wait_for_ends(double seconds) const noexcept;
+
+ private:
+  struct Group;
+  Ranks(int64_t rank, int64_t count) : rank_(rank), count_(count) {}
+
+  int64_t rank_ = 0, count_ = 1;
+  double timeout_ = 0;
+  std::shared_ptr<Group> group_;  // null: alone or planned
+};
+
+// Does `work` on every rank. When it failed on some, all throw: a rank that failed its own error, with
+// "rank R: " in front unless it is rank 0, the others an error with the text and exit code of the first that
+// failed. `work` returns a note, and all get the notes of all.
+std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& work,
+                                  Channel channel = Channel::steps);
+
+// Returns the sums of what each rank gives, added in the order of the ranks, so that all have the same bits.
+std::vector<double> add_up(const Ranks& ranks, const std::vector<double>& values,
+                           Channel channel = Channel::steps);
+
+// Numbers as a note, and back, bit by bit.
+std::string note_of(const std::vector<double>& values);
+std::vector<double> values_in(const std::string& note);
+
+}  // namespace trainer

@@ -1,0 +1,140 @@
+#include "parallel/gloo_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <tuple>
+
+#define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "trainer/base/first_line.h"
+#include "trainer/base/strings.h"
+#include "trainer/parallel/ranks.h"
+
+namespace trainer {
+namespace {
+
+// A note travels with its length in one message of this size; a longer one needs a second message.
+constexpr size_t kShortNote = 512;
+
+using Bytes = std::vector<uint8_t>;
+
+[[noreturn]] void throw_lost(const std::exception& error) {
+  throw LostRank(concat("another rank has ended or does not answer (", first_line(error.what()), ")"));
+}
+
+}  // namespace
+
+struct GlooGroup::Gloo {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  const std::atomic<bool>* given_up;
+
+  // Waits until the work is done or this process gives the others up. Then the work, the group and the bytes
+  // stay as they are until the process ends: nothing can end a collective that waits for a silent rank.
+  void wait(const c10::intrusive_ptr<c10d::Work>& work, Bytes& bytes) const {
+    while (given_up != nullptr && !work->isCompleted()) {
+      if (given_up->load()) {
+        static_cast<void>(new std::tuple(work, group, std::move(bytes)));
+        throw LostRank("another rank does not answer");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    work->wait();
+  }
+
+  // Returns the bytes of all ranks, one after the other. It is a sum in which each rank has its own row,
+  // because Gloo's own gathering allocates tensors, which a rank at its memory limit cannot.
+  Bytes gather(const Bytes& mine, int64_t rank, int64_t count) const {
+    Bytes all(mine.size() * static_cast<size_t>(count));
+    std::ranges::copy(mine, all.begin() + rank * std::ssize(mine));
+    std::vector<at::Tensor> tensors{
+        at::from_blob(all.data(), {std::ssize(all)}, at::TensorOptions().dtype(at::kByte))};
+    wait(group->allreduce(tensors), all);
+    return all;
+  }
+};
+
+GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
+                     int64_t count, const std::string& address, std::chrono::milliseconds timeout,
+                     const std::atomic<bool>* given_up)
+    : gloo_(std::make_unique<Gloo>()), rank_(rank), count_(count) {
+  gloo_->given_up = given_up;
+  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  options->devices.push_back(address.empty() && interface != nullptr
+                                 ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  try {
+    gloo_->group =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
+                                                    static_cast<int>(rank), static_cast<int>(count), options);
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
+GlooGroup::~GlooGroup() = default;
+
+std::vector<std::string> GlooGroup::exchange(const std::string& note) const {
+  const size_t size = note.size();
+  Bytes head(kShortNote);
+  std::memcpy(head.data(), &size, sizeof size);
+  std::memcpy(head.data() + sizeof size, note.data(), std::min(size, kShortNote - sizeof size));
+  try {
+    const Bytes heads = gloo_->gather(head, rank_, count_);
+    std::vector<size_t> sizes(static_cast<size_t>(count_));
+    for (size_t r = 0; r < sizes.size(); r++) std::memcpy(&sizes[r], &heads[r * kShortNote], sizeof size);
+    const size_t longest = std::ranges::max(sizes);
+    const bool all_are_short = longest <= kShortNote - sizeof size;
+    Bytes whole(all_are_short ? 0 : longest);
+    if (!all_are_short) std::memcpy(whole.data(), note.data(), size);
+    const Bytes& all = all_are_short ? heads : (whole = gloo_->gather(whole, rank_, count_));
+    const size_t row = all_are_short ? kShortNote : longest, begin = all_are_short ? sizeof size : 0;
+    std::vector<std::string> notes;
+    for (size_t r = 0; r < sizes.size(); r++)
+      notes.emplace_back(reinterpret_cast<const char*>(all.data() + r * row + begin), sizes[r]);
+    return notes;
+  } catch (const LostRank&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
+void GlooGroup::add_up(const at::Tensor& tensor) const {
+  try {
+    std::vector<at::Tensor> tensors{tensor};
+    gloo_->group->allreduce(tensors)->wait();
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
+void GlooGroup::add_up_at(const at::Tensor& tensor, int64_t owner) const {
+  try {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::ReduceOptions options;
+    options.rootRank = owner;
+    gloo_->group->reduce(tensors, options)->wait();
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
+void GlooGroup::copy_from(int64_t owner, const at::Tensor& tensor) const {
+  try {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = owner;
+    gloo_->group->broadcast(tensors, options)->wait();
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
+}  // namespace trainer

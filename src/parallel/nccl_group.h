@@ -1,0 +1,39 @@
+// Ranks whose GPUs are connected by NCCL. The library is opened at run time, as CUDA is: the one that comes
+// with LibTorch. https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "trainer/parallel/ranks.h"
+#include "trainer/parallel/tensor_exchange.h"
+
+namespace trainer {
+
+class NcclGroup {
+ public:
+  // Connects the GPUs of all ranks; every rank must call it. Returns nullptr on every rank when one has no
+  // NCCL or cannot be connected; rank 0 logs why.
+  static std::unique_ptr<NcclGroup> connect(const Ranks& ranks, c10::Device device);
+  ~NcclGroup();
+
+  // As TensorExchange, for contiguous tensors in fp32 or bf16 on the device, in one call of the library. They
+  // wait until all ranks are done, and throw LostRank when they are not after parallel.timeout.
+  void add_up(const std::vector<SharedTensor>& tensors);
+  void copy(const std::vector<SharedTensor>& tensors);
+
+ private:
+  struct Library;
+  struct Connection;
+  explicit NcclGroup(std::unique_ptr<Connection> connection);
+  template <class Launch>
+  void launch(const std::vector<SharedTensor>& tensors, const Launch& one);
+  void wait();
+
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,218 @@
+#include "trainer/parallel/ranks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <unistd.h>
+
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "trainer/base/first_line.h"
+#include "trainer/base/strings.h"
+
+#include "parallel/gloo_group.h"
+#include "parallel/local_address.h"
+
+namespace trainer {
+namespace {
+
+using std::chrono::milliseconds;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
+constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
+
+std::string end_key(int64_t rank) { return concat("end/", rank); }
+
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+// Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
+// LibTorch's connections tell of ranks that have ended in their own words, with a stack. The run says it.
+void silence_connections() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+}
+
+Store open_store(const RankPlace& place, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  options.isServer = place.rank == 0 && !place.hosted;
+  options.numWorkers = static_cast<size_t>(place.count);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  silence_connections();
+  try {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
+  } catch (const std::exception& error) {
+    const std::string where = concat(place.address, ":", place.port);
+    if (options.isServer) {
+      throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
+                               "; is the port in use? Choose another MASTER_PORT"));
+    }
+    throw LostRank(
+        concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ", first_line(error.what())));
+  }
+}
+
+// Waits until every rank has come to the store.
+void meet(c10d::Store& store, const RankPlace& place, milliseconds timeout) {
+  const auto key = [](int64_t rank) { return concat("here/", rank); };
+  store.set(key(place.rank), bytes_of("yes"));
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  for (int64_t rank = 0; rank < place.count; rank++) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+    try {
+      store.wait({key(rank)}, std::max(left, milliseconds(1)));
+    } catch (const std::exception&) {
+      throw LostRank(concat("rank ", rank, " of ", place.count, " did not start within ",
+                            std::chrono::duration_cast<std::chrono::seconds>(timeout).count(),
+                            " s (parallel.timeout)"));
+    }
+  }
+}
+
+milliseconds in_milliseconds(double seconds) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+struct Ranks::Group {
+  Group(const RankPlace& place, milliseconds timeout)
+      : store(open_store(place, timeout)), hosts_store(place.rank == 0 && !place.hosted) {
+    meet(*store, place, timeout);
+    const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
+    const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
+    const auto connect = [&](std::optional<GlooGroup>& group, const char* name, milliseconds patience) {
+      group.emplace(store, name, place.rank, place.count, address, patience,
+                    patience == kEndless ? &lost : nullptr);
+    };
+    connect(steps, "steps", timeout);
+    connect(phases, "phases", kEndless);
+    connect(checkpoints, "checkpoints", kEndless);
+    store->setTimeout(kForWords);
+  }
+
+  // Calls `use` with the connections of a channel.
+  template <class Use>
+  auto with(Channel channel, const Use& use) {
+    try {
+      return use(of(channel));
+    } catch (const LostRank&) {
+      lost = true;
+      throw;
+    }
+  }
+
+  const GlooGroup& of(Channel channel) const {
+    const std::optional<GlooGroup>& group = channel == Channel::steps    ? steps
+                                            : channel == Channel::phases ? phases
+                                                                         : checkpoints;
+    if (!group) throw LostRank("this rank has left the others");
+    return *group;
+  }
+
+  void leave() {
+    lost = true;
+    steps.reset();
+    phases.reset();
+    checkpoints.reset();
+  }
+
+  Store store;
+  bool hosts_store;
+  // A rank was lost in `steps`: nobody waits for it elsewhere.
+  std::atomic<bool> lost{false};
+  std::optional<GlooGroup> steps, phases, checkpoints;
+  std::atomic<int64_t> bytes{0};
+};
+
+Ranks::Ranks() = default;
+
+const Ranks& Ranks::none() {
+  static const Ranks alone;
+  return alone;
+}
+
+Ranks::Ranks(const RankPlace& place, double timeout) : Ranks(place.rank, place.count) {
+  timeout_ = timeout;
+  if (place.count > 1) group_ = std::make_shared<Group>(place, in_milliseconds(timeout));
+}
+
+Ranks Ranks::planned(int64_t count) { return {0, count}; }
+
+Ranks::~Ranks() = default;
+Ranks::Ranks(Ranks&&) noexcept = default;
+
+std::vector<std::string> Ranks::exchange(const std::string& note, Channel channel) const {
+  if (!group_) return std::vector<std::string>(static_cast<size_t>(count_), note);
+  return group_->with(channel, [&](const GlooGroup& group) { return group.exchange(note); });
+}
+
+void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const {
+  if (!group_) return;
+  group_->bytes += static_cast<int64_t>(tensor.nbytes());
+  group_->with(Channel::steps, [&](const GlooGroup& group) {
+    owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+  });
+}
+
+void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
+  if (!group_) return;
+  group_->bytes += static_cast<int64_t>(tensor.nbytes());
+  group_->with(Channel::steps, [&](const GlooGroup& group) { group.copy_from(owner, tensor); });
+}
+
+int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
+
+void Ranks::tell_end(int code, const std::string& message) const noexcept {
+  if (!group_) return;
+  try {
+    group_->store->set(end_key(rank_), bytes_of(concat(code, " ", message)));
+    if (code != 0) group_->store->compareSet("first end", {}, bytes_of(std::to_string(rank_)));
+  } catch (...) {  // the store has gone with rank 0: there is nobody to tell
+  }
+  group_->leave();
+}
+
+std::optional<RankEnd> Ranks::first_end() const noexcept {
+  if (!group_) return std::nullopt;
+  try {
+    const std::vector<uint8_t> first = group_->store->get("first end");
+    return end_of(std::stoll(std::string(first.begin(), first.end())));
+  } catch (...) {  // nobody has left a word, or the store has gone
+    return std::nullopt;
+  }
+}
+
+std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
+  if (!group_) return std::nullopt;
+  try {
+    const std::vector<uint8_t> word = group_->store->get(end_key(rank));
+    const std::string text(word.begin(), word.end());
+    const size_t space = text.find(' ');
+    return RankEnd{rank, std::stoi(text.substr(0, space)), text.substr(space + 1)};
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+void Ranks::wait_for_ends(double seconds) const noexcept {
+  if (!group_) return;
+  const auto key = [](int64_t rank) { return concat("gone/", rank); };
+  try {
+    group_->store->set(key(rank_), bytes_of("yes"));
+    if (!group_->hosts_store) return;
+    std::vector<std::string> keys;
+    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(key(rank));
+    group_->store->wait(keys, in_milliseconds(seconds));
+  } catch (...) {  // one was killed, or is slow to end
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,151 @@
+// What a step does among several ranks. The passes, and what is repeated when memory runs out, are each
+// rank's own; sums over the ranks come after them, so that no rank repeats one alone.
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/memory/copy_stream.h"
+#include "trainer/memory/memory_phase.h"
+#include "trainer/memory/offload.h"
+#include "trainer/parallel/rank_shares.h"
+#include "trainer/training/trainer.h"
+
+#include "training/attempts.h"
+#include "training/rank_owners.h"
+
+namespace trainer {
+
+std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
+                                            const std::vector<TrainedParameter>& parameters) {
+  const Shard shard = config.parallel.shard;
+  const bool divides = shard == Shard::optimizer || (shard == Shard::automatic && !config.lora);
+  std::map<std::string, int64_t> owners;
+  if (ranks.alone() || !divides) return owners;
+  std::vector<int64_t> elements;
+  for (const TrainedParameter& parameter : parameters) elements.push_back(parameter.value.numel());
+  const std::vector<int64_t> divided = divide_among(ranks.count(), elements);
+  for (size_t i = 0; i < parameters.size(); i++) owners[parameters[i].name] = divided[i];
+  return owners;
+}
+
+int64_t bytes_exchanged(const std::vector<TrainedParameter>& parameters, StateDtype gradients) {
+  int64_t bytes = 0;
+  for (const TrainedParameter& parameter : parameters) {
+    const int64_t size = gradients == StateDtype::fp32 ? 4 : parameter.value.element_size();
+    bytes += parameter.value.numel() * size;
+  }
+  return bytes;
+}
+
+std::optional<int64_t> Trainer::owner_of(const TrainedParameter& parameter) const {
+  return owners_.empty() ? std::nullopt : std::optional(owners_.at(parameter.name));
+}
+
+// Computes the gradients of this rank's share, then their sums over the ranks. Returns the sum of the token
+// losses of the share.
+at::Tensor Trainer::accumulate_everywhere(const EffectiveBatch& batch, Division& division,
+                                          Attempts& attempts) {
+  at::Tensor loss_sum;
+  const std::vector<std::string> reached = together(ranks_, [&] {
+    loss_sum = accumulate(batch, division, attempts);
+    return reached_parameters();
+  });
+  if (!ranks_.alone()) add_up_gradients(reached, attempts);
+  return loss_sum;
+}
+
+// Which parameters have a gradient: a '1' or '0' for each, or nothing if all have one.
+std::string Trainer::reached_parameters() const {
+  std::string reached;
+  for (const TrainedParameter& parameter : parameters_)
+    reached += gradients_.get(parameter).defined() ? '1' : '0';
+  return reached.find('0') == std::string::npos ? "" : reached;
+}
+
+// A rank whose share did not reach a parameter adds zeros. A parameter that nobody reached gets no gradient,
+// as on one rank. Gradients of parameters that another rank updates are dropped.
+void Trainer::add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts) {
+  const at::NoGradGuard no_grad;
+  const bool some_lack =
+      std::ranges::any_of(reached, [](const std::string& parameters) { return !parameters.empty(); });
+  const auto is_reached = [&](size_t i) {
+    return std::ranges::any_of(reached, [&](const std::string& r) { return r.empty() || r[i] == '1'; });
+  };
+  if (some_lack) {
+    together(ranks_, [&] {
+      attempts.repeat("gradients", [&] {
+        for (size_t i = 0; i < parameters_.size(); i++)
+          if (is_reached(i)) gradients_.make_zeros(parameters_[i]);
+      });
+      return std::string();
+    });
+  }
+  copies_->finish();
+  std::vector<SharedTensor> sums;
+  for (const TrainedParameter& parameter : parameters_) {
+    if (const at::Tensor sum = gradients_.get(parameter); sum.defined())
+      sums.push_back({sum, owner_of(parameter)});
+  }
+  exchange_.add_up(sums);
+  for (const TrainedParameter& parameter : parameters_) {
+    if (owner_of(parameter).value_or(ranks_.rank()) != ranks_.rank()) gradients_.drop(parameter);
+  }
+}
+
+// Returns the norm of the whole gradient. Loss and norm are the only values that are read from the device.
+// They are read before the update, which must not use bad ones.
+at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum,
+                                       Attempts& attempts, StepResult& result) {
+  at::Tensor norm;
+  std::vector<double> read{0, 0};
+  const std::vector<std::string> notes = together(ranks_, [&] {
+    norm = gradient_norm(attempts);
+    attempts.repeat("reading the loss", [&] {
+      if (device_.is_meta()) return;  // no values exist
+      const at::Tensor both =
+          at::stack({loss_sum, norm.to(loss_sum.options())}).cpu();  // one wait for the device
+      const double* values = both.const_data_ptr<double>();
+      read = {values[0], values[1]};
+    });
+    return note_of(read);
+  });
+  if (!ranks_.alone() && !device_.is_meta()) {
+    double squares = 0;
+    read[0] = 0;
+    for (const std::string& note : notes) {
+      const std::vector<double> of_rank = values_in(note);
+      read[0] += of_rank.at(0);
+      squares += of_rank.at(1) * of_rank.at(1);
+    }
+    // Undivided, all ranks have the whole gradient. All use the norm of rank 0.
+    read[1] = owners_.empty() ? values_in(notes.front()).at(1) : std::sqrt(squares);
+    attempts.repeat("optimizer", [&] {
+      norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
+    });
+  }
+  result.loss = read[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  result.grad_norm = read[1];
+  return norm;
+}
+
+void Trainer::update(const at::Tensor& norm, const StepResult& result, Attempts& attempts) {
+  updating_ = !ranks_.alone();
+  together(ranks_, [&] {
+    attempts.repeat("optimizer", [&] {
+      const InPhase phase(MemoryPhase::update);
+      optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
+    });
+    return std::string();
+  });
+  count_moved(2 * state_below_);  // read and written
+  if (!owners_.empty()) {
+    std::vector<SharedTensor> weights;
+    for (const TrainedParameter& parameter : seen_) weights.push_back({parameter.value, owner_of(parameter)});
+    exchange_.copy(weights);
+  }
+  updating_ = false;
+  weights_changed();
+}
+
+}  // namespace trainer

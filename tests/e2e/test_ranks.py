@@ -1,0 +1,209 @@
+"""Several ranks train as one would, end together, and leave checkpoints that any number of them can resume from."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import time
+import unittest
+
+from disturbed import differences, last_checkpoint
+from in_ranks import InRanks, free_port
+from support import ROOT, EndToEnd, read_rows, tensors_of, trainer
+
+STEPS = 12
+COMMON = (f"max_steps={STEPS}", "save.strategy=steps", "save.steps=3", "training.eval_strategy=steps", "training.eval_steps=6",
+          "device=cpu", "training.num_threads=1", "logging_steps=1", "training.dropout=0.1", "lr_scheduler_type=constant", "parallel.timeout=60")
+NUMBERS = {"F32": "f", "BF16": "H"}
+
+
+def values(path):
+    """The numbers of a safetensors file, one list for each tensor."""
+    return {name: struct.unpack(f"<{len(content) // struct.calcsize(NUMBERS[kind])}{NUMBERS[kind]}", content)
+            for name, (kind, _, content) in tensors_of(path).items()}
+
+
+def distance(one, other):
+    """The relative 2-norm of the difference of two files."""
+    one, other = values(one), values(other)
+    assert one.keys() == other.keys()
+    squares = sum((a - b) ** 2 for name in one for a, b in zip(one[name], other[name]))
+    return (squares / sum(a * a for name in one for a in one[name])) ** 0.5
+
+
+class Ranks(EndToEnd):
+    family = "t5"
+
+    def arguments(self, output, *overrides):
+        return ["--config", ROOT / "configs/tiny_t5.yaml", f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}",
+                f"data.eval={self.data / 'heldout.jsonl'}", *COMMON, f"output_dir={output}", *overrides]
+
+    def run_ranks(self, count, name, *overrides, codes=None, keep=False, **how):
+        output = self.scratch / name
+        if not keep:
+            shutil.rmtree(output, ignore_errors=True)
+        found, texts = InRanks(count, *self.arguments(output, *overrides), **how).wait()
+        self.assertEqual(found, codes or [0] * count, "\n".join(texts))
+        self.texts = texts
+        return output
+
+    def run_one(self, name, *overrides, keep=False):
+        output = self.scratch / name
+        if not keep:
+            shutil.rmtree(output, ignore_errors=True)
+        self.assert_done(trainer(*self.arguments(output, *overrides)))
+        return output
+
+    def rows(self, output, kind):
+        return [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == kind]
+
+    def assert_near(self, one, other, key, kind="train", tolerance=1e-6):
+        for a, b in zip(self.rows(one, kind), self.rows(other, kind), strict=True):
+            self.assertLessEqual(abs(a[key] - b[key]), tolerance * abs(a[key]), (a, b))
+
+    def result(self, output):
+        return next(output / name for name in ("model.safetensors", "adapter_model.safetensors") if (output / name).exists())
+
+
+class SameAsOne(Ranks):
+    GENERATE = ("evaluation.generate=true", "evaluation.max_new_tokens=8", "evaluation.max_samples=10")
+
+    def assert_same_as_one(self, count, *overrides):
+        one = self.run_one("one", *overrides, *self.GENERATE)
+        many = self.run_ranks(count, "many", *overrides, *self.GENERATE)
+        self.assert_near(one, many, "loss")
+        self.assert_near(one, many, "eval_loss", "eval")
+        self.assertLessEqual(distance(self.result(one), self.result(many)), 1e-6)
+        predicted = [(output / "predictions" / f"step-{STEPS}.jsonl").read_text() for output in (one, many)]
+        self.assertEqual(predicted[0], predicted[1])
+        for key in ("samples_seen", "tokens", "supervised_tokens"):
+            self.assertEqual([row[key] for row in self.rows(one, "train")], [row[key] for row in self.rows(many, "train")])
+        # One form of checkpoint, with nothing in it that tells how many wrote it.
+        layouts = [{name: (kind, shape) for name, (kind, shape, _) in
+                    tensors_of(last_checkpoint(output) / "optimizer.safetensors").items()} for output in (one, many)]
+        self.assertEqual(layouts[0], layouts[1])
+        self.assertEqual(*[sorted(path.name for path in last_checkpoint(output).iterdir()) for output in (one, many)])
+        return one, many
+
+    def test_two_ranks_train_a_t5_in_full(self):
+        one, many = self.assert_same_as_one(2)
+        self.assertLessEqual(distance(*[last_checkpoint(o) / "optimizer.safetensors" for o in (one, many)]), 1e-4)
+
+    def test_three_ranks_with_an_uneven_end_of_the_epoch(self):
+        # 400 samples in steps of 60: the seventh of each epoch has 40; of 397 it has 37.
+        self.assert_same_as_one(3, "effective_batch_size=60", "parallel.shard=none")
+
+    def test_lora(self):
+        self.assert_same_as_one(2, "lora.r=4", "lora.lora_dropout=0.1", "gradient_checkpointing=true")
+
+    def test_the_same_number_gives_the_same_bits(self):
+        outputs = [self.run_ranks(2, name, "model.dtype=bf16") for name in ("first", "second")]
+        self.assertEqual(differences(*outputs), [])
+
+    def test_only_rank_0_speaks(self):
+        self.run_ranks(2, "spoken")
+        self.assertIn("step", self.texts[0])
+        self.assertEqual(self.texts[1], "")
+
+
+class Resume(Ranks):
+    def test_with_another_number_and_another_division(self):
+        whole = self.run_one("whole")
+        changing = self.run_ranks(2, "changing", "max_steps=3")
+        self.run_one("changing", "max_steps=6", keep=True)
+        self.run_ranks(3, "changing", "max_steps=9", "parallel.shard=none", keep=True)
+        self.run_ranks(3, "changing", "parallel.shard=optimizer", keep=True)
+        self.assertLessEqual(distance(self.result(whole), self.result(changing)), 1e-6)
+
+    def test_with_the_same_number_bit_for_bit(self):
+        undisturbed = self.run_ranks(2, "undisturbed", "model.dtype=bf16")
+        stopped = self.run_ranks(2, "stopped", "model.dtype=bf16", "max_steps=6")
+        self.run_ranks(2, "stopped", "model.dtype=bf16", keep=True)
+        self.assertEqual(self.result(undisturbed).read_bytes(), self.result(stopped).read_bytes())
+
+    def disturbed(self, name, act, codes, *overrides):
+        """A run of two ranks to which `act` happens after its first checkpoint."""
+        output = self.scratch / name
+        run = InRanks(2, *self.arguments(output, "max_steps=2000", "save.steps=5", *overrides))
+        until = time.monotonic() + 100
+        while not list(output.glob("checkpoint-*5")) and time.monotonic() < until and run.processes[0].poll() is None:
+            time.sleep(0.05)
+        act(run.processes)
+        found, self.texts = run.wait()
+        self.assertEqual(found, codes, "\n".join(self.texts))
+        return output
+
+    def test_a_signal_to_any_rank_saves_and_stops_all(self):
+        for rank in (0, 1):
+            output = self.disturbed(f"signal-{rank}", lambda processes, r=rank: processes[r].terminate(), [75, 75])
+            self.assertIn("SIGTERM", self.texts[0])
+            self.assertIn("the same command resumes", self.texts[0])
+            step = json.loads((last_checkpoint(output) / "trainer_position.json").read_text())["step"]
+            self.run_ranks(2, output.name, f"max_steps={step + 2}", keep=True)
+            self.assertIn(f"resumes after step {step}", self.texts[0])
+
+    def test_a_rank_that_is_killed_ends_the_others(self):
+        output = self.disturbed("killed", lambda processes: processes[1].kill(), [8, -9])
+        self.assertIn("another rank has ended", self.texts[0])
+        self.assertIn("checkpoint-", self.texts[0])
+        self.run_ranks(3, output.name, "max_steps=40", "save.steps=20", keep=True)
+
+    def test_rank_0_that_is_killed_ends_the_others(self):
+        self.disturbed("killed-0", lambda processes: processes[0].kill(), [-9, 8])
+        self.assertIn("rank 1: ", self.texts[1])
+
+    def test_a_rank_that_hangs_is_lost_after_the_timeout(self):
+        def stop(processes):
+            processes[1].send_signal(signal.SIGSTOP)
+            processes[0].wait(60)
+            processes[1].kill()
+        self.disturbed("hangs", stop, [8, -9], "parallel.timeout=3")
+        self.assertIn("does not answer", self.texts[0])
+
+    def test_a_full_disk_of_one_rank_costs_a_checkpoint_only(self):
+        output = self.run_ranks(2, "full", environment={1: {"TRAINER_FILE_FAULT": "1:ENOSPC"}})
+        self.assertIn("checkpoint-3 is not saved: rank 1: ", self.texts[0])
+        self.assertEqual([row["path"][-1] for row in self.rows(output, "save_failed")], ["3"])
+        self.assertTrue((output / "checkpoint-6").exists())
+
+
+class Refused(Ranks):
+    def assert_one_error(self, code, *words, count=2):
+        for word in words:
+            self.assertIn(word, self.texts[0])
+        for text in self.texts[1:]:
+            self.assertEqual(text, "")
+
+    def test_different_settings(self):
+        self.run_ranks(2, "different", codes=[2, 2], of_rank={1: ["seed=7"]})
+        self.assert_one_error(2, "rank 1 was started differently", "seed: 7")
+
+    def test_bad_data(self):
+        bad = self.scratch / "bad.jsonl"
+        bad.write_text('{"input": "a", "target": "b"}\n{"input": \n')
+        self.run_ranks(2, "bad", f"data.train={bad}", codes=[3, 3])
+        self.assert_one_error(3, "bad.jsonl:2")
+
+    def test_no_memory(self):
+        self.run_ranks(2, "small", "memory.limit=3MB", "effective_batch_size=4", codes=[5, 5])
+        self.assertIn("out of memory", self.texts[0])
+        self.assertLessEqual(sum("What helps" in text or "would fit" in text for text in self.texts), 1)
+
+    def test_a_rank_that_does_not_come(self):
+        self.run_ranks(2, "missing", "parallel.timeout=2", codes=[8], start=1)
+        self.assertIn("rank 1 of 2 did not start within 2 s", self.texts[0])
+
+    def test_an_output_directory_in_use(self):
+        self.run_ranks(2, "used", "max_steps=1")
+        self.run_ranks(2, "used", "resume=never", codes=[4, 4], keep=True)
+        self.assert_one_error(4, "holds another run's results")
+
+    def test_replayed_cuts(self):
+        output = self.run_one("replayed", "max_steps=1")
+        self.run_ranks(2, "replay", f"training.replay_cuts={output / 'metrics.jsonl'}", codes=[2, 2])
+        self.assertIn("training.replay_cuts", self.texts[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,175 @@
+#include "trainer/parallel/ranks.h"
+
+#include <mutex>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trainer/parallel/rank_shares.h"
+#include "trainer/parallel/tensor_exchange.h"
+
+#include "support/error_message.h"
+#include "support/in_ranks.h"
+
+namespace trainer {
+namespace {
+
+using test::error_message;
+using Notes = std::vector<std::string>;
+
+TEST(Ranks, GiveNotesOfAnyLengthToAll) {
+  const std::string longer(2'000'000, 'x');
+  in_ranks(3, [&](const Ranks& ranks) {
+    const std::string own = ranks.rank() == 1 ? longer : ranks.rank() == 2 ? "" : std::string("a\0b", 3);
+    for (const Channel channel : {Channel::steps, Channel::phases, Channel::checkpoints})
+      EXPECT_EQ(ranks.exchange(own, channel), (Notes{std::string("a\0b", 3), longer, ""}));
+  });
+}
+
+TEST(Ranks, OneAloneNeedsNobody) {
+  const Ranks alone;
+  EXPECT_TRUE(alone.alone() && alone.is_first());
+  EXPECT_EQ(alone.exchange("note"), Notes{"note"});
+  const at::Tensor tensor = at::ones({3});
+  TensorExchange(alone, at::kCPU, 12).add_up({{tensor, std::nullopt}});
+  EXPECT_TRUE(tensor.equal(at::ones({3})));
+}
+
+TEST(Ranks, AddNumbersUpInOneOrder) {
+  // In another order the sum is 0.
+  in_ranks(3, [](const Ranks& ranks) {
+    const std::vector<double> own{std::vector<double>{1e17, -1e17, 1}.at(static_cast<size_t>(ranks.rank()))};
+    EXPECT_EQ(add_up(ranks, own), std::vector<double>{1});
+  });
+}
+
+// Tensors of several sizes and types; rank r has r + 1 times the values.
+std::vector<at::Tensor> tensors_of(int64_t rank) {
+  std::vector<at::Tensor> tensors;
+  for (const int64_t size : {1, 7, 300, 5'000'000, 3}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+      tensors.push_back(((at::arange(size) % 100) * (rank + 1)).to(type));
+  }
+  tensors.push_back((at::arange(600).view({20, 30}).t() * (rank + 1)).to(at::kFloat));
+  return tensors;
+}
+
+TEST(TensorExchange, AddsUpTensorsOfAllSizesAndTypes) {
+  in_ranks(3, [](const Ranks& ranks) {
+    const std::vector<at::Tensor> ones = tensors_of(0), own = tensors_of(ranks.rank());
+    std::vector<SharedTensor> shared;
+    for (size_t i = 0; i < own.size(); i++)
+      shared.push_back({own[i], i % 4 == 3 ? std::nullopt : std::optional<int64_t>(i % 3)});
+    const TensorExchange exchange(ranks, at::kCPU, 30'000'000);
+    exchange.add_up(shared);
+    for (size_t i = 0; i < own.size(); i++) {
+      if (shared[i].owner.value_or(ranks.rank()) != ranks.rank()) continue;
+      const double tolerance = own[i].scalar_type() == at::kFloat ? 0 : 4;  // bf16 has 8 bits
+      EXPECT_LE((own[i].to(at::kDouble) - 6 * ones[i].to(at::kDouble)).abs().max().item<double>(), tolerance)
+          << i;
+    }
+  });
+}
+
+TEST(TensorExchange, CopiesEachTensorFromItsOwner) {
+  in_ranks(2, [](const Ranks& ranks) {
+    const std::vector<at::Tensor> first = tensors_of(0), second = tensors_of(1),
+                                  own = tensors_of(ranks.rank());
+    std::vector<SharedTensor> shared;
+    for (size_t i = 0; i < own.size(); i++) shared.push_back({own[i], static_cast<int64_t>(i % 2)});
+    TensorExchange(ranks, at::kCPU, 30'000'000).copy(shared);
+    for (size_t i = 0; i < own.size(); i++) EXPECT_TRUE(own[i].equal(i % 2 == 0 ? first[i] : second[i])) << i;
+  });
+}
+
+TEST(Together, AnErrorOfOneRankIsThrownByAll) {
+  in_ranks(3, [](const Ranks& ranks) {
+    const auto work = [&]() -> std::string {
+      if (ranks.rank() == 2) throw DataError("rows.jsonl:3: is bad");
+      return "fine";
+    };
+    try {
+      together(ranks, work);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_STREQ(error.what(), "rank 2: rows.jsonl:3: is bad");
+    }
+    EXPECT_EQ(together(ranks, [] { return "go on"; }), (Notes{"go on", "go on", "go on"}));
+  });
+}
+
+TEST(Together, OutOfMemoryStaysThat) {
+  in_ranks(2, [](const Ranks& ranks) {
+    const auto work = [&]() -> std::string {
+      if (ranks.rank() == 0) throw OutOfMemoryError("no room");
+      return "";
+    };
+    EXPECT_THROW(together(ranks, work), OutOfMemoryError);
+  });
+}
+
+TEST(Ranks, ARankThatLeavesIsNoticedAndItsWordIsRead) {
+  in_ranks(3, [](const Ranks& ranks) {
+    if (ranks.rank() == 1) return ranks.tell_end(4, "the disk is full");
+    EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
+    const auto end = ranks.first_end();
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->rank, 1);
+    EXPECT_EQ(end->code, 4);
+    EXPECT_EQ(end->message, "the disk is full");
+    ranks.tell_end(end->code, end->message);
+    ranks.wait_for_ends(10);
+  });
+}
+
+TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
+  in_ranks(
+      2,
+      [](const Ranks& ranks) {
+        if (ranks.rank() == 1) {
+          EXPECT_TRUE(ranks.end_of(0));  // says nothing until rank 0 has ended
+          return;
+        }
+        EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
+        ranks.tell_end(8, "lost");
+      },
+      1);
+}
+
+TEST(Ranks, ARankThatDoesNotComeIsNamed) {
+  RankPlace place;
+  place.count = 2;
+  place.address = "127.0.0.1";
+  place.port = free_port();
+  EXPECT_EQ(error_message<LostRank>([&] { Ranks(place, 0.5); }),
+            "rank 1 of 2 did not start within 0 s (parallel.timeout)");
+}
+
+TEST(Ranks, APortInUseIsSaid) {
+  RankPlace place;
+  place.count = 2;
+  place.address = "127.0.0.1";
+  place.port = free_port();
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(place.port));
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(socket, 1), 0);
+  const std::string message = error_message<ConfigError>([&] { Ranks(place, 1); });
+  ::close(socket);
+  EXPECT_NE(message.find("is the port in use? Choose another MASTER_PORT"), std::string::npos) << message;
+}
+
+TEST(RankShares, GiveEachRankAboutTheSame) {
+  EXPECT_EQ(divide_among(2, {5, 4, 3, 2}), (std::vector<int64_t>{0, 1, 1, 0}));
+  EXPECT_EQ(divide_among(3, {0, 0, 0, 0}), (std::vector<int64_t>{0, 1, 2, 0}));
+  EXPECT_EQ(divide_among(4, {1, 9}), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(divide_among(1, {1, 9}), (std::vector<int64_t>{0, 0}));
+  EXPECT_TRUE(divide_among(3, {}).empty());
+}
+
+}  // namespace
+}  // namespace trainer
