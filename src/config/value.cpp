@@ -303,15 +303,12 @@ bool takes_text(const Key& key) {
 }
 
 std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config& config) {
-  if (node.IsNull()) {
-    if (!may_be_empty(key)) {
+  const bool is_default = !key.default_word.empty() && is_word(node, key.default_word.c_str());
+  if (node.IsNull() || is_default) {
+    if (!is_default && !may_be_empty(key)) {
       return concat("expected ", expected_value(key), ", found nothing; leave the line out for the default, ",
                     all_defaults(key));
     }
-    reset(key, config);
-    return std::nullopt;
-  }
-  if (!key.default_word.empty() && is_word(node, key.default_word.c_str())) {
     reset(key, config);
     return std::nullopt;
   }
