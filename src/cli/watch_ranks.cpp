@@ -22,8 +22,9 @@ std::chrono::steady_clock::duration of_seconds(double seconds) {
 }
 
 bool was_killed(int status) { return WIFSIGNALED(status); }
+bool is_well(int status) { return !was_killed(status) && WEXITSTATUS(status) == 0; }
 bool has_failed(int status) {
-  return was_killed(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != kInterrupted);
+  return was_killed(status) || (!is_well(status) && WEXITSTATUS(status) != kInterrupted);
 }
 
 // An exit code that says what was wrong.
@@ -133,9 +134,12 @@ void RankWatch::note_ended() {
     if (rank.status || ::waitpid(rank.process, &status, WNOHANG) != rank.process) continue;
     rank.status = status;
     rank.was_told = told_;
-    if (!has_failed(status) || first_failed_) continue;
-    first_failed_ = i;
-    stop_at_ = Clock::now() + noticing_;
+    if (told_ || is_well(status)) continue;
+    // The others of a rank that was asked to stop know of it, unless they were still starting.
+    const bool failed = has_failed(status);
+    const Clock::time_point until = Clock::now() + (failed ? noticing_ : noticing_ / 4);
+    stop_at_ = std::min(stop_at_.value_or(until), until);
+    if (failed && !first_failed_) first_failed_ = i;
   }
 }
 
@@ -151,11 +155,13 @@ void RankWatch::press() {
   const Clock::time_point now = Clock::now();
   if (!has_running()) return;
   if (stop_at_ && now >= *stop_at_) {
-    log::warning(concat("rank ", *first_failed_, " has failed and ", running(), " still runs: told to stop"));
+    if (first_failed_)
+      log::warning(
+          concat("rank ", *first_failed_, " has failed and ", running(), " still runs: told to stop"));
     told_ = true;
     send(SIGTERM);
     stop_at_.reset();
-    if (!kill_at_) kill_at_ = now + patience_;
+    if (first_failed_ && !kill_at_) kill_at_ = now + patience_;
   }
   if (kill_at_ && now >= *kill_at_) {
     log::warning(concat(running(), " does not end: killed"));
@@ -200,8 +206,8 @@ void RankWatch::throw_outcome() const {
       code = WEXITSTATUS(of_first);
     throw Error(static_cast<ExitCode>(code), "");  // the ranks have said why
   }
-  const auto saved = [](const Rank& rank) { return WEXITSTATUS(*rank.status) == kInterrupted; };
-  if (std::ranges::any_of(ranks_, saved)) throw Error(ExitCode::interrupted, "");
+  const auto is_well_ended = [](const Rank& rank) { return is_well(*rank.status); };
+  if (!std::ranges::all_of(ranks_, is_well_ended)) throw Error(ExitCode::interrupted, "");
 }
 
 }  // namespace trainer::cli

@@ -36,7 +36,7 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 // LibTorch's connections tell of ranks that have ended in their own words, with a stack. The run says it.
 void silence_connections() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
 }
 

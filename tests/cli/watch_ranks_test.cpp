@@ -119,6 +119,12 @@ TEST(WatchRanks, ThoseThatDoNotNoticeAFailureAreToldToStop) {
   EXPECT_EQ(outcome.code, 3);
 }
 
+// As one that is asked to stop while they all start: the others wait for it.
+TEST(WatchRanks, ARankThatWasStoppedStopsTheOthers) {
+  const Began began;
+  EXPECT_EQ(outcome_of({stopping_with(75, began), ending_with(75)}, kLong, kShort).code, 75);
+}
+
 TEST(WatchRanks, ThoseThatDoNotStopAreKilled) {
   const Work deaf = [] {
     ::signal(SIGTERM, SIG_IGN);

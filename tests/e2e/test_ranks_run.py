@@ -19,9 +19,10 @@ ENDLESS = "max_steps=1000000"
 
 
 def ranks_of(launcher):
-    """The processes that a launcher has started, by their rank."""
+    """The processes that a launcher has started, by their rank; without those that do not run the program yet."""
     children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return {int(variables_of(pid)["RANK"]): int(pid) for pid in children}
+    places = {int(pid): variables_of(pid).get("RANK") for pid in children}
+    return {int(rank): pid for pid, rank in places.items() if rank is not None}
 
 
 def variables_of(pid):
@@ -135,6 +136,13 @@ class Ranks(RunOfRanks):
             code, said = self.end_of(process)
         self.assertEqual(code, 75, said)
         self.assertEqual(self.checkpoints(), [self.steps()[-1]])
+
+    def test_a_signal_to_one_rank_that_starts_stops_all(self):
+        with self.running(ENDLESS) as process:
+            self.wait_until(lambda: len(ranks_of(process.pid)) == 2, "two ranks")
+            os.kill(ranks_of(process.pid)[1], signal.SIGTERM)
+            code, said = self.end_of(process)
+        self.assertEqual(code, 75, said)
 
     def test_a_signal_to_save_saves_once(self):
         with self.running(ENDLESS) as process:
