@@ -129,15 +129,15 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
     shown.add(static_cast<int64_t>(view.nbytes));
+    const bool below = offloaded.contains(&parameter);
     if (quantised.has(name)) {
-      parameter.value = quantised.load(name, view, model->dtype(), options.device, seen);
+      parameter.value = quantised.load(name, view, model->dtype(), {options.device, below}, seen);
       return;
     }
     seen.stored[name] = view.dtype;
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
     const bool same_type = scalar_type(view.dtype) == dtype;
-    const bool below = offloaded.contains(&parameter);
     seen.bytes += bytes;
     // The format does not guarantee alignment; unaligned tensors are copied.
     const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;

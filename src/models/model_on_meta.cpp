@@ -38,11 +38,11 @@ std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype,
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, offload_weights);
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const bool below = offloaded.contains(&parameter);
     if (quantised.has(name)) {
-      parameter.value = quantised.without_values(name, parameter.shape, dtype);
+      parameter.value = quantised.without_values(name, parameter.shape, dtype, below);
       return;
     }
-    const bool below = offloaded.contains(&parameter);
     parameter.value = below ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
     if (below) parameter.value.set_offloaded();
     parameter.value.set_requires_grad(train_all);

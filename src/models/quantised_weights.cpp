@@ -7,6 +7,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
+#include "trainer/memory/meta_memory.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/nf4_weight.h"
@@ -45,10 +47,20 @@ Nf4Tensor quantise(const std::string& name, const std::vector<int64_t>& shape, c
   return quantiser.finish(double_quant);
 }
 
-at::Tensor copy_of(const TensorView& view, at::Device device) {
+// A flat tensor on the file.
+at::Tensor flat_on_file(const TensorView& view) {
   const int64_t count = static_cast<int64_t>(view.nbytes / dtype_size(view.dtype));
-  return at::from_blob(view.data, {count}, at::TensorOptions().dtype(scalar_type(view.dtype)))
-      .to(at::TensorOptions().device(device), /*non_blocking=*/false, /*copy=*/true);
+  return at::from_blob(view.data, {count}, at::TensorOptions().dtype(scalar_type(view.dtype)));
+}
+
+// Returns a copy on the device, or below it.
+at::Tensor copy_to(const WeightPlace& place, const at::Tensor& tensor) {
+  const at::TensorOptions options = tensor.options().device(place.device);
+  if (!place.below) return tensor.to(options, /*non_blocking=*/false, /*copy=*/true);
+  at::Tensor out = offloaded_zeros(tensor.sizes(), options);
+  out.copy_(tensor);
+  release_offloaded(out);
+  return out;
 }
 
 }  // namespace
@@ -90,48 +102,53 @@ void QuantisedWeights::check(const std::string& name, const std::vector<int64_t>
 }
 
 Weight QuantisedWeights::stored_weight(const std::string& name, at::ScalarType dtype,
-                                       at::Device device) const {
+                                       const WeightPlace& place) const {
   const StoredNf4& stored = quantised_.at(name).value();
   Nf4Tensor tensor;
   tensor.shape = stored.shape;
-  if (device.is_cpu()) {  // the codes stay in the file
+  if (place.device.is_cpu()) {  // the codes stay in the file
     const TensorView bytes{
         Dtype::u8, {static_cast<int64_t>(stored.codes.nbytes)}, stored.codes.data, stored.codes.nbytes};
-    tensor.codes = mapped_tensor(bytes, weights_->mapping_of(name));
+    tensor.codes = mapped_tensor(bytes, weights_->mapping_of(name), /*counted=*/!place.below);
   } else {
     TensorView bytes = stored.codes;
     bytes.dtype = Dtype::u8;
-    tensor.codes = copy_of(bytes, device);
+    tensor.codes = copy_to(place, flat_on_file(bytes));
     release_pages(stored.codes.data, static_cast<int64_t>(stored.codes.nbytes));
   }
-  tensor.scales = copy_of(stored.scales, device);
-  if (stored.nested_scales) tensor.nested_scales = copy_of(*stored.nested_scales, device);
+  tensor.scales = copy_to(place, flat_on_file(stored.scales));
+  if (stored.nested_scales) tensor.nested_scales = copy_to(place, flat_on_file(*stored.nested_scales));
   tensor.offset = stored.offset;
   return Weight(std::make_shared<Nf4Weight>(std::move(tensor), dtype));
 }
 
 Weight QuantisedWeights::load(const std::string& name, const TensorView& view, at::ScalarType dtype,
-                              at::Device device, LoadReport& report) const {
+                              const WeightPlace& place, LoadReport& report) const {
   Weight weight;
   report.bytes += static_cast<int64_t>(view.nbytes);
   if (stored_) {
-    weight = stored_weight(name, dtype, device);
-    if (device.is_cpu()) report.mapped_bytes += static_cast<int64_t>(view.nbytes);
+    weight = stored_weight(name, dtype, place);
+    if (place.device.is_cpu()) report.mapped_bytes += static_cast<int64_t>(view.nbytes);
   } else {
     Nf4Tensor tensor = quantise(name, view.shape, view, dtype, is_double_quantised(name));
     for (at::Tensor* part : {&tensor.codes, &tensor.scales, &tensor.nested_scales}) {
-      if (part->defined()) *part = part->to(device);
+      if (part->defined() && (place.below || place.device != part->device())) *part = copy_to(place, *part);
     }
     weight = Weight(std::make_shared<Nf4Weight>(std::move(tensor), dtype));
   }
+  if (place.below) weight.set_offloaded();
   report.quantised++;
   report.quantised_bytes += weight.nbytes();
   return weight;
 }
 
 Weight QuantisedWeights::without_values(const std::string& name, const std::vector<int64_t>& shape,
-                                        at::ScalarType dtype) const {
-  return Weight(std::make_shared<Nf4Weight>(empty_nf4(shape, is_double_quantised(name), at::kMeta), dtype));
+                                        at::ScalarType dtype, bool below) const {
+  std::optional<RecordingOffloaded> recording;
+  if (below) recording.emplace();
+  Weight weight(std::make_shared<Nf4Weight>(empty_nf4(shape, is_double_quantised(name), at::kMeta), dtype));
+  if (below) weight.set_offloaded();
+  return weight;
 }
 
 }  // namespace trainer

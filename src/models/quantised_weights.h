@@ -14,6 +14,12 @@
 
 namespace trainer {
 
+// Where a weight is to lie.
+struct WeightPlace {
+  at::Device device;
+  bool below;  // outside of the device's memory (memory/offload.h)
+};
+
 // The weights of linear layers, but not of the head, nor of modules that are to stay dense. A model whose
 // quantization_config says that it is stored in NF4 has those that are stored so.
 class QuantisedWeights {
@@ -32,15 +38,15 @@ class QuantisedWeights {
   void check(const std::string& name, const std::vector<int64_t>& shape, std::vector<std::string>& problems);
 
   // Returns the weight, quantised piece by piece or as it is stored. Counts it in `report`.
-  Weight load(const std::string& name, const TensorView& view, at::ScalarType dtype, at::Device device,
+  Weight load(const std::string& name, const TensorView& view, at::ScalarType dtype, const WeightPlace& place,
               LoadReport& report) const;
-  // Returns the same on `meta`.
-  Weight without_values(const std::string& name, const std::vector<int64_t>& shape,
-                        at::ScalarType dtype) const;
+  // Returns the same on `meta`; below it, a plan counts it apart.
+  Weight without_values(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype,
+                        bool below) const;
 
  private:
   bool is_double_quantised(const std::string& name) const;
-  Weight stored_weight(const std::string& name, at::ScalarType dtype, at::Device device) const;
+  Weight stored_weight(const std::string& name, at::ScalarType dtype, const WeightPlace& place) const;
 
   const ModelWeights* weights_;
   std::optional<StoredQuantisation> stored_;

@@ -43,26 +43,40 @@ struct CopyOfWeight : torch::autograd::Function<CopyOfWeight> {
   }
 };
 
-std::byte* memory_of(const Weight& weight) { return static_cast<std::byte*>(weight.tensor().data_ptr()); }
+// On the CPU, frozen weights may lie in the model's own file, in memory that LibTorch cannot resize.
+bool lies_in_model_file(const at::Tensor& tensor) {
+  return !is_offloaded(tensor) && tensor.has_storage() && !tensor.storage().resizable();
+}
 
-// On the CPU, frozen weights may lie in the model's own file.
+std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
 void read_ahead(const Weight& weight) {
-  if (is_offloaded(weight.tensor())) {
-    fetch_offloaded(weight.tensor());
-  } else if (weight.is_mapped()) {
-    expect_pages(memory_of(weight), weight.nbytes());
+  for (const at::Tensor& tensor : weight.tensors()) {
+    if (lies_in_model_file(tensor)) {
+      expect_pages(memory_of(tensor), static_cast<int64_t>(tensor.nbytes()));
+    } else {
+      fetch_offloaded(tensor);
+    }
   }
 }
 
 void release(const Weight& weight) {
-  if (is_offloaded(weight.tensor())) {
-    release_offloaded(weight.tensor());
-  } else if (weight.is_mapped()) {
-    release_pages(memory_of(weight), weight.nbytes());
+  for (const at::Tensor& tensor : weight.tensors()) {
+    if (lies_in_model_file(tensor)) {
+      release_pages(memory_of(tensor), static_cast<int64_t>(tensor.nbytes()));
+    } else {
+      release_offloaded(tensor);
+    }
   }
 }
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t bytes_in_buffer(const Weight& weight) {
+  int64_t sum = 0;
+  for (const at::Tensor& tensor : weight.tensors()) sum += aligned(static_cast<int64_t>(tensor.nbytes()));
+  return sum;
+}
 
 }  // namespace
 
@@ -96,7 +110,7 @@ BlockWeights::BlockWeights(const std::vector<Module*>& blocks, std::shared_ptr<C
     for (const Parameter* parameter : large_weights(*module)) {
       if (!parameter->value.offloaded()) continue;  // an adapter saves the whole module
       block.weights.push_back(parameter->value);
-      block.bytes += aligned(parameter->value.nbytes());
+      block.bytes += bytes_in_buffer(parameter->value);
     }
     largest = std::max(largest, block.bytes);
   }
@@ -124,12 +138,12 @@ size_t BlockWeights::index_of(const Module& block) const {
   return static_cast<size_t>(found - blocks_.begin());
 }
 
-// Returns the part of the buffer for this weight, of its shape and type; moves the offset behind it.
-at::Tensor BlockWeights::place_of(const Buffer& buffer, const at::Tensor& weight, int64_t& offset) const {
+// Returns the part of the buffer for this tensor, of its shape and type; moves the offset behind it.
+at::Tensor BlockWeights::place_of(const Buffer& buffer, const at::Tensor& tensor, int64_t& offset) const {
   const at::AutoDispatchBelowADInplaceOrView plain;
-  const auto bytes = static_cast<int64_t>(weight.nbytes());
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
   const at::Tensor place =
-      buffer.bytes.narrow(0, offset, bytes).view(weight.scalar_type()).view(weight.sizes());
+      buffer.bytes.narrow(0, offset, bytes).view(tensor.scalar_type()).view(tensor.sizes());
   offset += aligned(bytes);
   return place;
 }
@@ -142,8 +156,10 @@ BlockWeights::Buffer& BlockWeights::fill(size_t index) {
   count_moved(blocks_[index].bytes);
   int64_t offset = 0;
   stream_->after(std::exchange(buffer.free, nullptr), [&] {
-    for (const Weight& weight : blocks_[index].weights)
-      place_of(buffer, weight.tensor(), offset).copy_(weight.tensor().detach(), /*non_blocking=*/true);
+    for (const Weight& weight : blocks_[index].weights) {
+      for (const at::Tensor& tensor : weight.tensors())
+        place_of(buffer, tensor, offset).copy_(tensor.detach(), /*non_blocking=*/true);
+    }
   });
   buffer.arrived = stream_->mark_copies();
   return buffer;
@@ -181,12 +197,13 @@ void BlockWeights::lay_out(size_t index, BlockPass pass) {
   stream_->work_waits_for(std::exchange(buffer.arrived, nullptr));
   int64_t offset = 0;
   for (const Weight& weight : blocks_[index].weights) {
-    const at::Tensor copy = place_of(buffer, weight.tensor(), offset);
-    const bool differentiable = weight.requires_grad() && pass == BlockPass::backward;
-    weight.offloaded()->copy =
-        differentiable
-            ? CopyOfWeight::apply(weight.tensor(), copy, c10::make_intrusive<Origin>(weight.offloaded()))
-            : copy;
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& tensor : weight.tensors()) copies.push_back(place_of(buffer, tensor, offset));
+    if (weight.requires_grad() && pass == BlockPass::backward) {
+      at::Tensor& copy = copies[0];
+      copy = CopyOfWeight::apply(weight.tensor(), copy, c10::make_intrusive<Origin>(weight.offloaded()));
+    }
+    weight.offloaded()->copy = std::make_shared<Weight>(weight.kept_in(copies));
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include "trainer/device/target_device.h"
 
+#include "nn/onednn_product.h"
+
 namespace trainer {
 namespace {
 
@@ -37,10 +39,14 @@ int64_t panel_rows(const Weight& w, const at::Tensor& x) {
   return target_of(x.device()) == c10::kCPU ? panel_rows(w.size(0), w.size(1)) : w.size(0);
 }
 
+at::Tensor fastest_product(const at::Tensor& x, const at::Tensor& y) {
+  return suits_onednn(x, y) ? onednn_product(x, y) : x.mm(y);
+}
+
 // x w^T, and sum += x w, for a weight w [n, k]: `panel` makes its rows, `step` at a time, in x's type.
 template <class Panel>
 at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
-  if (step >= n) return x.mm(panel(0, n).t());
+  if (step >= n) return fastest_product(x, panel(0, n).t());
   at::Tensor out = at::empty({x.size(0), n}, x.options());
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
@@ -58,7 +64,7 @@ void panels_into(at::Tensor& sum, const at::Tensor& x, int64_t n, int64_t step, 
     if (begun) {
       sum.addmm_(x.narrow(1, row, rows), panel(row, rows));
     } else {
-      sum = x.narrow(1, row, rows).mm(panel(row, rows));
+      sum = fastest_product(x.narrow(1, row, rows), panel(row, rows));
     }
     begun = true;
   }
@@ -74,7 +80,7 @@ at::Tensor for_products(const at::Tensor& x) { return x.to(product_type(x)); }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w) {
   const at::ScalarType type = x.scalar_type();
-  if (w.scalar_type() == type) return x.mm(w.t());
+  if (w.scalar_type() == type) return fastest_product(x, w.t());
   const int64_t n = w.size(0);
   return panels_transposed(x, n, panel_rows(n, w.size(1)),
                            [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });

@@ -1,5 +1,7 @@
 #include "trainer/nn/nf4_weight.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "nn/dequantise.h"
@@ -19,6 +21,14 @@ std::vector<at::Tensor> Nf4Weight::tensors() const {
   std::vector<at::Tensor> out{tensor_.codes, tensor_.scales};
   if (tensor_.double_quantised()) out.push_back(tensor_.nested_scales);
   return out;
+}
+
+std::shared_ptr<const WeightSource> Nf4Weight::kept_in(const std::vector<at::Tensor>& copies) const {
+  Nf4Tensor tensor = tensor_;
+  tensor.codes = copies.at(0);
+  tensor.scales = copies.at(1);
+  if (tensor.double_quantised()) tensor.nested_scales = copies.at(2);
+  return std::make_shared<Nf4Weight>(std::move(tensor), type_);
 }
 
 }  // namespace trainer

@@ -17,9 +17,11 @@ int64_t Weight::nbytes() const {
 // A tensor on a mapped file has memory that LibTorch cannot resize.
 bool Weight::is_mapped() const { return !source_ && !tensor_.storage().resizable(); }
 
-Weight Weight::at_hand() const {
-  return offloaded_ && offloaded_->copy.defined() ? Weight(offloaded_->copy) : *this;
+Weight Weight::kept_in(const std::vector<at::Tensor>& copies) const {
+  return source_ ? Weight(source_->kept_in(copies)) : Weight(copies.at(0));
 }
+
+Weight Weight::at_hand() const { return offloaded_ && offloaded_->copy ? *offloaded_->copy : *this; }
 
 const at::Tensor& Weight::tensor() const {
   TORCH_CHECK(!source_, "a weight of shape ", sizes(), " is not kept as a plain tensor, which this needs; ",

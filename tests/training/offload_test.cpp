@@ -242,6 +242,27 @@ TEST_F(OffloadPlan, MovesWeightsForEachMicroBatchAndTheStateOnce) {
   EXPECT_EQ(sixteen.moved - state, 8 * (two.moved - state));
 }
 
+// On a GPU two buffers for the largest block stay.
+TEST_F(OffloadPlan, HasWeightsInNf4BelowToo) {
+  config_.lora.emplace();
+  config_.model.quantize = Quantize::nf4;
+  for (const c10::DeviceType device : {c10::kCPU, c10::kCUDA}) {
+    target_.device = device;
+    Config below = config_;
+    below.memory.offload.weights = true;
+    const MemoryPlan kept = plan(config_), offloaded = plan(below);
+    EXPECT_GT(offloaded.offloaded.weights, 0);
+    EXPECT_EQ(offloaded.offloaded.total(), offloaded.offloaded.weights);
+    EXPECT_GE(offloaded.offloaded.moved, 2 * offloaded.offloaded.weights) << "forward and backward";
+    const int64_t saved = kept.weights - offloaded.weights;
+    EXPECT_GT(saved, 0);
+    EXPECT_LE(saved, offloaded.offloaded.weights);
+    if (device == c10::kCPU) {
+      EXPECT_EQ(saved, offloaded.offloaded.weights);
+    }
+  }
+}
+
 TEST_F(OffloadPlan, AutoOffloadsOnlyWhatDoesNotFitOtherwise) {
   Config config = config_;
   config.memory.offload.automatic = true;

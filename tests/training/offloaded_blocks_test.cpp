@@ -29,6 +29,8 @@ struct OffloadCase {
   bool lora = false;
   at::ScalarType type = at::kFloat;
   std::function<void(Config&)> change = [](Config&) {};
+  std::optional<Quantisation> quantise = std::nullopt;
+  std::string form = "model";  // the golden's directory; "stored": in NF4
 };
 
 // A run on a golden's model and data. Two of the same case are equal.
@@ -49,7 +51,8 @@ struct OffloadedRun {
     c.change(config);
     LoadOptions options{at::kCPU, c.type, /*train_all=*/!c.lora};
     options.offload_weights = offload.weights;
-    model = load_model(golden_directory(c.name) / "model", options);
+    options.quantise = c.quantise;
+    model = load_model(golden_directory(c.name) / c.form, options);
     if (model->has_dropout()) config.training.dropout = 0.1;
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
     trainer.emplace(config, *model, at::kCPU, 1 << 30);
@@ -95,7 +98,8 @@ TEST_P(OffloadedSteps, HaveTheBitsOfStepsOnTheDevice) {
     const UpdateCheck check(*offloaded.model);
     expect_same_steps(plain, offloaded, 3);
     EXPECT_FALSE(check.after_update(1e-3).empty());
-    const bool in_model_file = of_case().lora && of_case().type == at::kFloat && !offload.activations;
+    const bool nf4 = of_case().quantise || of_case().form == "stored";  // scales are never there
+    const bool in_model_file = of_case().lora && of_case().type == at::kFloat && !nf4 && !offload.activations;
     EXPECT_EQ(offload_use().in_use > 0, !in_model_file);
   }
   EXPECT_EQ(offload_use().in_use, 0) << "all is given back";
@@ -131,6 +135,9 @@ const std::vector<OffloadCase>& cases() {
       {"llama", true},
       {"qwen3", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }},
       {"gemma3", true, at::kBFloat16},
+      {"qwen3", true, at::kBFloat16, [](Config&) {}, Quantisation{}},
+      {"llama", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }, Quantisation{false}},
+      {"llama_nf4", true, at::kFloat, [](Config&) {}, std::nullopt, "stored"},
   };
   return all;
 }
@@ -140,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(Models, OffloadedSteps,
                          [](const auto& param) {
                            const OffloadCase& c = std::get<0>(param.param);
                            return c.name + (c.lora ? "_lora" : "_full") +
-                                  (c.type == at::kFloat ? "_fp32" : "_bf16") +
-                                  (std::get<1>(param.param) ? "_copied" : "_in_place");
+                                  (c.type == at::kFloat ? "_fp32" : "_bf16") + (c.quantise ? "_nf4_" : "_") +
+                                  c.form + (std::get<1>(param.param) ? "_copied" : "_in_place");
                          });
 
 // Weights of 100 MB, as many bytes of gradients, and twice as many of optimizer state.

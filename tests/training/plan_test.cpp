@@ -37,12 +37,17 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
     const std::unique_ptr<Model> model =
         model_on_meta(path, dtype, !config.lora, quantise, config.memory.offload.weights);
     model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+      const bool offloaded = parameter.value.offloaded() != nullptr;
       if (!parameter.value.is_tensor()) {
         Nf4Tensor values = quantise_nf4(name, at::full(parameter.shape, 0.01), quantise->double_quant);
+        for (at::Tensor* part : {&values.codes, &values.scales, &values.nested_scales}) {
+          if (offloaded && part->defined())
+            *part = offloaded_zeros(part->sizes(), part->options()).copy_(*part);
+        }
         parameter.value = Weight(std::make_shared<Nf4Weight>(std::move(values), dtype));
+        if (offloaded) parameter.value.set_offloaded();
         return;
       }
-      const bool offloaded = parameter.value.offloaded() != nullptr;
       const auto options = at::TensorOptions().dtype(dtype);
       parameter.value =
           offloaded ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
@@ -188,6 +193,12 @@ const std::vector<Variant>& variants() {
          c.lora->target_modules = "all-linear";
          c.model.quantize = Quantize::nf4;
          c.memory.gradient_checkpointing = true;
+       }},
+      {"nf4_bf16_offloaded_weights", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.model.quantize = Quantize::nf4;
+         c.memory.offload.weights = true;
        }},
       {"nf4_fp32_plain_scales", at::kFloat,
        [](Config& c) {

@@ -55,7 +55,7 @@ class BlockWeights {
   Buffer& fill(size_t index);
   void lay_out(size_t index, BlockPass pass);
   void leave(size_t index, BlockPass pass);
-  at::Tensor place_of(const Buffer& buffer, const at::Tensor& weight, int64_t& offset) const;
+  at::Tensor place_of(const Buffer& buffer, const at::Tensor& tensor, int64_t& offset) const;
 
   std::vector<Block> blocks_;
   std::shared_ptr<CopyStream> stream_;

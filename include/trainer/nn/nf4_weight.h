@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,7 @@ class Nf4Weight : public WeightSource {
   at::Tensor rows(int64_t first, int64_t count, at::ScalarType type) const override;
   at::Tensor look_up(const at::Tensor& ids, at::ScalarType type) const override;
   std::vector<at::Tensor> tensors() const override;
+  std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const override;
 
   const Nf4Tensor& tensor() const { return tensor_; }
 

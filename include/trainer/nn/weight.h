@@ -23,18 +23,21 @@ class WeightSource {
   virtual at::Tensor look_up(const at::Tensor& ids, at::ScalarType type) const = 0;
   // The tensors that it keeps. They count as the model's memory and move with it to another device, in place.
   virtual std::vector<at::Tensor> tensors() const = 0;
+  // Returns the same weight kept in copies of these tensors, which are in the same order.
+  virtual std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const = 0;
 };
 
-// What the handles of an offloaded weight share. Its tensor is outside of the device's memory.
+class Weight;
+
+// What the handles of an offloaded weight share. Its tensors are outside of the device's memory.
 struct OffloadedWeight {
-  at::Tensor copy;  // on the device, while its block runs (nn/block_weights.h); else undefined
+  std::shared_ptr<const Weight> copy;  // on the device, while its block runs (nn/block_weights.h); else null
   // Takes the gradient of a copy; set if the weight is trained.
   std::function<void(const at::Tensor& gradient)> take_gradient;
 };
 
 // A handle, cheap to copy. There are three kinds today. Two are plain tensors: dense, in memory of its own,
-// and mapped, in the model's file. The third is a WeightSource. A plain tensor may be
-// offloaded.
+// and mapped, in the model's file. The third is a WeightSource. All may be offloaded.
 //
 // Layers never keep the result of materialize() or rows() for backward: they keep the Weight and ask again.
 class Weight {
@@ -53,7 +56,9 @@ class Weight {
 
   bool is_tensor() const { return source_ == nullptr; }
   bool is_mapped() const;
-  // Marks the tensor as offloaded. To be called before handles are copied.
+  // Returns the same weight kept in copies of its tensors, which are in the order of tensors().
+  Weight kept_in(const std::vector<at::Tensor>& copies) const;
+  // Marks its tensors as offloaded. To be called before handles are copied.
   void set_offloaded() { offloaded_ = std::make_shared<OffloadedWeight>(); }
   const std::shared_ptr<OffloadedWeight>& offloaded() const { return offloaded_; }  // null: it is not
   // Returns what layers multiply with: the weight itself, or while its block runs, its copy on the device.
