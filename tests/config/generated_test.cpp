@@ -130,7 +130,7 @@ TEST(Dump, SaysWhatAutomaticEvaluationsBecome) {
   const auto has = [](const std::string& text, const char* line) {
     return text.find(line) != std::string::npos;
   };
-  EXPECT_TRUE(has(dump({}), "  eval_strategy: auto  # here: no\n"));
+  EXPECT_TRUE(has(dump({}), "  eval_strategy: auto  # here: \"no\"\n"));
   EXPECT_TRUE(has(dump({"data.eval=0.1", "eval_strategy=auto"}), "  eval_strategy: auto  # here: epoch\n"));
   const std::string by_steps = dump({"data.eval=0.1", "eval_steps=20"});
   EXPECT_TRUE(has(by_steps, "  eval_strategy: auto  # here: steps\n")) << by_steps;
