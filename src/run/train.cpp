@@ -97,9 +97,10 @@ void record_end(OutputDirectory& output, const Ranks& ranks, const std::exceptio
 void check_shared_output(const std::filesystem::path& directory, const Ranks& ranks) {
   together(ranks, [&] {
     if (!ranks.is_first() && !std::filesystem::exists(directory / kPositionFile)) {
-      throw OutputDirectoryError(concat("output_dir ", directory.string(),
-                                        ": does not show what rank 0 has written into it; it must be one folder "
-                                        "that all machines see"));
+      throw OutputDirectoryError(
+          concat("output_dir ", directory.string(),
+                 ": does not show what rank 0 has written into it; it must be one folder "
+                 "that all machines see"));
     }
     return std::string();
   });
