@@ -57,8 +57,7 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
       throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
                                "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(
-        concat("rank ", place.rank, " does not reach rank 0 at ", where, ": ", first_line(error.what())));
+    throw LostRank(concat("rank 0 does not answer at ", where, ": ", first_line(error.what())));
   }
 }
 

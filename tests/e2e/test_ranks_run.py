@@ -273,6 +273,12 @@ class Ranks(RunOfRanks):
         codes, said = self.ends_of([self.arguments("max_steps=3", "parallel.timeout=2")], self.places()[:1])
         self.assertEqual(codes, [8], said)
         self.assertIn("rank 1 of 2 did not start within 2 s", said[0])
+        places = self.places()
+        codes, said = self.ends_of([self.arguments("max_steps=3", "parallel.timeout=2")], places[1:])
+        self.assertEqual(codes, [8], said)
+        self.assertIn(f"rank 1: rank 0 does not answer at 127.0.0.1:{places[0]['MASTER_PORT']}", said[0])
+        for stack in ("frame #", "[c10d]", "Exception raised"):
+            self.assertNotIn(stack, said[0])
 
 
 TORCHRUN = pathlib.Path(python_with("torch") or "/").parent / "torchrun"
