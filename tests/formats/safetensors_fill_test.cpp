@@ -56,7 +56,7 @@ TEST_F(RoomInFile, IsFilledByOthersAndTheRestStays) {
 TEST_F(RoomInFile, TakesNoOtherTensor) {
   const auto message = [&](const std::string& name, const TensorSource& tensor) {
     const std::string text = error_message<FormatError>([&] { fill_safetensors(path_, {{name, tensor}}); });
-    return text.substr(text.find("tensor"));
+    return text.substr(text.find("tensor '"));
   };
   EXPECT_EQ(message("other", of_bytes(Dtype::u8, {1}, "1")), "tensor 'other': the file has no room for it");
   EXPECT_EQ(message("last", of_bytes(Dtype::u8, {4}, "1234")),
