@@ -43,7 +43,7 @@ Ending internal_error(const std::string& what) {
 }  // namespace
 
 std::string Ending::full_text() const {
-  if (!family) return message;
+  if (!family || message.empty()) return message;  // empty: another rank says it
   return concat(message, "\nError ", name_of(*family), ": `trainer help ", name_of(*family),
                 "` says more about it");
 }

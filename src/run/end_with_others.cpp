@@ -39,15 +39,21 @@ RankEnd end_of_run(const Ranks& ranks, const std::exception& error) {
 void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   if (ranks.alone()) return run();
   RankEnd own{ranks.rank(), 0, ""};
+  std::optional<ErrorCode> family;
   try {
     run();
   } catch (const std::exception& error) {
     own = end_of_run(ranks, error);
+    if (const Ending ending = ending_of(std::current_exception()); ending.message == own.message)
+      family = ending.family;
   }
   ranks.tell_end(own.code, own.message);
   const bool is_shown = own.code != 0 && !ranks.is_first() && is_shown_by_first(own, ranks);
   ranks.wait_for_ends(kSecondsForOthers);
-  if (own.code != 0) throw Error(static_cast<ExitCode>(own.code), is_shown ? "" : own.message);
+  if (own.code == 0) return;
+  Error failure(static_cast<ExitCode>(own.code), is_shown ? "" : own.message);
+  if (family) failure.set_family(*family);
+  throw failure;
 }
 
 }  // namespace trainer
