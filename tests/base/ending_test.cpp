@@ -46,6 +46,8 @@ TEST(EndingOf, TheLastLineSaysWhichCommandExplains) {
   EXPECT_EQ(last_line(7), "Error internal-error: `trainer help internal-error` says more about it");
   // A run that was stopped and saved has nothing to explain.
   EXPECT_EQ(ending_with(Error(ExitCode::interrupted, "stopped")).full_text(), "stopped");
+  // Nor has a rank whose error another one reports.
+  EXPECT_EQ(ending_with(FormatError("")).full_text(), "");
 }
 
 TEST(Family, WhoThrowsKnowsBest) {
