@@ -10,8 +10,9 @@ from in_ranks import InRanks
 from support import tensors_of
 
 LOST_ANOTHER = 8
-# When a kill comes at the latest: in seconds, in rows of metrics.jsonl that this start has written, in operations on files.
-SECONDS, ROWS, OPERATIONS = 3, 15, 200
+# When a kill comes at the latest: in seconds, in rows of metrics.jsonl that this start has written, in operations on files
+# (of rank 0, which writes most, and of another).
+SECONDS, ROWS, OPERATIONS = 3, 15, (200, 50)
 # Seconds until the other ranks are killed, too, as a launcher does. They may wait longer: for a rank that was killed before
 # it met them, or to tell it why they end.
 PATIENCE = 3
@@ -86,7 +87,7 @@ class DisturbedRanks:
     def kill_at_a_file(self, count):
         """By itself, before it opens, writes, renames or removes a file."""
         rank = self.random.randrange(count)
-        fault = f"{self.random.randint(1, OPERATIONS)}:crash"
+        fault = f"{self.random.randint(1, OPERATIONS[rank > 0])}:crash"
         return self.started(count, self.start(count, self.output, environment={rank: {"TRAINER_FILE_FAULT": fault}}), rank)
 
     def rows(self):
