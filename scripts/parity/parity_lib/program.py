@@ -20,10 +20,10 @@ class Program:
             raise ProgramError(f"{' '.join(map(str, arguments))}: exit code {done.returncode}\n    {last}")
         return done.stdout
 
-    def train(self, config, config_file):
-        """Trains with `config` (nested dictionaries). Returns the rows of metrics.jsonl."""
+    def train(self, config, config_file, *options):
+        """Trains with `config` (nested dictionaries) and command line options. Returns the rows of metrics.jsonl."""
         config_file.write_text(json.dumps(config, indent=1))  # JSON is valid YAML
-        self.run("train", "--config", config_file)
+        self.run("train", "--config", config_file, *options)
         metrics = config_file.parent / config["output_dir"] / "metrics.jsonl"
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
