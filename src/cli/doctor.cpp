@@ -1,4 +1,4 @@
-// trainer doctor [--config FILE] [key=value ...]
+// trainer doctor [--config FILE] [--gpus] [key=value ...]
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -55,7 +55,7 @@ void add_doctor_command(CLI::App& app) {
   struct Given {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
-    bool json = false;
+    bool json = false, gpus = false;
   };
   auto given = std::make_shared<Given>();
   CLI::App* command = app.add_subcommand(
@@ -64,9 +64,13 @@ void add_doctor_command(CLI::App& app) {
   command->add_option("overrides", given->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
   command->add_flag("--json", given->json, "Print one JSON object");
+  command->add_flag("--gpus", given->gpus,
+                    "Also show how the GPUs reach each other, measure copies between them, and estimate what "
+                    "that means for the run");
   command->callback([given] {
     DoctorOptions options;
     options.json = given->json;
+    options.gpus = given->gpus;
     options.environment = set_variables();
     Config config;
     try {

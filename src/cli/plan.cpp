@@ -14,10 +14,20 @@ namespace trainer::cli {
 
 namespace {
 
-// A card is known by its GB: 24 means 24GB.
-std::string as_gpu_size(std::string text) {
-  const bool number = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
-  return number && text.size() <= 4 ? text + "GB" : text;
+std::string problem_of_cards(const std::string& text) {
+  if (parse_cards(text)) return "";
+  return "'" + text +
+         "': write the size of a GPU (24GB), GPUSxSIZE (2x24GB) or MACHINESxGPUSxSIZE (4x8x80GB)";
+}
+
+// A size alone means as many GPUs as the configuration names.
+std::vector<Cards> cards_of(const std::vector<std::string>& texts, const Config& config) {
+  std::vector<Cards> list;
+  for (const std::string& text : texts) {
+    list.push_back(parse_cards(text).value());
+    if (text.find('x') == std::string::npos) list.back().per_machine = config.parallel.gpus.of(1);
+  }
+  return list;
 }
 
 }  // namespace
@@ -27,7 +37,7 @@ void add_plan_command(CLI::App& app) {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
     bool json = false, search = false;
-    std::vector<int64_t> gpus;
+    std::vector<std::string> gpus;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
@@ -40,18 +50,15 @@ void add_plan_command(CLI::App& app) {
                     "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
                     "which settings save memory");
   command
-      ->add_option("--gpus", options->gpus,
-                   "Show what fits on GPUs of these sizes: 16,24GB,80GB (a bare number is GB)")
+      ->add_option(
+          "--gpus", options->gpus,
+          "Show what fits on GPUs of these sizes: 16,24GB,80GB (a bare number is GB). 2x24GB: on each of "
+          "two that train together, and what the connection between them costs in time; 4x8x80GB: on 4 "
+          "machines of 8")
       ->type_name("SIZES")
       ->delimiter(',')
       ->allow_extra_args(false)  // what follows is a key
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
-      ->transform(CLI::Validator(
-          [](std::string& text) {
-            text = as_gpu_size(text);
-            return std::string();
-          },
-          ""));
+      ->check(CLI::Validator([](const std::string& text) { return problem_of_cards(text); }, ""));
   command->footer(
       "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "
       "of\n"
@@ -61,7 +68,8 @@ void add_plan_command(CLI::App& app) {
   command->callback([options] {
     Config config = load_config(options->config, options->overrides);
     resolve_names(config, {.model = hub::ModelParts::config, .train = false, .eval = false});
-    open_core(config.training.num_threads).plan({config, options->json, options->search, options->gpus});
+    open_core(config.training.num_threads)
+        .plan({config, options->json, options->search, cards_of(options->gpus, config)});
   });
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/device.h"
+#include "trainer/device/gpu_probe.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/set_up_device.h"
@@ -175,7 +176,8 @@ class RunCheckup {
   // gradients and optimizer state do not fit.
   void check_memory() {
     const at::Device device = lease_->device;
-    const PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
+    PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
+    if (device.is_cuda()) target.ranks = config_.parallel.gpus.of(std::ssize(system_gpus().look().visible()));
     const RunPlan planned = plan_run(config_, target, device, memory_for_run(device));
     if (!planned.known()) return;
     const MemoryPlan& plan = planned.plan;

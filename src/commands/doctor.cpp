@@ -8,6 +8,7 @@
 #include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
 
+#include "commands/check_gpu_links.h"
 #include "commands/check_machine.h"
 #include "commands/check_run.h"
 #include "commands/checkup.h"
@@ -35,7 +36,9 @@ void run_doctor(const DoctorOptions& options) {
   check_environment(checkup, options);
   check_processor(checkup, config);
   check_host_memory(checkup);
-  check_gpus(checkup, system_gpus().look(), config);
+  const GpuSight sight = system_gpus().look();
+  check_gpus(checkup, sight, config);
+  if (options.gpus) check_gpu_links(checkup, sight, options.config);
   if (!options.problem.empty()) checkup.failed("configuration", options.problem, options.problem_code);
   if (options.config) check_run(checkup, config);
   print_checkup(checkup, options.json);

@@ -20,6 +20,8 @@
 #include "trainer/training/solve_plan.h"
 
 #include "commands/find_model.h"
+#include "commands/plan_cards.h"
+#include "commands/plan_text.h"
 
 namespace trainer {
 namespace {
@@ -27,6 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // What the run of this configuration would choose. device: auto means a GPU, because plans are made for GPUs.
+// How many `all` are is not known here, and counts as one.
 PlanTarget target_for(const Config& config) {
   PlanTarget target;
   target.device = config.device == "cpu" ? c10::kCPU : c10::kCUDA;
@@ -40,28 +43,12 @@ PlanTarget target_for(const Config& config) {
     case ModelDtype::automatic:
       target.dtype = automatic_dtype(target.device);
   }
+  if (target.device != c10::kCPU) target.ranks = config.parallel.gpus.of(1);
   return target;
 }
 
 const char* name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
 const char* name_of(c10::DeviceType device) { return device == c10::kCPU ? "cpu" : "cuda"; }
-
-Json names_of(const Offload& offload) {
-  Json names = Json::array();
-  if (offload.optimizer) names.push_back("optimizer");
-  if (offload.weights) names.push_back("weights");
-  if (offload.activations) names.push_back("activations");
-  return names;
-}
-
-Json as_json(const PlanChoice& choice) {
-  const MemoryPlan& plan = choice.plan;
-  return {{"batch_size", plan.batch_size},
-          {"recompute_blocks", plan.recompute_blocks},
-          {"offload", names_of(plan.offload)},
-          {"total", plan.total()},
-          {"cost", choice.cost}};
-}
 
 // Of the sizes in a table, whose largest decides it.
 struct Unit {
@@ -76,23 +63,6 @@ struct Unit {
 };
 
 Unit unit_for(int64_t largest) { return largest < 1'000'000'000 ? Unit{"MB", 1e6} : Unit{"GB", 1e9}; }
-
-std::string recomputed_text(const MemoryPlan& plan) {
-  if (plan.recompute_blocks == 0) return "no block recomputed in the backward pass";
-  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " blocks recomputed in the backward pass");
-}
-
-std::string choice_text(const PlanChoice& choice) {
-  const MemoryPlan& plan = choice.plan;
-  std::ostringstream out;
-  out << "batch_size " << plan.batch_size << ", " << recomputed_text(plan) << ": "
-      << bytes_string(plan.total())
-      << (plan.offloaded.total() > 0 ? concat(" and ", bytes_string(plan.offloaded.total()), " offloaded")
-                                     : "")
-      << ", " << std::fixed << std::setprecision(2) << choice.cost
-      << " times as long as with nothing recomputed, split or offloaded";
-  return out.str();
-}
 
 // Batch sizes down, blocks across; each cell is memory and time.
 void print_search(Planner& planner, std::ostream& out) {
@@ -132,22 +102,6 @@ void print_measures(const std::vector<Measure>& measures, int64_t total, std::os
   }
 }
 
-// The share of a GPU's memory that a run may use by default.
-int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
-
-void print_gpus(Planner& planner, const std::vector<int64_t>& gpus, std::ostream& out) {
-  out << "\n95 % of a GPU's memory:\n";
-  for (const int64_t gpu : gpus) {
-    out << "  " << std::setw(9) << bytes_string(gpu) << "  "
-        << "this configuration "
-        << (planner.as_configured().plan.total() <= usable(gpu) ? "fits" : "does not fit") << "; ";
-    const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
-    out << (best ? "the fastest that fits: " + choice_text(*best)
-                 : "no batch_size fits, even with all blocks recomputed")
-        << "\n";
-  }
-}
-
 Json as_json(const std::vector<Measure>& measures, int64_t total) {
   Json rows = Json::array();
   for (const Measure& measure : measures) {
@@ -170,17 +124,6 @@ Json search_as_json(Planner& planner) {
   return rows;
 }
 
-Json gpus_as_json(Planner& planner, const std::vector<int64_t>& gpus) {
-  Json rows = Json::array();
-  for (const int64_t gpu : gpus) {
-    const std::optional<PlanChoice> best = planner.cheapest(usable(gpu), /*whatever=*/true);
-    rows.push_back({{"memory", gpu},
-                    {"fits", planner.as_configured().plan.total() <= usable(gpu)},
-                    {"fastest", best ? as_json(*best) : Json()}});
-  }
-  return rows;
-}
-
 // Returns memory.limit in bytes. A share cannot be used: it refers to a device that may not be here.
 int64_t limit_of(const Config& config) {
   const std::optional<int64_t> bytes = MemoryLimit::parse(config.memory.limit).bytes();
@@ -191,21 +134,24 @@ int64_t limit_of(const Config& config) {
   return bytes.value_or(0);
 }
 
+struct Bound {
+  int64_t bytes, ranks;
+};
+
 struct Planned {
   const PlanOptions& options;
   std::filesystem::path model;
   PlanTarget target;
   int64_t limit = 0;  // 0: none
   MemoryPlan plan;
-  Planner& planner;
-  Measures& measures;
+  PlansByRanks& plans;
 
   bool exceeds_limit() const { return limit > 0 && plan.total() > limit; }
-  // Returns the bounds for combinations of measures: the limit, and what a run may use of each GPU.
-  std::vector<int64_t> bounds() const {
-    std::vector<int64_t> list;
-    if (limit > 0) list.push_back(limit);
-    for (const int64_t gpu : options.gpus) list.push_back(usable(gpu));
+  // Returns where combinations of measures shall fit: in the limit, and in what a run may use of each GPU.
+  std::vector<Bound> bounds() const {
+    std::vector<Bound> list;
+    if (limit > 0) list.push_back({limit, target.ranks});
+    for (const Cards& cards : options.gpus) list.push_back({usable(cards.memory), cards.count()});
     return list;
   }
 };
@@ -219,6 +165,7 @@ void print_json(const Planned& planned, std::ostream& out) {
   for (const MemoryPlan::Part& part : plan.parts()) json["bytes"][part.key] = part.bytes;
   json["peak"] = plan.peak();
   json["total"] = plan.total();
+  json["ranks"] = planned.target.ranks;
   if (plan.offloaded.total() > 0) {
     for (const MemoryPlan::Part& part : plan.offloaded_parts()) json["offloaded"][part.key] = part.bytes;
     json["offloaded"]["total"] = plan.offloaded.total();
@@ -230,14 +177,17 @@ void print_json(const Planned& planned, std::ostream& out) {
     json["fits"] = !planned.exceeds_limit();
   }
   if (planned.options.search) {
-    json["search"] = search_as_json(planned.planner);
-    json["measures"] = as_json(planned.measures.single(), plan.total());
+    json["search"] = search_as_json(planned.plans.planner(planned.target.ranks));
+    json["measures"] = as_json(planned.plans.measures(planned.target.ranks).single(), plan.total());
     json["fitting"] = Json::array();
-    for (const int64_t bound : planned.bounds())
-      json["fitting"].push_back(
-          {{"limit", bound}, {"measures", as_json(planned.measures.fitting(bound), plan.total())}});
+    for (const auto& [bytes, ranks] : planned.bounds()) {
+      const std::vector<Measure> fitting = planned.plans.measures(ranks).fitting(bytes);
+      json["fitting"].push_back({{"limit", bytes},
+                                 {"ranks", ranks},
+                                 {"measures", as_json(fitting, planned.plans.start(ranks).total())}});
+    }
   }
-  if (!planned.options.gpus.empty()) json["gpus"] = gpus_as_json(planned.planner, planned.options.gpus);
+  if (!planned.options.gpus.empty()) json["gpus"] = cards_as_json(planned.plans, planned.options.gpus);
   out << json.dump(2) << "\n";
 }
 
@@ -245,28 +195,38 @@ void print_measures(const Planned& planned, std::ostream& out) {
   const int64_t total = planned.plan.total();
   out << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
       << bytes_string(total) << "):\n";
-  print_measures(planned.measures.single(), total, out);
-  for (const int64_t bound : planned.bounds()) {
-    if (total <= bound) continue;
-    out << "\nTo fit in " << bytes_string(bound) << ":\n";
-    print_measures(planned.measures.fitting(bound), total, out);
+  print_measures(planned.plans.measures(planned.target.ranks).single(), total, out);
+  for (const auto& [bytes, ranks] : planned.bounds()) {
+    const int64_t needed = planned.plans.start(ranks).total();
+    if (needed <= bytes) continue;
+    out << "\nTo fit in " << bytes_string(bytes) << (ranks > 1 ? concat(" on each of ", ranks, " GPUs") : "")
+        << ":\n";
+    print_measures(planned.plans.measures(ranks).fitting(bytes), needed, out);
   }
+}
+
+std::string ranks_text(const Planned& planned) {
+  const int64_t ranks = planned.target.ranks;
+  if (ranks == 1) return "";
+  return concat(", on each of ", ranks, " GPUs, which ",
+                planned.plans.traffic(ranks).shards ? "divide the optimizer's state (parallel.shard)"
+                                                    : "each have all of the optimizer's state");
 }
 
 void print_table(const Planned& planned, std::ostream& out) {
   const MemoryPlan& plan = planned.plan;
   out << planned.model.string() << " on " << name_of(planned.target.device) << " in "
       << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", " << recomputed_text(plan)
-      << "\n"
+      << ranks_text(planned) << "\n"
       << plan_table(plan, planned.limit);
   if (planned.target.device != c10::kCPU) {
     out << "Library reserve: from known sizes, not measured on a GPU.\n";
   }
   if (planned.options.search) {
-    print_search(planned.planner, out);
+    print_search(planned.plans.planner(planned.target.ranks), out);
     print_measures(planned, out);
   }
-  if (!planned.options.gpus.empty()) print_gpus(planned.planner, planned.options.gpus, out);
+  if (!planned.options.gpus.empty()) print_cards(planned.plans, planned.options.gpus, out);
 }
 
 void run_plan(const PlanOptions& options) {
@@ -278,16 +238,17 @@ void run_plan(const PlanOptions& options) {
   std::optional<Progress> shown(std::in_place, "planning: plans made");
   shown->hide_parts();
   const auto after_plan = [&] { shown->add(); };
-  Planner planner(config, model, target, after_plan);
+  PlansByRanks plans(config, model, target, after_plan);
+  Planner& planner = plans.planner(target.ranks);
   const std::optional<PlanChoice> solved =
       limit > 0 ? planner.cheapest(limit, /*whatever=*/false) : std::nullopt;
   const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
-  Measures measures(config, model, target, plan, after_plan);
-  const Planned planned{options, model, target, limit, plan, planner, measures};
+  plans.set_start(target.ranks, plan);
+  const Planned planned{options, model, target, limit, plan, plans};
   std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
   (options.json ? print_json : print_table)(planned, text);
   const std::vector<Measure> advised =
-      planned.exceeds_limit() ? measures.fitting(limit) : std::vector<Measure>();
+      planned.exceeds_limit() ? plans.measures(target.ranks).fitting(limit) : std::vector<Measure>();
   shown.reset();
   std::cout << text.str() << std::flush;
   if (!planned.exceeds_limit()) return;

@@ -107,7 +107,40 @@ std::vector<Device> instances_of(Device device) {
   return instances;
 }
 
+// nvmlGpuTopologyLevel_t
+std::string topology_text(int level) {
+  switch (level) {
+    case 0:
+      return "one board";
+    case 10:
+      return "one PCIe switch";
+    case 20:
+      return "several PCIe switches";
+    case 30:
+      return "the PCIe host bridge";
+    case 40:
+      return "PCIe host bridges of one processor";
+    case 50:
+      return "the connection between processors";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
+
+std::string path_between(const std::string& uuid, const std::string& other) {
+  constexpr int kByNvlink = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
+  Device first = nullptr, second = nullptr;
+  if (!is_ready() || nvml_call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &first) != 0 ||
+      nvml_call("nvmlDeviceGetHandleByUUID", other.c_str(), &second) != 0)
+    return "";
+  int status = -1, level = -1;  // a status of 0 is OK
+  if (nvml_call("nvmlDeviceGetP2PStatus", first, second, kByNvlink, &status) == 0 && status == 0)
+    return "NVLink";
+  nvml_call("nvmlDeviceGetTopologyCommonAncestor", first, second, &level);
+  return topology_text(level);
+}
 
 std::string nvml_driver_version() {
   char version[96] = "";

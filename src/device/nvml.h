@@ -18,4 +18,8 @@ NvmlSight look_with_nvml();
 // Returns the driver's version, "580.65.06"; "" if NVML is missing.
 std::string nvml_driver_version();
 
+// Returns what lies between two GPUs, named by their UUIDs: "NVLink", "one PCIe switch"; "" if it is not
+// known.
+std::string path_between(const std::string& uuid, const std::string& other);
+
 }  // namespace trainer

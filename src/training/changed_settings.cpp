@@ -43,6 +43,8 @@ std::vector<std::string> changed_settings(const Config& from, const Config& to) 
     lines.push_back(concat("model.quantize=", to.model.quantize == Quantize::nf4 ? "nf4" : "none"));
   if (to.model.dtype != from.model.dtype)
     lines.push_back(concat("model.dtype=", to.model.dtype == ModelDtype::bf16 ? "bf16" : "fp32"));
+  if (to.parallel.shard != from.parallel.shard)
+    lines.push_back(concat("parallel.shard=", to.parallel.shard == Shard::optimizer ? "optimizer" : "none"));
   return lines;
 }
 

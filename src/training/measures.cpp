@@ -29,6 +29,7 @@ enum MeasurePart : unsigned {
   kNoMasterWeights = 512,
   kBf16 = 1024,
   kNf4 = 2048,
+  kShard = 4096,
 };
 
 // Combinations that keep the result, for fitting(). A part comes before what contains it.
@@ -60,10 +61,10 @@ bool may_be_adafactor(const Config& config) {
              [&](const char* key) { return config.origins.contains(concat("optimizer.", key)); });
 }
 
-// What changes numbers: its name, where it applies, what it does to a configuration.
+// What makes another plan of the model: where it applies, what it does to a configuration.
 struct Change {
   unsigned part;
-  const char* text;
+  const char* text;  // what it does to the numbers; "": nothing
   bool (*applies)(const Config&);
   void (*apply)(Config&);
 };
@@ -84,13 +85,20 @@ const std::vector<Change>& changes() {
       {kNf4, "frozen weights in 4 bits",
        [](const Config& config) { return config.lora && config.model.quantize == Quantize::none; },
        [](Config& config) { config.model.quantize = Quantize::nf4; }},
+      {kShard, "",
+       [](const Config& config) {
+         return config.parallel.shard == Shard::none ||
+                (config.parallel.shard == Shard::automatic && config.lora.has_value());
+       },
+       [](Config& config) { config.parallel.shard = Shard::optimizer; }},
   };
   return list;
 }
 
 // Sets of changes. A part comes before what contains it.
-constexpr unsigned kChanges[] = {kAdamw8bit, kAdafactor, kNoMasterWeights,  kBf16,
-                                 kLora,      kNf4,       kNf4 | kAdamw8bit, kLora | kNf4};
+constexpr unsigned kChanges[] = {
+    kShard, kAdamw8bit,        kAdafactor,   kNoMasterWeights,    kBf16,        kLora,
+    kNf4,   kNf4 | kAdamw8bit, kLora | kNf4, kShard | kAdamw8bit, kShard | kNf4};
 
 const Change& change_of(unsigned part) { return *std::ranges::find(changes(), part, &Change::part); }
 
@@ -137,13 +145,14 @@ Measures::Measures(const Config& config, std::filesystem::path model, const Plan
 }
 
 void Measures::add_variant(unsigned parts) {
+  if (contains(parts, kShard) && target_.ranks == 1) return;
   Config config = config_;
   std::vector<std::string> texts;
   for (const unsigned part : single_bits(parts)) {
     const Change& change = change_of(part);
     if (!change.applies(config)) return;
     change.apply(config);
-    texts.emplace_back(change.text);
+    if (*change.text != '\0') texts.emplace_back(change.text);
   }
   PlanTarget target = target_;
   target.dtype = config.model.dtype == ModelDtype::fp32 ? at::kFloat : at::kBFloat16;

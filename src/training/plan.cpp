@@ -13,6 +13,7 @@
 #include "trainer/models/load_model.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/prepare_model.h"
+#include "trainer/training/rank_traffic.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/update_check.h"
 #include "trainer/training/worst_batch.h"
@@ -116,23 +117,23 @@ constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 
 // What a step moves, where the plan's step, of at most two micro-batches, moved `planned`. The optimizer's
 // state is read and written once a step, all else is taken as moved for each micro-batch.
-int64_t moved_in_a_step(int64_t planned, int64_t optimizer_state, const Config& config) {
+int64_t moved_in_a_step(int64_t planned, int64_t optimizer_state, const Config& config, int64_t ranks) {
   const int64_t size = config.training.batch_size;
-  const int64_t micro_batches = (config.effective_batch_size() + size - 1) / size;
+  const int64_t micro_batches = (share_of_a_rank(config, ranks) + size - 1) / size;
   const int64_t once = std::min(planned, 2 * optimizer_state);
   return once + (planned - once) / std::min<int64_t>(micro_batches, 2) * micro_batches;
 }
 
 OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, const Config& config,
-                                c10::DeviceType device) {
+                                const PlanTarget& target) {
   const MemoryPlan below = at_peak(events, /*offloaded=*/true);
   OffloadedPlan plan;
   plan.weights = below.weights + below.adapters;
   plan.gradients = below.gradients;
   plan.optimizer_state = below.optimizer_state;
   plan.activations = below.peak() - plan.total();
-  plan.moved = moved_in_a_step(moved, plan.optimizer_state, config);
-  plan.seconds = static_cast<double>(plan.moved) / (device == c10::kCPU ? kDiskRate : kPcieRate);
+  plan.moved = moved_in_a_step(moved, plan.optimizer_state, config, target.ranks);
+  plan.seconds = static_cast<double>(plan.moved) / (target.device == c10::kCPU ? kDiskRate : kPcieRate);
   return plan;
 }
 
@@ -143,12 +144,14 @@ int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 
 // CUBLAS_WORKSPACE_CONFIG=:4096:8 sets them, one for each of the threads that run forward and backward, the
 // unused ends of the caching allocator's segments (20 MB each for large and small tensors), and for gaps
 // between blocks a twentieth of what is allocated and freed in a step. What is allocated once, before the
-// first step, leaves no gaps.
-int64_t reserve_of(const MemoryPlan& plan, c10::DeviceType device) {
-  if (device == c10::kCPU) return 0;
+// first step, leaves no gaps. Ranks have NCCL's buffers, some 10 MB for each of up to 32 channels, and more
+// of its kernels.
+int64_t reserve_of(const MemoryPlan& plan, const PlanTarget& target) {
+  if (target.device == c10::kCPU) return 0;
+  constexpr int64_t nccl = 400'000'000;
   constexpr int64_t workspaces = 2 * 8 * 4096 * 1024, segments = 2 * 20 << 20;
   const int64_t passing = plan.activations + plan.recompute + plan.loss + plan.input + plan.update;
-  return kCudaContextBytes + workspaces + segments + passing / 20;
+  return kCudaContextBytes + workspaces + segments + passing / 20 + (target.ranks > 1 ? nccl : 0);
 }
 
 // The largest micro-batch of an evaluation. Only one that is larger than those of training can need more than
@@ -211,9 +214,9 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   run_step(config, model, target, optimizer, facts);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
   MemoryPlan plan = at_peak(events, /*offloaded=*/false);
-  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, config, target.device);
+  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, config, target);
   plan.offload = config.memory.offload;
-  plan.reserve = reserve_of(plan, target.device);
+  plan.reserve = reserve_of(plan, target);
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = facts.num_blocks;
   plan.sample_tokens = facts.sample_tokens;

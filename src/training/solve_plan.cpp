@@ -7,6 +7,7 @@
 
 #include "trainer/data/batching.h"
 #include "trainer/models/load_model.h"
+#include "trainer/training/rank_traffic.h"
 
 namespace trainer {
 namespace {
@@ -88,7 +89,7 @@ std::vector<int64_t> Planner::block_counts() {
 // frozen weights need none.
 double Planner::seconds_at_cost_1(const MemoryPlan& plan) {
   const double passes = config_.lora ? 2.0 : 3.0,
-               tokens = static_cast<double>(plan.sample_tokens * config_.effective_batch_size());
+               tokens = static_cast<double>(plan.sample_tokens * share_of_a_rank(config_, target_.ranks));
   const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
   return 2.0 * shape().weights_of_token * tokens * passes / rate;
 }
@@ -96,13 +97,14 @@ double Planner::seconds_at_cost_1(const MemoryPlan& plan) {
 // The forward pass of a block is a third of its work. In addition to its tokens, a micro-batch has the
 // overhead that cut() assumes.
 double Planner::seconds(const MemoryPlan& plan) {
+  const int64_t share = share_of_a_rank(config_, target_.ranks);
   const auto overhead = [&](int64_t batch_size) {
     return 1.0 + static_cast<double>(CutLimits{}.overhead_tokens) /
                      static_cast<double>(batch_size * plan.sample_tokens);
   };
   const double recomputed = static_cast<double>(plan.recompute_blocks) / static_cast<double>(plan.num_blocks);
-  const double work =
-      (1.0 + recomputed / 3.0) * overhead(plan.batch_size) / overhead(config_.effective_batch_size());
+  const double work = (1.0 + recomputed / 3.0) * overhead(std::min(plan.batch_size, share)) /
+                      overhead(config_.effective_batch_size());
   return seconds_at_cost_1(plan) * work + plan.offloaded.seconds;
 }
 

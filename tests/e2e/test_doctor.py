@@ -96,6 +96,39 @@ class Doctor(EndToEnd):
         self.assertEqual(gpus[0]["processes"][0]["name"], "trainer")
         self.assertTrue(gpus[1]["uuid"].startswith("MIG-"))
 
+    def test_without_gpus_there_is_nothing_to_connect(self):
+        found, result = self.doctor("--gpus", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("no GPU to connect: ", found["gpu links"]["text"])
+        self.assertGreater(found["gloo"]["rate"], 1e6)
+        self.assertNotIn("gpu links", self.doctor()[0])
+
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_pairs_of_gpus_are_measured(self):
+        def links(*arguments, **variables):
+            found, _ = self.doctor("--gpus", *arguments, LD_LIBRARY_PATH=str(FAKE_NVIDIA), **variables)
+            return found["gpu links"], found
+        through_memory, found = links()
+        self.assertEqual((through_memory["first"], through_memory["second"]), (0, 1))
+        self.assertFalse(through_memory["direct"])
+        self.assertIn("cannot use each other's memory", through_memory["advice"])
+        self.assertGreater(through_memory["rate"], 0)
+        self.assertNotIn("step on gpus", found)
+        direct, _ = links(FAKE_PEER_ACCESS="1", FAKE_NVLINK="1")
+        self.assertEqual((direct["direct"], direct["path"], direct["verdict"]), (True, "NVLink", "ok"))
+        full, _ = links(FAKE_DEVICE_MEMORY="1000")
+        self.assertIn("not measured", full["text"])
+
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_what_a_run_would_send(self):
+        step = {}
+        for lora in ("null", "{r: 8}"):
+            found, _ = self.of_run("--gpus", f"lora={lora}", LD_LIBRARY_PATH=str(FAKE_NVIDIA))
+            step[lora] = found["step on gpus"]
+            self.assertEqual(step[lora]["gpus"], 2)
+            self.assertAlmostEqual(step[lora]["seconds"], step[lora]["sent"] / step[lora]["rate"])
+        self.assertLess(step["{r: 8}"]["sent"], step["null"]["sent"])
+
 
 if __name__ == "__main__":
     unittest.main()

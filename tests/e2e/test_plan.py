@@ -110,6 +110,72 @@ class Plan(EndToEnd):
         self.assert_done(table)
         self.assertIn("optimizer state", table.stdout)
 
+    def on_cards(self, preset, cards, *arguments):
+        return self.plan(preset, "--gpus", cards, *arguments)["gpus"]
+
+    def test_several_gpus_divide_the_optimizer_state_of_full_fine_tuning(self):
+        alone, two, eight = self.on_cards("flan_t5_xl.yaml", "1x32GB,2x32GB,8x32GB")
+        self.assertEqual([row["shards"] for row in (alone, two, eight)], [False, True, True])
+        whole = self.plan("flan_t5_xl.yaml")["bytes"]["optimizer_state"]
+        saved = alone["total"] - two["total"]
+        self.assertLess(abs(saved / (whole / 2) - 1), 0.1, "half of it is another rank's; NCCL needs some memory")
+        self.assertLess(eight["total"], two["total"])
+        self.assertNotIn("step", alone)
+        (same,) = self.on_cards("flan_t5_xl.yaml", "2x32GB", "parallel.shard=none")
+        self.assertFalse(same["shards"])
+        self.assertGreater(same["total"], alone["total"])
+
+    def test_what_each_gpu_sends(self):
+        """A ring sends 2 (N - 1) / N of the gradients; sums at owners and the weights from them are as much."""
+        parameters = 2_849_757_184  # FLAN-T5-XL's; gradients and weights in bf16
+        for cards, gpus in (("2x80GB", 2), ("8x80GB", 8), ("4x8x80GB", 32)):
+            for shard in ("none", "optimizer"):
+                (row,) = self.on_cards("flan_t5_xl.yaml", cards, f"parallel.shard={shard}", "effective_batch_size=64")
+                step = row["step"]
+                self.assertLess(abs(step["sent"] / (2 * parameters * 2 * (gpus - 1) / gpus) - 1), 1e-3, cards)
+                for link in step["links"]:
+                    self.assertAlmostEqual(link["seconds"], step["sent"] / link["rate"])
+                    self.assertLess(link["speed"], gpus)
+                speeds = [link["speed"] for link in step["links"]]
+                self.assertEqual(speeds, sorted(speeds, reverse=True), "the fastest connection comes first")
+                self.assertEqual(all(link["link"].startswith("net_") for link in step["links"]), gpus == 32)
+        (fp32,) = self.on_cards("flan_t5_xl.yaml", "2x80GB", "parallel.shard=none", "optimizer.grad_dtype=fp32")
+        self.assertLess(abs(fp32["step"]["sent"] / (parameters * 4) - 1), 1e-3)
+
+    def test_an_adapter_is_little_to_send(self):
+        (row,) = self.on_cards("qwen2_5_7b_lora_24gb.yaml", "2x24GB")
+        self.assertLess(row["step"]["sent"], 2e9)
+        self.assertGreater(row["step"]["links"][0]["speed"], 1.8)
+
+    def test_a_size_alone_means_the_gpus_of_the_configuration(self):
+        bare, two, one = self.on_cards("flan_t5_xl.yaml", "32GB,2x32GB,1x32GB", "parallel.gpus=2")
+        self.assertEqual(bare, two)
+        self.assertEqual(one["gpus_per_machine"], 1)
+        self.assertEqual(self.plan("flan_t5_xl.yaml", "parallel.gpus=2")["total"], two["total"])
+
+    def test_search_considers_what_ranks_may_divide(self):
+        plan = self.plan("flan_t5_xl.yaml", "--search", "parallel.gpus=2", "parallel.shard=none")
+        (divided,) = (measure for measure in plan["measures"] if measure["settings"] == ["parallel.shard=optimizer"])
+        self.assertTrue(divided["same_result"])
+        self.assertEqual(divided["total"], self.plan("flan_t5_xl.yaml", "parallel.gpus=2")["total"])
+        alone = self.plan("flan_t5_xl.yaml", "--search", "parallel.shard=none")
+        self.assertNotIn(["parallel.shard=optimizer"], [measure["settings"] for measure in alone["measures"]])
+
+    def test_the_text_about_several_gpus(self):
+        result = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", "2x24GB,4x8x80GB")
+        self.assert_done(result)
+        for words in ("2 GPUs of 24.0 GB", "4 machines of 8 GPUs of 80.0 GB", "on each with the optimizer's state divided",
+                      "PCIe 4.0, through main memory", "100 Gb/s between machines", "nothing is measured"):
+            self.assertIn(words, result.stdout)
+        few = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", "8x80GB", "batch_size=1",
+                      "effective_batch_size=6")
+        self.assertIn("2 of the GPUs get no sample: a step has 6", few.stdout)
+
+    def test_cards_that_are_no_cards(self):
+        for cards in ("2x", "0x24GB", "twox24GB", "2x2x2x24GB"):
+            self.assert_refused(trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", cards), 2,
+                                cards, "GPUSxSIZE (2x24GB)")
+
     def search(self, preset, *arguments):
         """Returns the plan with --search; it took little memory and some seconds."""
         process = subprocess.Popen(

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/parallel/measure_sums.h"
 #include "trainer/parallel/rank_shares.h"
 #include "trainer/parallel/tensor_exchange.h"
 
@@ -163,6 +164,8 @@ TEST(Ranks, APortInUseIsSaid) {
   ::close(socket);
   EXPECT_NE(message.find("is the port in use? Choose another MASTER_PORT"), std::string::npos) << message;
 }
+
+TEST(MeasureSums, TellsARate) { EXPECT_GT(measure_sum_rate(), 1e6); }
 
 TEST(RankShares, GiveEachRankAboutTheSame) {
   EXPECT_EQ(divide_among(2, {5, 4, 3, 2}), (std::vector<int64_t>{0, 1, 1, 0}));

@@ -7,6 +7,7 @@
 
 #include "trainer/config/load.h"
 #include "trainer/training/measures.h"
+#include "trainer/training/rank_traffic.h"
 #include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
@@ -83,6 +84,25 @@ TEST(Planner, LeavesAllButThreeKeysAsTheyAre) {
     EXPECT_EQ(yaml(chosen), yaml(config));
   }
   EXPECT_FALSE(planner.cheapest(smallest - 1, /*whatever=*/false)) << "8-bit moments or LoRA would fit";
+}
+
+TEST(Planner, DividesAStepAmongRanks) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.training.batch_size = CountOrAuto::automatic();
+  config.training.effective_batch_size = 12;
+  PlanTarget of_eight;
+  of_eight.ranks = 8;
+  Planner alone(config, directory.path(), {}), one_of_eight(config, directory.path(), of_eight);
+  const MemoryPlan& whole = alone.choice(2, 0).plan;
+  const MemoryPlan& part = one_of_eight.choice(2, 0).plan;
+  EXPECT_EQ(rank_traffic(config, directory.path(), {}).sent, 0);
+  EXPECT_TRUE(rank_traffic(config, directory.path(), of_eight).shards);
+  // Rank 0 has the embedding table alone, nearly half of this small model.
+  EXPECT_LT(part.optimizer_state, whole.optimizer_state / 2);
+  // 2 of 12 samples, in one of six micro-batches.
+  EXPECT_NEAR(one_of_eight.seconds(part) * 6 / alone.seconds(whole), 1, 1e-9);
 }
 
 TEST(Measures, WithoutRoomNothingIsOffloaded) {

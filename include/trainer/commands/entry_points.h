@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/config/cards.h"
 #include "trainer/config/config.h"
 
 namespace trainer {
@@ -70,6 +71,7 @@ struct DoctorOptions {
   ExitCode problem_code = ExitCode::usage;
   std::vector<std::pair<std::string, std::string>> environment;  // variables that the user has set
   bool json = false;
+  bool gpus = false;  // also how GPUs reach each other
 };
 
 // Options of `trainer plan`.
@@ -77,8 +79,8 @@ struct PlanOptions {
   Config config;  // model.path: a directory with a config.json, a file like it, or the name of one that comes
                   // with the program
   bool json = false;
-  bool search = false;        // the table of choices
-  std::vector<int64_t> gpus;  // memory in bytes, to show what fits on each
+  bool search = false;      // the table of choices
+  std::vector<Cards> gpus;  // to show what fits on them
 };
 
 // Options of `trainer data`.

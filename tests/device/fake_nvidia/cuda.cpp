@@ -14,8 +14,10 @@ int value_of(const char* variable, int usual) {
   return said == nullptr ? usual : std::atoi(said);
 }
 
-constexpr int kInvalidContext = 201, kOutOfMemory = 2;
+constexpr int kInvalidContext = 201, kOutOfMemory = 2, kNoPeerAccess = 217;
 int contexts = 0;  // how often one was made the current one and not taken back
+int accesses = 0;  // of a GPU to the memory of another, allowed and not ended
+int may_reach() { return value_of("FAKE_PEER_ACCESS", 0); }
 }  // namespace
 
 extern "C" {
@@ -42,6 +44,24 @@ int cuMemHostAlloc(void** data, size_t bytes, unsigned) {
   if (bytes > static_cast<size_t>(value_of("FAKE_HOST_MEMORY", 1 << 30))) return kOutOfMemory;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return std::memset(*data, 0xff, bytes), 0;
+}
+int cuDeviceCanAccessPeer(int* may, int, int) { return *may = may_reach(), 0; }
+int cuCtxEnablePeerAccess(void*, unsigned) { return may_reach() == 0 ? kNoPeerAccess : (accesses++, 0); }
+int cuCtxDisablePeerAccess(void*) { return accesses == 0 ? kNoPeerAccess : (accesses--, 0); }
+int cuCtxSynchronize() { return contexts == 0 ? kInvalidContext : 0; }
+// FAKE_DEVICE_MEMORY: the most bytes at once.
+int cuMemAlloc_v2(unsigned long long* data, size_t bytes) {
+  if (contexts == 0) return kInvalidContext;
+  if (bytes > static_cast<size_t>(value_of("FAKE_DEVICE_MEMORY", 1 << 30))) return kOutOfMemory;
+  return *data = reinterpret_cast<unsigned long long>(std::malloc(bytes)), 0;
+}
+int cuMemFree_v2(unsigned long long data) {
+  return contexts == 0 ? kInvalidContext : (std::free(reinterpret_cast<void*>(data)), 0);
+}
+// Between GPUs that may reach each other, both must be allowed to.
+int cuMemcpyPeer(unsigned long long to, void*, unsigned long long from, void*, size_t bytes) {
+  if (contexts == 0 || accesses != 2 * may_reach()) return kInvalidContext;
+  return std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes), 0;
 }
 int cuMemFreeHost(void* data) { return contexts == 0 ? kInvalidContext : (std::free(data), 0); }
 }

@@ -49,6 +49,20 @@ int nvmlDeviceGetMigMode(const Fake* device, unsigned* now, unsigned* pending) {
   *now = *pending = device == kGpus && std::getenv("FAKE_NVML_NO_MIG") == nullptr ? 1 : 0;
   return 0;
 }
+int nvmlDeviceGetHandleByUUID(const char* uuid, const Fake** device) {
+  constexpr int kNotFound = 6;
+  for (const Fake& gpu : kGpus)
+    if (std::strcmp(gpu.uuid, uuid) == 0) return *device = &gpu, 0;
+  for (const Fake& instance : kInstances)
+    if (std::strcmp(instance.uuid, uuid) == 0) return *device = &instance, 0;
+  return kNotFound;
+}
+int nvmlDeviceGetP2PStatus(const Fake*, const Fake*, int capability, int* status) {
+  constexpr int kNvlink = 2, kNotSupported = 3;
+  *status = capability == kNvlink && std::getenv("FAKE_NVLINK") != nullptr ? 0 : kNotSupported;
+  return 0;
+}
+int nvmlDeviceGetTopologyCommonAncestor(const Fake*, const Fake*, int* level) { return *level = 30, 0; }
 int nvmlDeviceGetMaxMigDeviceCount(const Fake*, unsigned* count) { return *count = 7, 0; }
 int nvmlDeviceGetMigDeviceHandleByIndex(const Fake*, unsigned index, const Fake** instance) {
   constexpr int kNotFound = 6;

@@ -1,0 +1,174 @@
+#include "commands/plan_cards.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "trainer/base/strings.h"
+
+#include "commands/plan_text.h"
+
+namespace trainer {
+namespace {
+
+// A step of the whole run over one connection.
+struct LinkTime {
+  Link link;
+  double seconds;  // for what each GPU sends
+  double speed;    // as a multiple of one GPU
+};
+
+struct StepTime {
+  int64_t sent;       // bytes that each GPU sends
+  double arithmetic;  // seconds on each GPU
+  double on_one;      // seconds of the same step on one GPU, if it had the memory
+  int64_t tokens;     // of the step, with samples of full length
+  std::vector<LinkTime> links;
+};
+
+// What is known about one entry of --gpus.
+struct OnCards {
+  Cards cards;
+  MemoryPlan configured;
+  bool shards = false;
+  bool fits = false;
+  std::optional<PlanChoice> fastest;
+  std::optional<StepTime> step;  // of what fits, on several GPUs
+};
+
+// Sums do not overlap with passes (training/trainer_ranks.cpp), so that their times add up.
+StepTime time_of(PlansByRanks& plans, const Cards& cards, const MemoryPlan& plan) {
+  const MemoryPlan& alone =
+      plans.planner(1).choice(plan.batch_size, plan.recompute_blocks, plan.offload).plan;
+  StepTime time{plans.traffic(cards.count()).sent,
+                plans.planner(cards.count()).seconds(plan),
+                plans.planner(1).seconds(alone),
+                plan.sample_tokens * plans.config().effective_batch_size(),
+                {}};
+  for (const Link& link : links_for(cards)) {
+    const double seconds = static_cast<double>(time.sent) / link.rate;
+    time.links.push_back({link, seconds, time.on_one / (time.arithmetic + seconds)});
+  }
+  return time;
+}
+
+OnCards plan_on(PlansByRanks& plans, const Cards& cards) {
+  Planner& planner = plans.planner(cards.count());
+  OnCards on;
+  on.cards = cards;
+  on.configured = planner.as_configured().plan;
+  on.shards = plans.traffic(cards.count()).shards;
+  on.fits = on.configured.total() <= usable(cards.memory);
+  on.fastest = planner.cheapest(usable(cards.memory), /*whatever=*/true);
+  if (cards.count() > 1 && (on.fits || on.fastest))
+    on.step = time_of(plans, cards, on.fits ? on.configured : on.fastest->plan);
+  return on;
+}
+
+void print_step(const OnCards& on, std::ostream& out) {
+  const StepTime& step = *on.step;
+  out << std::fixed << std::setprecision(2) << "             a step of " << grouped(step.tokens)
+      << " tokens, estimated with " << (on.fits ? "this configuration" : "the fastest that fits") << ": "
+      << step.arithmetic << " s of arithmetic on each GPU, then each sends " << bytes_string(step.sent)
+      << ":\n";
+  for (const LinkTime& link : step.links) {
+    out << "               " << std::left << std::setw(30) << link.link.name << std::right << std::setw(9)
+        << bytes_string(static_cast<int64_t>(link.link.rate)) << "/s  " << std::setprecision(2)
+        << std::setw(7) << link.seconds << " s, " << link.speed << " times as fast as one GPU\n";
+  }
+}
+
+void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& out) {
+  const int64_t gpus = on.cards.count();
+  out << "  " << std::setw(9) << on.cards.text() << "  this configuration "
+      << (on.fits ? "fits" : "does not fit")
+      << (gpus > 1 ? concat(", ", bytes_string(on.configured.total()), " on each",
+                            on.shards ? " with the optimizer's state divided" : "")
+                   : "")
+      << "; "
+      << (on.fastest ? "the fastest that fits: " + choice_text(*on.fastest)
+                     : "no batch_size fits, even with all blocks recomputed")
+      << "\n";
+  if (gpus > effective_batch_size)
+    out << "             " << gpus - effective_batch_size << " of the GPUs get no sample: a step has "
+        << effective_batch_size << " (training.effective_batch_size)\n";
+  if (on.step) print_step(on, out);
+}
+
+nlohmann::ordered_json step_as_json(const StepTime& step) {
+  nlohmann::ordered_json json{{"tokens", step.tokens},
+                              {"sent", step.sent},
+                              {"arithmetic_seconds", step.arithmetic},
+                              {"one_gpu_seconds", step.on_one},
+                              {"links", nlohmann::ordered_json::array()}};
+  for (const LinkTime& link : step.links)
+    json["links"].push_back({{"link", link.link.key},
+                             {"rate", link.link.rate},
+                             {"seconds", link.seconds},
+                             {"speed", link.speed}});
+  return json;
+}
+
+}  // namespace
+
+PlansByRanks::PlansByRanks(const Config& config, std::filesystem::path model, const PlanTarget& target,
+                           std::function<void()> after_plan)
+    : config_(config), model_(std::move(model)), target_(target), after_plan_(std::move(after_plan)) {}
+
+PlanTarget PlansByRanks::target_for(int64_t ranks) const {
+  PlanTarget target = target_;
+  target.ranks = ranks;
+  return target;
+}
+
+Planner& PlansByRanks::planner(int64_t ranks) {
+  return planners_.try_emplace(ranks, config_, model_, target_for(ranks), after_plan_).first->second;
+}
+
+const MemoryPlan& PlansByRanks::start(int64_t ranks) {
+  if (!starts_.contains(ranks)) starts_.emplace(ranks, planner(ranks).as_configured().plan);
+  return starts_.at(ranks);
+}
+
+void PlansByRanks::set_start(int64_t ranks, const MemoryPlan& plan) { starts_.insert_or_assign(ranks, plan); }
+
+Measures& PlansByRanks::measures(int64_t ranks) {
+  return measures_.try_emplace(ranks, config_, model_, target_for(ranks), start(ranks), after_plan_)
+      .first->second;
+}
+
+const RankTraffic& PlansByRanks::traffic(int64_t ranks) {
+  if (!traffic_.contains(ranks)) traffic_.emplace(ranks, rank_traffic(config_, model_, target_for(ranks)));
+  return traffic_.at(ranks);
+}
+
+int64_t usable(int64_t gpu) { return gpu / 100 * 95; }
+
+void print_cards(PlansByRanks& plans, const std::vector<Cards>& list, std::ostream& out) {
+  out << "\n95 % of a GPU's memory:\n";
+  for (const Cards& cards : list)
+    print_one(plan_on(plans, cards), plans.config().effective_batch_size(), out);
+  if (std::ranges::any_of(list, [](const Cards& cards) { return cards.count() > 1; }))
+    out << "Times: each GPU computes at 50 TFLOP/s, sends at the rate of the line while all send, and does "
+           "one "
+           "after the other; nothing is measured. On GPUs that compute faster, sending weighs more.\n";
+}
+
+nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Cards>& list) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Cards& cards : list) {
+    const OnCards on = plan_on(plans, cards);
+    nlohmann::ordered_json row{{"memory", cards.memory},
+                               {"gpus_per_machine", cards.per_machine},
+                               {"machines", cards.machines},
+                               {"total", on.configured.total()},
+                               {"shards", on.shards},
+                               {"fits", on.fits},
+                               {"fastest", on.fastest ? as_json(*on.fastest) : nlohmann::ordered_json()}};
+    if (on.step) row["step"] = step_as_json(*on.step);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace trainer
