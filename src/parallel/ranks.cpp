@@ -33,13 +33,13 @@ std::string end_key(int64_t rank) { return concat("end/", rank); }
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-// Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 // LibTorch's connections tell of ranks that have ended in their own words, with a stack. The run says it.
 void silence_connections() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
 }
 
+// Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 Store open_store(const RankPlace& place, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
@@ -208,6 +208,10 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   } catch (...) {
     return std::nullopt;
   }
+}
+
+void Ranks::give_up() const noexcept {
+  if (group_) group_->lost = true;
 }
 
 void Ranks::wait_for_ends(double seconds) const noexcept {

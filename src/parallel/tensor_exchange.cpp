@@ -103,7 +103,12 @@ void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) cons
     if (!whole.is_contiguous()) rearranged.emplace_back(whole, shared.tensor);
   }
   if (gpus_) {
-    what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors);
+    try {
+      what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors);
+    } catch (const LostRank&) {
+      ranks_.give_up();  // nobody waits for it on other connections, either
+      throw;
+    }
   } else {
     Message message(*this, what);
     for (const SharedTensor& shared : tensors) message.add(shared.tensor, shared.owner);

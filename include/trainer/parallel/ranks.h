@@ -66,6 +66,9 @@ class Ranks {
   // Returns how many bytes of tensors this rank has given to add_up() and copy_from().
   int64_t bytes_given() const;
 
+  // Ends all waiting for a rank that was lost elsewhere, as between GPUs: exchange() throws LostRank.
+  void give_up() const noexcept;
+
   // Leave a word for those who will find this rank lost, and read the first such word of another rank. They
   // never throw: when rank 0 is gone, so are the words. tell_end() also closes the connections, so that the
   // others notice at once.
@@ -85,9 +88,9 @@ class Ranks {
   std::shared_ptr<Group> group_;  // null: alone or planned
 };
 
-// Does `work` on every rank. When it failed on some, all throw: a rank that failed its own error, with
-// "rank R: " in front unless it is rank 0, the others an error with the text and exit code of the first that
-// failed. `work` returns a note, and all get the notes of all.
+// Does `work` on every rank. When it failed on some, all throw the error of the first that failed: its exit
+// code, family and text, with "rank R: " in front unless it is rank 0's. One rank alone throws what `work`
+// threw. `work` returns a note, and all get the notes of all.
 std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& work,
                                   Channel channel = Channel::steps);
 
