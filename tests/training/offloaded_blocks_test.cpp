@@ -137,7 +137,7 @@ const std::vector<OffloadCase>& cases() {
       {"gemma3", true, at::kBFloat16},
       {"qwen3", true, at::kBFloat16, [](Config&) {}, Quantisation{}},
       {"llama", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }, Quantisation{false}},
-      {"llama_nf4", true, at::kFloat, [](Config&) {}, std::nullopt, "stored"},
+      {"llama_nf4", true, at::kFloat, [](Config& c) { c.training.batch_size = 1; }, std::nullopt, "stored"},
   };
   return all;
 }
