@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The Python side of benchmarks/training: transformers + peft in a plain loop, as its users write it.
 
-File order, micro-batches padded to their longest row, the model's default attention, AdamW. Prints one JSON object:
-seconds and supervised tokens of each optimizer step, and the peak of resident memory or of the GPU's.
+Without options: file order, micro-batches padded to their longest row, the model's default attention, AdamW. Prints one
+JSON object: seconds and supervised tokens of each optimizer step, and the peak of resident memory or of the GPU's.
 """
 import argparse
 import json
@@ -22,6 +22,10 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", type=json.loads, help="the case, as benchmarks/training writes it")
     parser.add_argument("--length-grouping", action="store_true", help="sort the effective batch by length first")
+    parser.add_argument("--flatten", action="store_true",
+                        help="decoders: a micro-batch as one row without padding (DataCollatorWithFlattening)")
+    parser.add_argument("--attention", help="attn_implementation of Transformers: sdpa, flex_attention, eager")
+    parser.add_argument("--autocast", action="store_true", help="weights in fp32, computed in bf16 by torch.autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     return parser.parse_args()
 
@@ -60,10 +64,15 @@ def collate(rows, pad):
     return {"input_ids": inputs, "attention_mask": mask, "labels": block([labels for _, labels in rows], -100)}
 
 
-def load_model(case):
+def flatten(rows, collator=transformers.DataCollatorWithFlattening()):
+    return collator([{"input_ids": ids, "labels": labels} for ids, labels in rows])
+
+
+def load_model(case, args):
     kind = AutoModelForSeq2SeqLM if case["kind"] == "seq2seq" else AutoModelForCausalLM
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[case["dtype"]]
-    model = kind.from_pretrained(case["model"], dtype=dtype)
+    dtype = torch.float32 if args.autocast or case["dtype"] == "fp32" else torch.bfloat16
+    attention = {"attn_implementation": args.attention} if args.attention else {}
+    model = kind.from_pretrained(case["model"], dtype=dtype, **attention)
     model.config.use_cache = False
     if case["lora_targets"]:
         targets = case["lora_targets"]
@@ -84,7 +93,7 @@ def main():
     args = parse_arguments()
     case = args.case
     torch.set_num_threads(case["threads"])
-    model = load_model(case)
+    model = load_model(case, args)
     loaded = time.perf_counter() - start
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0)
@@ -98,9 +107,11 @@ def main():
             batch.sort(key=lambda row: len(row[0]), reverse=True)
         begin = time.perf_counter()
         for i in range(0, effective, size):
-            inputs = collate(batch[i:i + size], case["pad_id"])
+            part = batch[i:i + size]
+            inputs = flatten(part) if args.flatten else collate(part, case["pad_id"])
             inputs = {name: tensor.to(case["device"]) for name, tensor in inputs.items()}
-            loss = forward(**inputs).loss
+            with torch.autocast(case["device"], torch.bfloat16, enabled=args.autocast):
+                loss = forward(**inputs).loss
             (loss / (effective // size)).backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()

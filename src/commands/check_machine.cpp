@@ -16,6 +16,7 @@
 #include "trainer/device/kernels.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
+#include "trainer/nn/cpu_products.h"
 
 namespace trainer {
 namespace {
@@ -90,7 +91,8 @@ void check_processor(Checkup& checkup, const Config& config) {
   const std::vector<std::string> sets = instruction_sets();
   const std::string name = processor_info("model name");
   const std::string text =
-      concat(name.empty() ? "unknown" : name, "; ", sets.empty() ? "no AVX2" : join(sets, " "));
+      concat(name.empty() ? "unknown" : name, "; ", sets.empty() ? "no AVX2" : join(sets, " "),
+             "; products: ", describe_cpu_products());
   const bool fast = std::ranges::find(sets, "avx2") != sets.end();
   Finding& finding = fast
                          ? checkup.ok("processor", text)

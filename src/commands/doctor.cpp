@@ -7,6 +7,7 @@
 #include "trainer/base/terminal.h"
 #include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
+#include "trainer/nn/cpu_products.h"
 
 #include "commands/check_gpu_links.h"
 #include "commands/check_machine.h"
@@ -31,6 +32,7 @@ void run_doctor(const DoctorOptions& options) {
   if (!log::is_shown(log::Level::debug)) log::set_level(log::Level::warning);
   const Config config = options.config.value_or(Config{});
   set_up_cpu(config.training.num_threads);
+  set_cpu_products(config.training.cpu_products);
   Checkup checkup;
   check_program(checkup);
   check_environment(checkup, options);

@@ -19,6 +19,7 @@
 #include "trainer/hub/name.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/set_up_device.h"
+#include "trainer/nn/cpu_products.h"
 #include "trainer/run/metric_rows.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/translate_torch_errors.h"
@@ -56,6 +57,7 @@ void run_evaluation(const EvalOptions& options) {
   if (!options.predictions_file.empty()) check_writable(options.predictions_file);
   const auto begin = std::chrono::steady_clock::now();
   set_up_cpu(config.training.num_threads);
+  set_cpu_products(config.training.cpu_products);
   DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   set_up_device(device, config.memory.limit, config.training.tf32);

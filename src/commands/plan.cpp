@@ -15,6 +15,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/models/load_model.h"
+#include "trainer/nn/cpu_products.h"
 #include "trainer/run/translate_torch_errors.h"
 #include "trainer/training/measures.h"
 #include "trainer/training/solve_plan.h"
@@ -232,6 +233,7 @@ void print_table(const Planned& planned, std::ostream& out) {
 void run_plan(const PlanOptions& options) {
   const Config& config = options.config;
   set_up_cpu(config.training.num_threads);
+  set_cpu_products(config.training.cpu_products);
   const std::filesystem::path model = find_model(config.model.path);
   const PlanTarget target = target_for(config);
   const int64_t limit = limit_of(config);

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/device/target_device.h"
+#include "trainer/nn/cpu_products.h"
 
 #include "nn/onednn_product.h"
 
@@ -13,21 +14,9 @@ namespace {
 
 constexpr int64_t kPanelElements = 4 << 20;  // of a weight, at a time in fp32
 
-bool cpu_multiplies_wide() {
-#if defined(__x86_64__)
-  // AMD's bf16 dot products run at twice the rate of fp32, Intel's at half that.
-  const bool fast =
-      __builtin_cpu_supports("amx-bf16") || (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd"));
-  return !fast;
-#else
-  return false;
-#endif
-}
-
 // Whether bf16 products are computed in fp32 on this device.
 bool multiplies_wide(c10::Device device) {
-  static const bool cpu_wide = cpu_multiplies_wide();
-  return target_of(device) == c10::kCPU && cpu_wide;
+  return target_of(device) == c10::kCPU && cpu_products() == CpuProducts::mkl;
 }
 
 int64_t panel_rows(int64_t rows, int64_t columns) {

@@ -6,20 +6,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/nn/cpu_products.h"
+
 namespace trainer {
 namespace {
 
 // Smaller products are as fast with MKL: oneDNN has more to do before each.
 constexpr int64_t kSmallestSide = 192;
-
-bool processor_suits() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
-         at::globalContext().userEnabledMkldnn();
-#else
-  return false;
-#endif
-}
 
 using LinearSchema = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                                 std::string_view, c10::List<std::optional<at::Scalar>>,
@@ -41,7 +34,8 @@ bool is_plain_fp32(const at::Tensor& tensor) {
 }  // namespace
 
 bool suits_onednn(const at::Tensor& x, const at::Tensor& y) {
-  static const bool suits = processor_suits() && linear_operator() != nullptr;
+  static const bool there = at::globalContext().userEnabledMkldnn() && linear_operator() != nullptr;
+  const bool suits = there && cpu_products() == CpuProducts::onednn;
   const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || y.requires_grad());
   return suits && !recorded && is_plain_fp32(x) && is_plain_fp32(y) && x.is_contiguous() &&
          (y.is_contiguous() || y.t().is_contiguous()) &&

@@ -16,6 +16,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/device/device.h"
+#include "trainer/nn/cpu_products.h"
 
 namespace trainer {
 namespace {
@@ -73,6 +74,7 @@ Json this_start(Model& model, c10::Device device, const RunLength& length, int64
           {"trained_parameters", trained},
           {"device", describe_device(device)},
           {"processor", processor()},
+          {"cpu_products", describe_cpu_products()},
           {"memory", main_memory()},
           {"host", system.nodename},
           {"system", concat(system.sysname, " ", system.release, " ", system.machine)},

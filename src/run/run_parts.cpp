@@ -13,6 +13,7 @@
 #include "trainer/memory/offload.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/set_up_device.h"
+#include "trainer/nn/cpu_products.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
 #include "trainer/training/solve_plan.h"
@@ -44,6 +45,7 @@ void prepare_offload(const Config& config, at::Device device) {
 
 DeviceLease take_device(const Config& config, const RankPlace& place) {
   set_up_cpu(config.training.num_threads);
+  set_cpu_products(config.training.cpu_products);
   DeviceLease lease = acquire_device(device_of_rank(config.device, place), config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
   prepare_offload(config, lease.device);

@@ -10,6 +10,7 @@
 #include "trainer/data/log_report.h"
 #include "trainer/device/device.h"
 #include "trainer/hub/name.h"
+#include "trainer/nn/cpu_products.h"
 #include "trainer/run/result_types.h"
 
 namespace trainer {
@@ -129,6 +130,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
       !saved.empty())
     line("saved as", saved);
   line("device", describe_device(device));
+  if (device.is_cpu()) line("products", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));

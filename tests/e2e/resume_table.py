@@ -178,6 +178,7 @@ CHANGES = (
     setting("training.max_grad_norm", 0.1, LOGGED),
     setting("optimizer.adam_beta2", 0.95, LOGGED),
     setting("training.label_smoothing", 0.1, LOGGED),
+    setting("training.cpu_products", "by_type", LOGGED),
     setting("lora.lora_dropout", 0.1, LOGGED),
     setting("optimizer.grad_dtype", "fp32", LOGGED),
     # The layout of the work.

@@ -44,6 +44,12 @@ class Doctor(EndToEnd):
         self.assertGreater(found["disk"]["checkpoint"], 4 * 200_000 - 1)
         self.assertFalse((self.scratch / "out").exists(), "it leaves nothing behind")
 
+    def test_it_says_what_multiplies(self):
+        for wanted, words in (("mkl", "fp32 by MKL, bf16 as fp32"), ("onednn", "fp32 and bf16 by oneDNN"),
+                              ("by_type", "fp32 by MKL, bf16 by oneDNN")):
+            found, _ = self.of_run(f"training.cpu_products={wanted}")
+            self.assertIn(f"products: {words}", found["processor"]["text"])
+
     def test_the_code_is_that_of_the_first_failure(self):
         bad = self.scratch / "bad.jsonl"
         write_rows(bad, [{"input": "a", "target": "b"}, {"input": "a"}])

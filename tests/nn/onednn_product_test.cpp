@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/nn/cpu_products.h"
 #include "trainer/nn/matmul.h"
 
 #include "nn/reference.h"
@@ -65,6 +66,28 @@ TEST(OnednnProduct, ProductsOfWeightsHaveTheValuesOfTheProductInFp64) {
   at::Tensor sum = times(g, w);
   times_into(sum, g, w);
   EXPECT_LT(error_of(sum, g, 2 * w), 1e-6);
+}
+
+// training.cpu_products, given back to automatic at the end.
+struct CpuProductsAre {
+  explicit CpuProductsAre(CpuProducts wanted) { set_cpu_products(wanted); }
+  ~CpuProductsAre() { set_cpu_products(CpuProducts::automatic); }
+};
+
+TEST(CpuProductsSetting, EachGivesTheProductInFp64ToTheRoundingOfItsType) {
+  Random random(6);
+  const at::Tensor x = random.normal({256, 320}), w = random.normal({384, 320});
+  const at::Tensor bf16_x = x.to(at::kBFloat16), bf16_w = w.to(at::kBFloat16);
+  for (const CpuProducts wanted : {CpuProducts::mkl, CpuProducts::onednn, CpuProducts::by_type}) {
+    const CpuProductsAre set(wanted);
+    EXPECT_EQ(cpu_products(), wanted);
+    EXPECT_EQ(suits_onednn(x, w.t()), wanted == CpuProducts::onednn);
+    EXPECT_EQ(product_type(bf16_x), wanted == CpuProducts::mkl ? at::kFloat : at::kBFloat16);
+    EXPECT_LT(error_of(times_transposed(x, w), x, w.t()), 1e-6);
+    const at::Tensor product = times_transposed(for_products(bf16_x), bf16_w);
+    EXPECT_LT(error_of(product.to(at::kBFloat16), bf16_x, bf16_w.t()), 3e-3);
+  }
+  EXPECT_NE(cpu_products(), CpuProducts::automatic) << "automatic is one of them";
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ enum class TruncationSide { right, left };
 enum class BadRows { error, skip };
 enum class LossOn { all_turns, last_turn, everything };
 enum class MicroBatching { tokens, samples };
+enum class CpuProducts { automatic, mkl, onednn, by_type };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class SaveDtype { automatic, bf16, fp16, fp32 };
@@ -170,6 +171,7 @@ struct TrainingConfig {
   int64_t logging_steps = 10;
   int64_t num_workers = 2;
   int64_t num_threads = 0;  // 0: one per core
+  CpuProducts cpu_products = CpuProducts::automatic;
   double label_smoothing = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
