@@ -13,7 +13,6 @@
 #include "trainer/run/describe_data.h"
 #include "trainer/run/run_model.h"
 #include "trainer/run/translate_torch_errors.h"
-#include "trainer/training/evaluate.h"
 
 namespace trainer {
 namespace {
@@ -39,7 +38,6 @@ void run_data(const DataOptions& options) {
   config.data.bad_rows = BadRows::skip;
   const auto tokenizer = load_run_tokenizer(config);
   const auto model = model_on_meta(config.model.path, at::kFloat, /*train_all=*/false);
-  check_packing(config, *model);
   const bool encoder_decoder = model->encoder_decoder();
   const Dataset train = Dataset::open_train(config, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;

@@ -53,7 +53,7 @@ void check_writable(const std::filesystem::path& file) {
 }
 
 void run_evaluation(const EvalOptions& options) {
-  const Config& config = options.config;
+  Config config = options.config;
   if (!options.predictions_file.empty()) check_writable(options.predictions_file);
   const auto begin = std::chrono::steady_clock::now();
   set_up_cpu(config.training.num_threads);
@@ -61,6 +61,7 @@ void run_evaluation(const EvalOptions& options) {
   DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   set_up_device(device, config.memory.limit, config.training.tf32);
+  settle_packing(config, device.type());
   const OpenModel opened = open_model(config.model, device);
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   log_report("", data.report().lines());

@@ -55,6 +55,7 @@ Json type_schema(const Key& key) {
   if (std::holds_alternative<Recompute*>(field)) {
     return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
   }
+  if (std::holds_alternative<BoolOrAuto*>(field)) return {{"anyOf", {{{"type", "boolean"}}, automatic}}};
   if (std::holds_alternative<Offload*>(field)) {
     const Json part{{"enum", {"optimizer", "weights", "activations"}}};
     return {{"anyOf", {automatic, part, {{"type", "array"}, {"items", part}}, {{"type", "null"}}}}};

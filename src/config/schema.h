@@ -32,8 +32,8 @@ using NumberMap = std::vector<std::pair<std::string, Number>>;
 using Field =
     std::variant<bool*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*, std::string*,
                  std::vector<std::string>*, TextOrList*, std::vector<int64_t>*, CountOrAuto*, CountOrAll*,
-                 Recompute*, Offload*, NumberMap<int64_t>*, NumberMap<double>*, std::pair<double, double>*,
-                 std::vector<DataSource>*, EvalData*, Choice>;
+                 Recompute*, BoolOrAuto*, Offload*, NumberMap<int64_t>*, NumberMap<double>*,
+                 std::pair<double, double>*, std::vector<DataSource>*, EvalData*, Choice>;
 
 // A key has effect only if `key` has (holds) or has not (!holds) this value.
 struct Condition {

@@ -82,8 +82,10 @@ Section data_section() {
        key(&D::shuffle, "shuffle", OnResume::fixes_run,
            "Shuffle the samples, in a new order for every epoch. false: keep the order of the files."),
        key(&D::packing, "packing", OnResume::may_change,
-           "Decoders: put the samples of a micro-batch into one row, without padding. Samples do not see "
-           "each other. The row has at most batch_size x max_length tokens. The result is the same."),
+           "Put the samples of a micro-batch one behind the other, without padding. Samples do not see each "
+           "other; the result is the same. A micro-batch has at most batch_size x max_length tokens, for "
+           "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. auto: on the "
+           "CPU; on a GPU it is not measured yet, and samples are padded."),
        key(&D::prefetch, "prefetch", OnResume::may_change,
            "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
            "this.")

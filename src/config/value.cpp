@@ -108,6 +108,17 @@ std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, 
   return problem;
 }
 
+std::optional<std::string> assign_bool(const Key& key, const YAML::Node& node, BoolOrAuto& target) {
+  if (is_word(node, "auto")) {
+    target = BoolOrAuto::automatic();
+    return std::nullopt;
+  }
+  bool value = false;
+  auto problem = assign_bool(key, node, value);
+  if (!problem) target = value;
+  return problem;
+}
+
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
   int64_t blocks = 0;
   bool all = false;
@@ -225,6 +236,11 @@ std::string recompute_as_yaml(const Recompute& value) {
   return blocks == 0 ? "false" : number_text(blocks);
 }
 
+std::string bool_as_yaml(const BoolOrAuto& value) {
+  if (value.is_automatic()) return "auto";
+  return value.of(false) ? "true" : "false";
+}
+
 std::string integers_as_yaml(const std::vector<int64_t>& items) {
   std::vector<std::string> texts;
   for (const int64_t item : items) texts.push_back(number_text(item));
@@ -256,23 +272,27 @@ std::string expected_value(const Key& key) {
   if (key.choices.size() == 1) return "'" + key.choices[0] + "'";
   if (!key.choices.empty()) return "one of " + join(key.choices);
   Config config;
-  return std::visit(
-      Overloaded{
-          [](bool*) { return "true or false"; }, [](int64_t*) { return "an integer"; },
-          [](std::optional<int64_t>*) { return "an integer or null"; }, [](double*) { return "a number"; },
-          [](std::optional<double>*) { return "a number or null"; }, [](std::string*) { return "text"; },
-          [](std::vector<std::string>*) { return "text or a list of text"; },
-          [](TextOrList*) { return "text or a list of text"; },
-          [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
-          [](CountOrAuto*) { return "an integer or auto"; }, [](CountOrAll*) { return "an integer or all"; },
-          [](Recompute*) { return "true, false, auto or an integer"; },
-          [](Offload*) { return kExpectedOffload; },
-          [](std::pair<double, double>*) { return "a list of two numbers"; },
-          [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
-          [](NumberMap<double>*) { return "a mapping of names to numbers"; },
-          [](std::vector<DataSource>*) { return "a path or a list of paths"; },
-          [](EvalData*) { return "a path, a list of paths or a share"; }, [](const Choice&) { return ""; }},
-      key.field(config));
+  return std::visit(Overloaded{[](bool*) { return "true or false"; },
+                               [](int64_t*) { return "an integer"; },
+                               [](std::optional<int64_t>*) { return "an integer or null"; },
+                               [](double*) { return "a number"; },
+                               [](std::optional<double>*) { return "a number or null"; },
+                               [](std::string*) { return "text"; },
+                               [](std::vector<std::string>*) { return "text or a list of text"; },
+                               [](TextOrList*) { return "text or a list of text"; },
+                               [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
+                               [](CountOrAuto*) { return "an integer or auto"; },
+                               [](CountOrAll*) { return "an integer or all"; },
+                               [](Recompute*) { return "true, false, auto or an integer"; },
+                               [](BoolOrAuto*) { return "true, false or auto"; },
+                               [](Offload*) { return kExpectedOffload; },
+                               [](std::pair<double, double>*) { return "a list of two numbers"; },
+                               [](NumberMap<int64_t>*) { return "a mapping of names to integers"; },
+                               [](NumberMap<double>*) { return "a mapping of names to numbers"; },
+                               [](std::vector<DataSource>*) { return "a path or a list of paths"; },
+                               [](EvalData*) { return "a path, a list of paths or a share"; },
+                               [](const Choice&) { return ""; }},
+                    key.field(config));
 }
 
 std::string allowed_range(const Key& key) {
@@ -328,6 +348,7 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](CountOrAuto* value) { return assign_count(key, node, *value); },
                  [&](CountOrAll* value) { return assign_count(key, node, *value); },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
+                 [&](BoolOrAuto* value) { return assign_bool(key, node, *value); },
                  [&](Offload* value) { return assign_offload(node, *value); },
                  [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
@@ -373,6 +394,7 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  },
                  [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
+                 [](BoolOrAuto* value) { return bool_as_yaml(*value); },
                  [](Offload* value) { return offload_as_yaml(*value); },
                  [](std::pair<double, double>* value) {
                    return concat("[", number_as_yaml(value->first), ", ", number_as_yaml(value->second), "]");

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -170,25 +169,46 @@ std::vector<std::vector<int64_t>> cut_by_tokens(const EffectiveBatch& batch, con
   return groups;
 }
 
+// Returns the slots in the order in which they are packed. An encoder-decoder's samples have two budgets: the
+// one that takes the largest share of either goes first.
+std::vector<int64_t> slots_by_share(const EffectiveBatch& batch, const PackedBudget& budget) {
+  std::vector<int64_t> slots = slots_by_length(batch);
+  if (budget.target_tokens == 0) return slots;
+  const auto share = [&](int64_t slot) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    return std::max(
+        static_cast<double>(packed_tokens(sample)) / static_cast<double>(budget.tokens),
+        static_cast<double>(packed_target_tokens(sample, true)) / static_cast<double>(budget.target_tokens));
+  };
+  std::stable_sort(slots.begin(), slots.end(), [&](int64_t a, int64_t b) { return share(a) > share(b); });
+  return slots;
+}
+
 // Best fit decreasing (Johnson 1973): each sample goes into the group where it leaves the least room (the
 // first such group on ties). When it fits in none, it starts a new micro-batch.
-std::vector<std::vector<int64_t>> pack(const EffectiveBatch& batch, int64_t budget) {
-  std::vector<std::vector<int64_t>> groups;
-  std::set<std::pair<int64_t, size_t>> room;  // free tokens, and the group that has them
-  for (const int64_t slot : slots_by_length(batch)) {
-    const int64_t tokens = packed_tokens(batch.samples[static_cast<size_t>(slot)]);
-    const auto found = room.lower_bound({tokens, 0});
-    std::pair<int64_t, size_t> place{budget, groups.size()};
-    if (found != room.end()) {
-      place = *found;
-      room.erase(found);
-    } else {
-      groups.emplace_back();
+std::vector<std::vector<int64_t>> pack(const EffectiveBatch& batch, const PackedBudget& budget) {
+  struct Group {
+    std::vector<int64_t> slots;
+    int64_t room, target_room;
+  };
+  std::vector<Group> groups;
+  for (const int64_t slot : slots_by_share(batch, budget)) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    const int64_t tokens = packed_tokens(sample);
+    const int64_t target = budget.target_tokens > 0 ? packed_target_tokens(sample, true) : 0;
+    Group* best = nullptr;
+    for (Group& group : groups) {
+      if (group.room < tokens || group.target_room < target) continue;
+      if (best == nullptr || group.room + group.target_room < best->room + best->target_room) best = &group;
     }
-    groups[place.second].push_back(slot);
-    room.insert({place.first - tokens, place.second});
+    if (best == nullptr) best = &groups.emplace_back(Group{{}, budget.tokens, budget.target_tokens});
+    best->slots.push_back(slot);
+    best->room -= tokens;
+    best->target_room -= target;
   }
-  return groups;
+  std::vector<std::vector<int64_t>> out;
+  for (Group& group : groups) out.push_back(std::move(group.slots));
+  return out;
 }
 
 std::vector<int64_t> sizes_of(const std::vector<std::vector<int64_t>>& groups) {
@@ -203,9 +223,16 @@ int64_t packed_tokens(const Sample& sample) {
   return std::max<int64_t>(static_cast<int64_t>(sample.input_ids.size()), 1);
 }
 
-int64_t packed_budget(const CutLimits& limits) {
-  if (!limits.packing || limits.by == MicroBatching::samples) return 0;
-  return std::max<int64_t>(1, halved(limits.batch_size * limits.max_source_length, limits.halvings));
+int64_t packed_target_tokens(const Sample& sample, bool encoder_decoder) {
+  return encoder_decoder ? std::max<int64_t>(static_cast<int64_t>(sample.labels.size()), 1) : 0;
+}
+
+PackedBudget packed_budget(const CutLimits& limits, bool encoder_decoder) {
+  if (!limits.packing || limits.by == MicroBatching::samples) return {};
+  const auto of = [&](int64_t length) {
+    return std::max<int64_t>(1, halved(limits.batch_size * length, limits.halvings));
+  };
+  return {of(limits.max_source_length), encoder_decoder ? of(limits.max_target_length) : 0};
 }
 
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
@@ -214,22 +241,22 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
     return cut_by_samples(batch.own_slots(),
                           std::max<int64_t>(1, halved(limits.batch_size, limits.halvings)));
   }
-  if (limits.packing) return pack(batch, packed_budget(limits));
+  if (limits.packing) return pack(batch, packed_budget(limits, encoder_decoder));
   return cut_by_tokens(batch, limits, encoder_decoder);
 }
 
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
-                                         const std::vector<int64_t>& samples, int64_t budget) {
+                                         const std::vector<int64_t>& samples, const PackedBudget& budget) {
   std::vector<int64_t> slots = batch.own_slots();
   const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0});
   if (total != std::ssize(slots) || std::ranges::any_of(samples, [](int64_t n) { return n < 1; })) {
     throw DataError(
         concat("a step of ", slots.size(), " samples cannot be split into ", shape_string(samples)));
   }
-  if (budget > 0) {
+  if (budget.tokens > 0) {
     std::vector<std::vector<int64_t>> groups = pack(batch, budget);
     if (sizes_of(groups) != samples) {
-      throw DataError(concat("a step that is packed with ", budget, " tokens is split into ",
+      throw DataError(concat("a step that is packed with ", budget.tokens, " tokens is split into ",
                              shape_string(sizes_of(groups)), " samples, not into ", shape_string(samples)));
     }
     return groups;

@@ -7,6 +7,7 @@
 
 #include "trainer/data/batching.h"
 
+#include "data/attention_groups.h"
 #include "data/upload.h"
 
 namespace trainer {
@@ -27,14 +28,6 @@ class HostMatrix {
   int64_t* data_;
   int64_t columns_;
 };
-
-template <class Value>
-at::Tensor host_vector(const std::vector<Value>& values, at::Device device) {
-  const at::Tensor tensor =
-      empty_for_upload({static_cast<int64_t>(values.size())}, c10::CppTypeToScalarType<Value>(), device);
-  std::ranges::copy(values, tensor.mutable_data_ptr<Value>());
-  return tensor;
-}
 
 // Rows of the hidden states that predict a supervised token, and these tokens.
 struct Supervision {
@@ -62,31 +55,79 @@ void add_vectors(MicroBatch& result, const Supervision& supervision, const std::
   result.slots = upload(host_vector(slots, device));
 }
 
-// Packs the samples into one row, one after another.
+// A row of samples that lie one after another.
+struct HostRow {
+  HostRow(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots, int64_t fill,
+          at::Device device)
+      : starts(starts_of(lengths)),
+        ids(1, starts.back(), fill, device),
+        positions(1, starts.back(), 0, device),
+        token_slots(1, starts.back(), 0, device) {
+    for (size_t i = 0; i < slots.size(); i++) {
+      const int64_t begin = starts[i], length = lengths[i];
+      std::iota(&positions.at(0, begin), &positions.at(0, begin) + length, 0);
+      std::fill_n(&token_slots.at(0, begin), length, slots[i]);
+    }
+  }
+  static std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths) {
+    std::vector<int32_t> starts{0};
+    for (const int64_t length : lengths) starts.push_back(starts.back() + static_cast<int32_t>(length));
+    return starts;
+  }
+  PackedRow layout(Upload& upload, at::Device device) const {
+    return {upload(positions.tensor()), upload(token_slots.tensor()), upload(host_vector(starts, device))};
+  }
+
+  std::vector<int32_t> starts;
+  HostMatrix ids, positions, token_slots;
+};
+
+// What T5's decoder reads: the start token, then the labels but the last. `to` has at least one place.
+void shift_right(const std::vector<int32_t>& labels, int64_t* to, int64_t places,
+                 const CollateOptions& options) {
+  to[0] = options.decoder_start_id;
+  for (int64_t i = 1; i < places && i <= static_cast<int64_t>(labels.size()); i++) {
+    const int32_t label = labels[static_cast<size_t>(i - 1)];
+    to[i] = label == kIgnore ? options.pad_id : label;
+  }
+}
+
+// Packs the samples into one row, one after another; for an encoder-decoder into one of sources and one of
+// targets.
 MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
                           const CollateOptions& options, at::Device device) {
   MicroBatch result;
-  std::vector<int32_t> starts{0};
+  std::vector<int64_t> target_lengths;
   for (const int64_t slot : slots) {
     const Sample& sample = batch.samples[static_cast<size_t>(slot)];
     result.lengths.push_back(packed_tokens(sample));
-    result.tokens += token_count(sample, /*encoder_decoder=*/false);
-    starts.push_back(starts.back() + static_cast<int32_t>(result.lengths.back()));
+    target_lengths.push_back(packed_target_tokens(sample, options.encoder_decoder));
+    result.tokens += token_count(sample, options.encoder_decoder);
   }
+  HostRow inputs(result.lengths, slots, options.pad_id, device),
+      targets(target_lengths, slots, options.pad_id, device);
   Supervision supervision;
-  HostMatrix inputs(1, starts.back(), options.pad_id, device), positions(1, starts.back(), 0, device),
-      token_slots(1, starts.back(), 0, device);
   for (size_t i = 0; i < slots.size(); i++) {
     const Sample& sample = batch.samples[static_cast<size_t>(slots[i])];
-    std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.at(0, starts[i]));
-    std::iota(&positions.at(0, starts[i]), &positions.at(0, starts[i + 1]), 0);
-    std::fill(&token_slots.at(0, starts[i]), &token_slots.at(0, starts[i + 1]), slots[i]);
-    add_supervision(supervision, sample.labels, starts[i], 1);
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.ids.at(0, inputs.starts[i]));
+    if (options.encoder_decoder) {
+      add_supervision(supervision, sample.labels, targets.starts[i], 0);
+      shift_right(sample.labels, &targets.ids.at(0, targets.starts[i]), target_lengths[i], options);
+    } else {
+      add_supervision(supervision, sample.labels, inputs.starts[i], 1);
+    }
   }
   Upload upload(device);
-  result.input_ids = upload(inputs.tensor());
-  result.packed = {upload(positions.tensor()), upload(token_slots.tensor()),
-                   upload(host_vector(starts, device))};
+  result.input_ids = upload(inputs.ids.tensor());
+  result.packed = inputs.layout(upload, device);
+  if (options.encoder_decoder) {
+    result.decoder_input_ids = upload(targets.ids.tensor());
+    const auto groups = [&](const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
+      return attention_groups(queries, keys, slots, upload, device);
+    };
+    result.packed_target = {targets.layout(upload, device), groups(result.lengths, result.lengths),
+                            groups(target_lengths, target_lengths), groups(target_lengths, result.lengths)};
+  }
   add_vectors(result, supervision, slots, upload, device);
   upload.wait();
   return result;
@@ -123,11 +164,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
       continue;
     }
     add_supervision(supervision, sample.labels, row * target_length, 0);
-    decoder_inputs.at(row, 0) = options.decoder_start_id;
-    for (int64_t i = 1; i < target_length && i <= static_cast<int64_t>(sample.labels.size()); i++) {
-      const int32_t label = sample.labels[static_cast<size_t>(i - 1)];
-      decoder_inputs.at(row, i) = label == kIgnore ? options.pad_id : label;
-    }
+    shift_right(sample.labels, &decoder_inputs.at(row, 0), target_length, options);
   }
   Upload upload(device);
   result.input_ids = upload(inputs.tensor());

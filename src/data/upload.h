@@ -1,6 +1,7 @@
 // Copies tensors from the host to the device.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -14,6 +15,15 @@ namespace trainer {
 // Returns an uninitialised tensor in host memory. For a GPU it is in page-locked memory, as long as the
 // system has some.
 at::Tensor empty_for_upload(at::IntArrayRef shape, at::ScalarType type, at::Device device);
+
+// Returns these values in such a tensor.
+template <class Value>
+at::Tensor host_vector(const std::vector<Value>& values, at::Device device) {
+  const at::Tensor tensor =
+      empty_for_upload({static_cast<int64_t>(values.size())}, c10::CppTypeToScalarType<Value>(), device);
+  std::ranges::copy(values, tensor.mutable_data_ptr<Value>());
+  return tensor;
+}
 
 // Returns allocate(true). If that runs out of memory, the host has no page-locked memory left, and smaller
 // micro-batches would not help. Then, and in all later calls, returns allocate(false). `refused` records

@@ -1,7 +1,9 @@
 // Tested against transformers, models/{t5,mt5,umt5}/modeling_*.py.
 #include "models/t5.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -30,6 +32,7 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 
 at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
+  if (pass.self_groups) return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
                                   : mix_self(self_inputs(x, pass, cache), pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
@@ -80,21 +83,50 @@ BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
   return extra;
 }
 
-at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
+void T5Attention::add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const {
   const RelativeBias& bias = pass.bias != nullptr ? *pass.bias : *relative_attention_bias;
+  to.bias_weight = bias.weight.as(type);
+  to.bias_buckets = pass.buckets;
+}
+
+// [1, tokens, D] -> [1, tokens, H K]
+at::Tensor T5Attention::mix_packed(const at::Tensor& x, const std::optional<at::Tensor>& source,
+                                   const T5Pass& pass) const {
+  PackedAttentionInputs in;
+  in.heads = heads_;
+  BiasAndDropout with = extra(pass);
+  if (source) {
+    in.q = q.forward(x, pass.rows, *pass.context);
+    const std::vector<at::Tensor> kv =
+        Linear::forward_together({&k, &v}, *source, pass.source_rows, *pass.context);
+    in.k = kv[0];
+    in.v = kv[1];
+    in.groups = pass.cross_groups;
+  } else {
+    const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
+    in.q = qkv[0];
+    in.k = qkv[1];
+    in.v = qkv[2];
+    in.groups = pass.self_groups;
+    in.causal = pass.causal;
+    add_bias(with, pass, in.q.scalar_type());
+  }
+  return packed_attention_recomputed(in, with);
+}
+
+at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
   if (!pass.recomputed) {
     in.mask = pass.self_mask;
     if (pass.bias == nullptr) {
       const int64_t queries = in.q.size(2), keys = in.k.size(2);
-      const at::Tensor own = bias.bias(queries, keys, keys - queries, in.q.scalar_type());
+      const at::Tensor own = relative_attention_bias->bias(queries, keys, keys - queries, in.q.scalar_type());
       in.mask = in.mask.defined() ? own + in.mask : own;
     }
     return attention(in);
   }
   in.causal = pass.causal;
   BiasAndDropout with = extra(pass);
-  with.bias_weight = bias.weight.as(in.q.scalar_type());
-  with.bias_buckets = pass.buckets;
+  add_bias(with, pass, in.q.scalar_type());
   with.key_lengths = pass.lengths;
   return attention_recomputed(in, with);
 }
@@ -196,9 +228,22 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
   }
 }
 
+void T5Stack::prepare_packed(T5Pass& pass, at::Device device) const {
+  const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
+  if (!bias_in_every_block_) pass.bias = &bias;
+  pass.causal = decoder_;
+  int64_t longest = 1;
+  for (const AttentionGroup& group : *pass.self_groups) longest = std::max(longest, group.queries.length);
+  pass.buckets = bias.buckets(longest, longest, 0, device);
+}
+
 at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                             int64_t recompute) const {
-  prepare(pass, embedded, embedded.size(1));
+  if (pass.self_groups) {
+    prepare_packed(pass, embedded.device());
+  } else {
+    prepare(pass, embedded, embedded.size(1));
+  }
   ResidualStream h(drop(embedded, pass, "in"));
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
@@ -242,7 +287,33 @@ T5::T5(const nlohmann::json& config, bool separate_head)
   assign_names();
 }
 
+at::Tensor T5::supervised(const at::Tensor& decoded, const MicroBatch& batch, const T5Pass& pass) const {
+  return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
+                      pass.rows.flatten().index_select(0, batch.supervised_rows), *pass.context);
+}
+
+at::Tensor T5::packed_states(const MicroBatch& batch, const ForwardContext& context) const {
+  const PackedTarget& target = *batch.packed_target;
+  const auto shared = [](const std::vector<AttentionGroup>& groups) {
+    return std::make_shared<const std::vector<AttentionGroup>>(groups);
+  };
+  const int64_t encoder_recompute = std::min(context.recompute_blocks, c_.encoder_layers);
+  T5Pass encoding = start(context, row_keys(batch.packed->slots, batch.packed->positions));
+  encoding.self_groups = shared(target.encoder);
+  const at::Tensor encoded = encoder_.forward(encoder_embed_.forward(batch.input_ids, dtype()), std::nullopt,
+                                              encoding, encoder_recompute);
+
+  T5Pass pass = start(context, row_keys(target.row.slots, target.row.positions));
+  pass.source_rows = encoding.rows;
+  pass.self_groups = shared(target.decoder);
+  pass.cross_groups = shared(target.cross);
+  const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
+                                              encoded, pass, context.recompute_blocks - encoder_recompute);
+  return supervised(decoded, batch, pass);
+}
+
 at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
+  if (batch.packed) return packed_states(batch, context);
   const at::Tensor source_rows = row_keys(batch.slots, batch.input_ids.size(1));
   const int64_t encoder_recompute = std::min(context.recompute_blocks, c_.encoder_layers);
   const at::Tensor encoded =
@@ -253,8 +324,7 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
   pass.source_lengths = batch.input_lengths;
   const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
                                               encoded, pass, context.recompute_blocks - encoder_recompute);
-  return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
-                      pass.rows.flatten().index_select(0, batch.supervised_rows), context);
+  return supervised(decoded, batch, pass);
 }
 
 void T5::untie_head() {

@@ -37,6 +37,8 @@ struct T5Pass {
   at::Tensor buckets;
   bool causal = false;
   const CachePositions* positions = nullptr;  // in generation: where the new token of each row goes
+  // Packed samples: B is 1, and what masks and lengths say otherwise is said by these groups.
+  std::shared_ptr<const std::vector<AttentionGroup>> self_groups, cross_groups;
 };
 
 // Keys and values of one block of the decoder in generation; those of the source do not change.
@@ -60,7 +62,10 @@ class T5Attention : public Module {
   AttentionInputs self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const;
   AttentionInputs cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
                                T5BlockCache* cache) const;
+  at::Tensor mix_packed(const at::Tensor& x, const std::optional<at::Tensor>& source,
+                        const T5Pass& pass) const;
   BiasAndDropout extra(const T5Pass& pass) const;
+  void add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const;
   at::Tensor mix_self(AttentionInputs in, const T5Pass& pass) const;
   at::Tensor mix_cross(AttentionInputs in, const T5Pass& pass) const;
 
@@ -119,9 +124,10 @@ class T5Block : public Module {
 class T5Stack : public Module {
  public:
   T5Stack(const T5Config& c, bool decoder);
-  // Fills in what depends on the sequences. `keys` is the number of positions in total; the last of them are
-  // `embedded` [B, queries, D].
+  // Fills in what depends on the sequences; prepare_packed(): of packed ones. `keys` is the number of
+  // positions in total; the last of them are `embedded` [B, queries, D].
   void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
+  void prepare_packed(T5Pass& pass, at::Device device) const;
   // embedded [B, seq, D] -> [B, seq, D]; the first `recompute` blocks run again in backward.
   at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                      int64_t recompute) const;
@@ -160,6 +166,9 @@ class T5 : public Model, public BlockHook {
   friend class T5Generation;
 
   T5Pass start(const ForwardContext& context, const at::Tensor& rows) const;
+  at::Tensor packed_states(const MicroBatch& batch, const ForwardContext& context) const;
+  // decoded [B, T, D] -> the supervised rows of it, as the head takes them
+  at::Tensor supervised(const at::Tensor& decoded, const MicroBatch& batch, const T5Pass& pass) const;
   // [B, S] -> [B, S, D]
   at::Tensor encode(const at::Tensor& ids, const at::Tensor& lengths, const at::Tensor& rows,
                     const ForwardContext& context, int64_t recompute) const;

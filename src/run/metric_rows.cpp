@@ -37,7 +37,9 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
                  {"memory_reserved", memory.reserved},
                  {"memory_peak", memory.peak},
                  {"memory_resident", memory.resident}}};
-  if (result.packed_budget > 0) row.values["packed_budget"] = result.packed_budget;
+  const PackedBudget& packed = result.packed_budget;
+  if (packed.tokens > 0) row.values["packed_budget"] = packed.tokens;
+  if (packed.target_tokens > 0) row.values["packed_target_budget"] = packed.target_tokens;
   if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
   if (result.skipped) row.values["skipped"] = true;
   return row;

@@ -23,9 +23,10 @@ std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics)
     try {
       const nlohmann::json row = nlohmann::json::parse(line);
       if (row.at("kind") != "train") continue;
-      steps[row.at("step").get<int64_t>()] = {row.at("cuts").get<std::vector<int64_t>>(),
-                                              row.at("recomputed_blocks").get<int64_t>(),
-                                              row.value("packed_budget", int64_t{0})};
+      steps[row.at("step").get<int64_t>()] = {
+          row.at("cuts").get<std::vector<int64_t>>(),
+          row.at("recomputed_blocks").get<int64_t>(),
+          {row.value("packed_budget", int64_t{0}), row.value("packed_target_budget", int64_t{0})}};
     } catch (const nlohmann::json::exception& error) {
       throw DataError(concat("training.replay_cuts: ", metrics.string(), ":", number,
                              ": is not a row of a metrics.jsonl with the cuts of a step: ", error.what()));

@@ -16,6 +16,7 @@
 #include "trainer/nn/cpu_products.h"
 #include "trainer/run/open_model.h"
 #include "trainer/run/saved_budgets.h"
+#include "trainer/training/evaluate.h"
 #include "trainer/training/solve_plan.h"
 
 #include "run/choose_dtype.h"
@@ -64,7 +65,9 @@ RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Devic
                        const Ranks& ranks) {
   Progress shown("planning the memory");
   shown.hide_parts();
-  RunPlan plan = plan_run(config, target, device, least_memory_for_run(device, ranks));
+  Config settled = config;
+  settle_packing(settled, device.type());
+  RunPlan plan = plan_run(settled, target, device, least_memory_for_run(device, ranks));
   check_room(plan, device);
   return plan;
 }

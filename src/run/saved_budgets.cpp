@@ -14,7 +14,7 @@ using Numbers = std::map<std::string, int64_t>;
 Numbers circumstances(const Config& config, c10::Device device) {
   return {{"batch_size", config.training.batch_size},
           {"by_samples", config.training.micro_batching == MicroBatching::samples ? 1 : 0},
-          {"packing", config.data.packing ? 1 : 0},
+          {"packing", config.data.packs() ? 1 : 0},
           {"eval_batch_size", config.eval_batch_size()},
           {"generation_batch_size", config.generation_batch_size()},
           {"recomputed_blocks", config.memory.gradient_checkpointing.of(std::numeric_limits<int32_t>::max())},

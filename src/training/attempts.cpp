@@ -24,13 +24,16 @@ const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const Divi
 
 void cut_by_limits(const EffectiveBatch& batch, Division& division) {
   division.slots = cut(batch, division.limits, division.encoder_decoder);
-  division.packed_budget = packed_budget(division.limits);
+  division.packed_budget = packed_budget(division.limits, division.encoder_decoder);
 }
 
 int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots) {
-  if (division.packed_budget == 0) return static_cast<int64_t>(slots.size());
+  if (division.packed_budget.tokens == 0) return static_cast<int64_t>(slots.size());
   int64_t tokens = 0;
-  for (const int64_t slot : slots) tokens += packed_tokens(batch.samples[static_cast<size_t>(slot)]);
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    tokens += packed_tokens(sample) + packed_target_tokens(sample, division.encoder_decoder);
+  }
   return tokens;
 }
 
@@ -42,7 +45,7 @@ Recovery recovery_of(const std::string& stage, const OutOfMemory& lack, const Ef
   recovery.lack = lack;
   recovery.from_samples = static_cast<int64_t>(slots.size());
   recovery.to_samples = static_cast<int64_t>(largest.size());
-  if (division.packed_budget > 0) {
+  if (division.packed_budget.tokens > 0) {
     recovery.from_tokens = size_of(batch, division, slots);
     recovery.to_tokens = size_of(batch, division, largest);
   }

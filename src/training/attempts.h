@@ -17,7 +17,7 @@ struct Division {
   CutLimits limits;
   bool encoder_decoder = true;
   std::vector<std::vector<int64_t>> slots;  // of each micro-batch
-  int64_t packed_budget = 0;                // tokens of a packed micro-batch; 0: not packed
+  PackedBudget packed_budget = {};          // tokens of a packed micro-batch; 0: not packed
   int64_t recomputed_blocks = 0;
   int64_t most_blocks = 0;  // blocks that can be recomputed
 };

@@ -21,22 +21,18 @@ CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_s
   const DataConfig& data = config.data;
   CutLimits limits{config.training.micro_batching, batch_size,
                    encoder_decoder ? data.max_source_length : data.max_length, data.max_target_length};
-  limits.packing = data.packing;
+  limits.packing = data.packs();
   return limits;
 }
 
 CollateOptions collate_options(const Config& config, const Model& model) {
   CollateOptions options = model.collate_options();
-  options.packing = config.data.packing;
+  options.packing = config.data.packs();
   return options;
 }
 
-void check_packing(const Config& config, const Model& model) {
-  if (!config.data.packing || !model.encoder_decoder()) return;
-  throw ConfigError(concat(
-      "data.packing: is for decoders, and ", model.model_type(),
-      " is an encoder-decoder: its encoder and its cross-attention see a whole source, which samples "
-      "cannot share. Leave it out: samples of similar length are batched, so there is little padding"));
+void settle_packing(Config& config, at::DeviceType device) {
+  if (config.data.packing.is_automatic() && device != at::kCPU) config.data.packing = false;
 }
 
 namespace {
@@ -130,7 +126,6 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
-  check_packing(config, model);
   ShareOfEvaluation own;
   const std::vector<std::string> notes = together(
       ranks,

@@ -205,8 +205,10 @@ int64_t recomputed_blocks(const MemoryConfig& config, int64_t num_blocks) {
   return all ? num_blocks : config.gradient_checkpointing.of(num_blocks);
 }
 
-MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+MemoryPlan plan_memory(const Config& asked, const std::filesystem::path& model, const PlanTarget& target,
                        const OptimizerFactory& optimizer) {
+  Config config = asked;
+  settle_packing(config, target.device);
   const PlanningFor planning(target.device);
   const MetaRecorder recorder(granularity(target.device));
   MemoryPlan facts;

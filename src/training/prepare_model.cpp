@@ -4,7 +4,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/models/vocabulary.h"
-#include "trainer/training/evaluate.h"
 
 namespace trainer {
 namespace {
@@ -26,7 +25,6 @@ void grow_vocabulary(Model& model, int64_t rows) {
 
 std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& config, int64_t vocab_rows,
                                                   at::Device device) {
-  check_packing(config, model);
   set_dropout(model, config.training);
   const bool added = !config.model.add_tokens.empty();
   const bool continues = config.lora && !config.lora->adapter.empty();  // it has its own rows

@@ -35,8 +35,9 @@ namespace trainer {
 namespace {
 
 // A replay needs the same layout, because packed samples are in another order than padded ones.
-void check_replay(const CutLimits& limits, const StepCuts& replay) {
-  const bool packs = packed_budget(limits) > 0, packed = replay.packed_budget > 0;
+void check_replay(const Division& division, const StepCuts& replay) {
+  const bool packs = packed_budget(division.limits, division.encoder_decoder).tokens > 0,
+             packed = replay.packed_budget.tokens > 0;
   if (packs == packed) return;
   throw ConfigError(concat("training.replay_cuts: its steps were ", packed ? "packed" : "not packed",
                            "; set data.packing and training.micro_batching as they were in that run"));
@@ -257,7 +258,7 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
   division.limits = cut_limits(config_, division.encoder_decoder, config_.training.batch_size);
   division.limits.halvings = budgets_.training.halvings;
   if (replay != nullptr) {
-    check_replay(division.limits, *replay);
+    check_replay(division, *replay);
     division.slots = cut_as(batch, division.limits.by, replay->samples, replay->packed_budget);
     division.packed_budget = replay->packed_budget;
     division.recomputed_blocks = replay->recomputed_blocks;

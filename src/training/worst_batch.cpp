@@ -1,6 +1,7 @@
 #include "trainer/training/worst_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/data/batching.h"
 
@@ -15,6 +16,41 @@ Sample sample_of(int64_t source, int64_t target) {
           std::vector<int32_t>(static_cast<size_t>(target), 0)};
 }
 
+EffectiveBatch counted(EffectiveBatch batch, bool encoder_decoder) {
+  for (const Sample& sample : batch.samples) {
+    batch.supervised_tokens += supervised_tokens(sample, encoder_decoder);
+    batch.tokens += token_count(sample, encoder_decoder);
+  }
+  return batch;
+}
+
+// The share of `total` that the sample at place `i` of `samples` has, at most `longest`.
+int64_t portion(int64_t total, int64_t i, int64_t samples, int64_t longest) {
+  return std::min(longest, total / samples + (i < total % samples ? 1 : 0));
+}
+
+// Packed sources and targets each fill their budget: with the fewest samples that fill the one which takes
+// more of them.
+EffectiveBatch worst_packed_pairs(const Config& config, int64_t source, int64_t target, int64_t effective) {
+  const int64_t batch_size = config.training.batch_size;
+  const int64_t sources = batch_size * config.data.max_source_length,
+                targets = batch_size * config.data.max_target_length;
+  EffectiveBatch batch;
+  if (effective * source <= sources && effective * target <= targets) {
+    batch.samples.assign(static_cast<size_t>(effective), sample_of(source, target));
+    return counted(std::move(batch), true);
+  }
+  const auto needed = [](int64_t total, int64_t longest) { return (total + longest - 1) / longest; };
+  const int64_t samples =
+      std::clamp<int64_t>(std::max(needed(sources, source), needed(targets, target)), 1, effective);
+  for (int micro_batch = 0; micro_batch < 2; micro_batch++) {
+    for (int64_t i = 0; i < samples; i++)
+      batch.samples.push_back(
+          sample_of(portion(sources, i, samples, source), portion(targets, i, samples, target)));
+  }
+  return counted(std::move(batch), true);
+}
+
 }  // namespace
 
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest,
@@ -25,27 +61,25 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Lon
   const int64_t source = longest_of(longest.source, source_allowed);
   const int64_t target = encoder_decoder ? longest_of(longest.target, target_allowed) : source;
 
+  // Short samples may be many on one rank while another has a long one; samples of full length are divided.
+  const int64_t effective = (config.effective_batch_size() + ranks - 1) / ranks;
+  const bool packs = data.packs() && config.training.micro_batching == MicroBatching::tokens;
+  if (packs && encoder_decoder) return worst_packed_pairs(config, source, target, effective);
+
   int64_t rows = config.training.batch_size;
   if (config.training.micro_batching == MicroBatching::tokens) {
     rows = std::min(rows * source_allowed / source, rows * target_allowed / target);
   }
-  // Short samples may be many on one rank while another has a long one; samples of full length are divided.
-  const int64_t effective = (config.effective_batch_size() + ranks - 1) / ranks;
   const int64_t samples = effective > rows ? 2 * rows : effective;
 
   EffectiveBatch batch;
   batch.samples.assign(static_cast<size_t>(samples), sample_of(source, target));
   // Rows of full length may leave room in the budget; packed samples of other lengths would fill it.
   const int64_t budget = config.training.batch_size * source_allowed, room = budget - rows * source;
-  const bool packs = config.data.packing && config.training.micro_batching == MicroBatching::tokens;
   if (packs && samples > rows && room > 0) {
     for (int i = 0; i < 2; i++) batch.samples.push_back(sample_of(room, room));
   }
-  for (const Sample& sample : batch.samples) {
-    batch.supervised_tokens += supervised_tokens(sample, encoder_decoder);
-    batch.tokens += token_count(sample, encoder_decoder);
-  }
-  return batch;
+  return counted(std::move(batch), encoder_decoder);
 }
 
 }  // namespace trainer

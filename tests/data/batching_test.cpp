@@ -152,7 +152,7 @@ CutLimits packing(int64_t batch_size, int64_t max_length) {
 
 TEST(SplitTest, PackedSamplesFillTheRoomThatOthersLeave) {
   const EffectiveBatch batch = of_lengths({{3, 3}, {6, 6}, {7, 7}, {4, 4}, {0, 0}});
-  EXPECT_EQ(packed_budget(packing(1, 10)), 10);
+  EXPECT_EQ(packed_budget(packing(1, 10), false).tokens, 10);
   // 7 + 3, 6 + 4; the empty sample takes one token and fits into neither
   EXPECT_EQ(cut(batch, packing(1, 10), false), (Cut{{2, 0}, {1, 3}, {4}}));
   EXPECT_EQ(cut(batch, packing(2, 10), false), (Cut{{2, 1, 3, 0}, {4}}));
@@ -185,6 +185,17 @@ TEST(SplitTest, NoPackedSampleIsLostOrTruncatedAndNoRowExceedsItsBudget) {
   }
 }
 
+TEST(SplitTest, PackedSourcesAndTargetsEachHaveABudget) {
+  // Shares of the budgets of 10 and 5: 0.9, 1, 0.4, 0.2.
+  const EffectiveBatch batch = of_lengths({{9, 1}, {1, 5}, {1, 2}, {0, 0}});
+  CutLimits limits = packing(1, 10);
+  limits.max_target_length = 5;
+  EXPECT_EQ(packed_budget(limits, true).target_tokens, 5);
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{1}, {0, 2}, {3}})) << "the empty sample takes one token of each";
+  limits.batch_size = 2;
+  EXPECT_EQ(cut(batch, limits, true), (Cut{{1, 0, 2, 3}}));
+}
+
 TEST(SplitTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
   const EffectiveBatch batch = of_lengths({{9, 9}, {5, 5}, {4, 4}, {1, 1}});
   CutLimits limits = packing(2, 10);
@@ -192,14 +203,14 @@ TEST(SplitTest, HalvingMakesPackedRowsSmallerDownToSingleSamples) {
   limits.halvings = 1;
   EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 3}, {1, 2}}));
   limits.halvings = 70;
-  EXPECT_EQ(packed_budget(limits), 1);
+  EXPECT_EQ(packed_budget(limits, false).tokens, 1);
   EXPECT_EQ(cut(batch, limits, false), (Cut{{0}, {1}, {2}, {3}}));
 }
 
 TEST(SplitTest, PackedBySamplesIsPlainGroupsInOrder) {
   CutLimits limits = packing(2, 10);
   limits.by = MicroBatching::samples;
-  EXPECT_EQ(packed_budget(limits), 0);
+  EXPECT_EQ(packed_budget(limits, false).tokens, 0);
   EXPECT_EQ(cut(of_lengths({{1, 1}, {9, 9}, {2, 2}}), limits, false), (Cut{{0, 1}, {2}}));
 }
 
@@ -209,9 +220,9 @@ TEST(SplitAsTest, PackedRowsAreThoseOfTheirBudget) {
     const Cut groups = cut(batch, packing(rows, 10), false);
     std::vector<int64_t> sizes;
     for (const auto& group : groups) sizes.push_back(static_cast<int64_t>(group.size()));
-    EXPECT_EQ(cut_as(batch, MicroBatching::tokens, sizes, rows * 10), groups);
+    EXPECT_EQ(cut_as(batch, MicroBatching::tokens, sizes, {rows * 10}), groups);
   }
-  EXPECT_THROW(cut_as(batch, MicroBatching::tokens, {1, 1, 1, 1, 1}, 20), DataError);
+  EXPECT_THROW(cut_as(batch, MicroBatching::tokens, {1, 1, 1, 1, 1}, {20}), DataError);
 }
 
 TEST(SplitTest, ASampleLargerThanTheBudgetGoesAlone) {

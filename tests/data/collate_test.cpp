@@ -71,6 +71,66 @@ TEST(CollateTest, PackedSamplesShareARow) {
   EXPECT_TRUE(meta.packed->positions.is_meta() && meta.packed->slots.is_meta());
 }
 
+TEST(CollateTest, PackedPairsShareARowOfSourcesAndOneOfTargets) {
+  const EffectiveBatch samples{{{{3, 4, 1}, {5, kIgnore, 1}}, {{7, 1}, {6, 1}}, {{}, {}}}, 0, 0};
+  CollateOptions options{true, 9, 50};
+  options.packing = true;
+  const MicroBatch batch = collate(samples, {1, 2, 0}, options, at::kCPU);
+  EXPECT_EQ(values(batch.input_ids), (Numbers{7, 1, 9, 3, 4, 1}));
+  EXPECT_EQ(values(batch.decoder_input_ids), (Numbers{50, 6, 50, 50, 5, 9}));
+  EXPECT_EQ(batch.decoder_input_ids.sizes(), (at::IntArrayRef{1, 6}));
+  EXPECT_EQ(values(batch.supervised_rows), (Numbers{0, 1, 3, 5}));
+  EXPECT_EQ(values(batch.supervised_labels), (Numbers{6, 1, 5, 1}));
+  EXPECT_EQ(batch.lengths, (Numbers{2, 1, 3}));
+  EXPECT_EQ(batch.tokens, 5 + 5);
+  ASSERT_TRUE(batch.packed && batch.packed_target);
+  EXPECT_EQ(values(batch.packed->positions), (Numbers{0, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(values(batch.packed_target->row.positions), (Numbers{0, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(values(batch.packed_target->row.slots), (Numbers{1, 1, 2, 0, 0, 0}));
+  // So few tokens attend in one group.
+  for (const auto* groups : {&batch.packed_target->encoder, &batch.packed_target->cross}) {
+    ASSERT_EQ(groups->size(), 1u);
+    const AttentionGroup& group = groups->front();
+    EXPECT_EQ(group.samples, 3);
+    EXPECT_EQ(group.keys.length, 3);
+    EXPECT_EQ(values(group.keys.rows), (Numbers{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(values(group.keys.places), (Numbers{0, 1, 3, 6, 7, 8}));
+    EXPECT_EQ(values(group.key_lengths), (Numbers{2, 1, 3}));
+    EXPECT_EQ(values(group.slots), (Numbers{1, 2, 0}));
+  }
+}
+
+// Short and long ones apart, and a group of long ones no larger than its memory allows.
+TEST(CollateTest, EverySampleAttendsInOneGroupOfLikeLengths) {
+  EffectiveBatch batch;
+  std::vector<int64_t> slots;
+  for (int64_t i = 0; i < 60; i++) {
+    const size_t source = i % 10 == 0 ? 600 : 1 + static_cast<size_t>(i * 7 % 13);
+    batch.samples.push_back({std::vector<int32_t>(source, 5), std::vector<int32_t>(1 + static_cast<size_t>(i * 5 % 40), 6)});
+    slots.push_back(i);
+  }
+  CollateOptions options{true, 0, 0};
+  options.packing = true;
+  const MicroBatch micro = collate(batch, slots, options, at::kCPU);
+  for (const auto* groups :
+       {&micro.packed_target->encoder, &micro.packed_target->decoder, &micro.packed_target->cross}) {
+    Numbers seen, query_rows;
+    int64_t pairs = 0;
+    for (const AttentionGroup& group : *groups) {
+      for (const int64_t slot : values(group.slots)) seen.push_back(slot);
+      for (const int64_t row : values(group.queries.rows)) query_rows.push_back(row);
+      EXPECT_LE(group.samples * group.queries.length * group.keys.length, 1 << 20);
+      pairs += group.samples * group.queries.length * group.keys.length;
+    }
+    std::ranges::sort(seen);
+    EXPECT_EQ(seen, slots);
+    std::ranges::sort(query_rows);
+    EXPECT_EQ(std::ssize(query_rows), query_rows.back() + 1) << "each query once";
+    EXPECT_LT(groups->size(), 12u);
+    EXPECT_LT(pairs, 3'000'000) << "in one group: 60 x 600 x 600 = 21,600,000";
+  }
+}
+
 TEST(CollateTest, MetaHasTheSameShapes) {
   const MicroBatch real = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kCPU);
   const MicroBatch meta = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kMeta);

@@ -184,7 +184,7 @@ CHANGES = (
     # The layout of the work.
     setting("training.batch_size", 1, ROUNDED),
     setting("training.micro_batching", "samples", ROUNDED),
-    setting("data.packing", "true", ROUNDED),
+    setting("data.packing", "false", ROUNDED),
     setting("memory.gradient_checkpointing", "true", SAME),
     setting("memory.limit", "1GB", SAME),
     setting("training.num_workers", 1, SAME, words="`training.num_workers`, `data.prefetch`", extra=("data.prefetch=7",)),

@@ -33,7 +33,8 @@ class Data(EndToEnd):
         self.assertEqual(report["overlap"]["same_input"]["count"], sum(row["input"] in inputs for row in heldout))
         self.assertEqual(report["eval"]["rows"], 24)
         self.assertEqual(report["epoch"]["steps"], -(-400 // report["epoch"]["effective_batch_size"]))
-        self.assertLess(0, report["epoch"]["padding"]["share"])
+        self.assertEqual(0, report["epoch"]["padding"]["share"])
+        self.assertLess(0, self.report("data.packing=false")["epoch"]["padding"]["share"])
         self.assertEqual(report["epoch"]["padding"]["samples"], 400)
 
     def test_samples_are_what_the_model_sees(self):

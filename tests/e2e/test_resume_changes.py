@@ -173,7 +173,7 @@ class Changes(EndToEnd):
         place = self.copy()
         self.assert_done(self.start(place, "rows", *dropout))
         expected = self.outcome(place, "rows")
-        for overrides in ("data.packing=true", "micro_batching=samples", "training.batch_size=1"):
+        for overrides in ("data.packing=false", "micro_batching=samples", "training.batch_size=1"):
             with self.subTest(overrides):
                 place = self.copy()
                 self.assert_done(self.start(place, "rows", *dropout, overrides))

@@ -2,7 +2,7 @@
 //
 //   dump_model [--packed] CASE...
 //
-// --packed: samples of decoders share a row.
+// --packed: samples share a row.
 // CASE/model is a model directory, CASE/batch.json {"input_ids", "labels", "prompts", "max_new_tokens"}.
 // Writes CASE/ours.safetensors: logits that predict each supervised label, loss, grad.NAME; and
 // CASE/ours.json: {"generated"}, or {"error"} if the model is refused.
@@ -38,7 +38,7 @@ void dump(const fs::path& folder, bool packed, json& result) {
     batch.supervised_tokens += supervised_tokens(batch.samples.back(), model->encoder_decoder());
   }
   CollateOptions options = model->collate_options();
-  options.packing = packed && !model->encoder_decoder();
+  options.packing = packed;
   const MicroBatch micro_batch = collate(batch, slots, options, at::kCPU);
   ForwardContext context;
   context.anchor = at::zeros({1}).set_requires_grad(true);

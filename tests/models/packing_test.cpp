@@ -10,14 +10,6 @@ namespace {
 
 constexpr double kPackedTolerance = 1e-5;  // relative 2-norm, as for padded rows
 
-std::vector<std::string> decoders() {
-  std::vector<std::string> names;
-  for (const std::string& name : golden_names()) {
-    if (name.find("t5") == std::string::npos) names.push_back(name);
-  }
-  return names;
-}
-
 ForwardContext training_context() {
   ForwardContext context;
   context.anchor = at::zeros({1}).set_requires_grad(true);
@@ -65,29 +57,57 @@ TEST_P(Packing, Bf16IsAsCloseToFp32AsTransformersIs) {
   EXPECT_LE(std::sqrt(squares / total), 1.5 * theirs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Decoders, Packing, testing::ValuesIn(decoders()),
+INSTANTIATE_TEST_SUITE_P(Families, Packing, testing::ValuesIn(golden_names()),
                          [](const auto& param) { return param.param; });
 
 // Samples of several lengths; some are longer than Mistral's window and than the positions that Qwen3's
-// rotary embedding (type dynamic) knows.
-EffectiveBatch long_and_short(int64_t vocab_size) {
+// rotary embedding (type dynamic) knows. An encoder-decoder's targets have other lengths, and one source is
+// empty.
+EffectiveBatch long_and_short(int64_t vocab_size, bool encoder_decoder) {
   EffectiveBatch batch;
   int32_t token = 1;
-  for (const size_t length : {2, 90, 7, 41, 1, 64, 13}) {
+  const auto next = [&] { return token = static_cast<int32_t>((token * 31 + 17) % vocab_size); };
+  const std::vector<size_t> lengths{2, 90, 7, 41, 1, 64, 13}, target_lengths{33, 5, 1, 48, 17, 2, 9};
+  for (size_t number = 0; number < lengths.size(); number++) {
     Sample sample;
-    for (size_t i = 0; i < length; i++) {
-      token = static_cast<int32_t>((token * 31 + 17) % vocab_size);
-      sample.input_ids.push_back(token);
-      sample.labels.push_back(i * 2 < length ? kIgnore : token);
+    for (size_t i = 0; i < lengths[number]; i++) {
+      sample.input_ids.push_back(next());
+      if (!encoder_decoder) sample.labels.push_back(i * 2 < lengths[number] ? kIgnore : token);
     }
-    batch.supervised_tokens += supervised_tokens(sample, /*encoder_decoder=*/false);
+    if (encoder_decoder) {
+      if (number == 4) sample.input_ids.clear();
+      for (size_t i = 0; i < target_lengths[number]; i++)
+        sample.labels.push_back(i % 5 == 3 ? kIgnore : next());
+    }
+    batch.supervised_tokens += supervised_tokens(sample, encoder_decoder);
     batch.samples.push_back(std::move(sample));
   }
   return batch;
 }
 
-// LoRA with dropout on every layer: the mask is that of the sample wherever it lies.
-class PackingWithDropout : public testing::TestWithParam<std::string> {};
+// Trains everything or LoRA on every layer, with the model's dropout or LoRA's: the mask is that of the
+// sample wherever it lies.
+class PackingWithDropout : public testing::TestWithParam<std::string> {
+ protected:
+  static void expect_the_same_gradients(Golden& golden, double tolerance) {
+    golden.batch = long_and_short(golden.model->vocab_size(), golden.model->encoder_decoder());
+    const ForwardContext context = training_context();
+    double padded_loss = 0, packed_loss = 0;
+    golden.packing = false;
+    const auto padded = golden.gradients(golden.one_cut(), context, &padded_loss);
+    golden.packing = true;
+    const auto packed = golden.gradients(golden.one_cut(), context, &packed_loss),
+               single = golden.gradients({{6}, {3}, {0}, {1}, {2}, {5}, {4}}, context),
+               again = golden.gradients(golden.one_cut(), context);
+    EXPECT_NEAR(packed_loss, padded_loss, tolerance * padded_loss);
+    for (const auto& [name, gradient] : packed) {
+      EXPECT_GT(gradient.norm().item<double>(), 0) << name;
+      EXPECT_LE(relative_error(gradient, padded.at(name)), tolerance) << name;
+      EXPECT_LE(relative_error(gradient, single.at(name)), tolerance) << name;
+      EXPECT_TRUE(gradient.equal(again.at(name))) << name;
+    }
+  }
+};
 
 TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
   Golden golden(GetParam());
@@ -101,22 +121,19 @@ TEST_P(PackingWithDropout, GradientsAreThoseOfPaddedRowsAndOfSingleSamples) {
     at::NoGradGuard no_grad;
     if (name.find("lora_B") != std::string::npos) p.value.tensor().fill_(0.01);  // else A has no gradient
   });
-  golden.batch = long_and_short(golden.model->vocab_size());
-  const ForwardContext context = training_context();
-  const auto padded = golden.gradients(golden.one_cut(), context);
-  golden.packing = true;
-  const auto packed = golden.gradients(golden.one_cut(), context),
-             single = golden.gradients({{6}, {3}, {0}, {1}, {2}, {5}, {4}}, context);
-  for (const auto& [name, gradient] : packed) {
-    EXPECT_GT(gradient.norm().item<double>(), 0) << name;
-    EXPECT_LE(relative_error(gradient, padded.at(name)), kPackedTolerance) << name;
-    EXPECT_LE(relative_error(gradient, single.at(name)), kPackedTolerance) << name;
-  }
+  if (golden.model->has_dropout()) golden.model->set_dropout(0.2);
+  expect_the_same_gradients(golden, kPackedTolerance);
+}
+
+TEST_P(PackingWithDropout, TheSameWhenAllWeightsAreTrained) {
+  Golden golden(GetParam());
+  if (golden.model->has_dropout()) golden.model->set_dropout(0.3);
+  expect_the_same_gradients(golden, kPackedTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PackingWithDropout,
                          testing::Values("qwen2", "qwen2_yarn", "qwen3", "qwen3_dynamic", "llama", "llama_31",
-                                         "mistral", "gemma2", "gemma3"),
+                                         "mistral", "gemma2", "gemma3", "t5_v1_0", "t5_v1_1", "umt5"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -24,14 +24,15 @@ TEST(ReplayCuts, AreThoseOfTheStepsAndTheLastOfAStepCounts) {
       read_step_cuts(write(folder, R"({"kind":"train","step":1,"cuts":[4,2],"recomputed_blocks":0}
 {"kind":"eval","step":1}
 {"kind":"train","step":2,"cuts":[6],"recomputed_blocks":0}
-{"kind":"train","step":2,"cuts":[3,3],"recomputed_blocks":7,"packed_budget":512}
+{"kind":"train","step":2,"cuts":[3,3],"recomputed_blocks":7,"packed_budget":512,"packed_target_budget":64}
 )"));
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps.at(1).samples, (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(steps.at(2).samples, (std::vector<int64_t>{3, 3}));
   EXPECT_EQ(steps.at(2).recomputed_blocks, 7);
-  EXPECT_EQ(steps.at(1).packed_budget, 0);
-  EXPECT_EQ(steps.at(2).packed_budget, 512);
+  EXPECT_EQ(steps.at(1).packed_budget.tokens, 0);
+  EXPECT_EQ(steps.at(2).packed_budget.tokens, 512);
+  EXPECT_EQ(steps.at(2).packed_budget.target_tokens, 64);
 }
 
 TEST(ReplayCuts, OfAnotherFileAreAnErrorWithItsPlace) {

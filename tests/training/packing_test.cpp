@@ -1,11 +1,10 @@
-// data.packing in whole runs: evaluation, recovery, replay, and what it refuses.
+// data.packing in whole runs: evaluation, recovery, replay, and what auto means.
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/evaluate.h"
-#include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 
 #include "data/fixture.h"
@@ -18,7 +17,7 @@ namespace {
 Config packed_config(int64_t max_length) {
   Config config;
   config.data.packing = true;
-  config.data.max_length = max_length;
+  config.data.max_length = config.data.max_source_length = config.data.max_target_length = max_length;
   config.training.batch_size = 2;
   config.optimizer.learning_rate = 1e-3;
   config.recovery.grow_after = 0;
@@ -65,12 +64,12 @@ TEST_F(PackingTest, ALackOfMemoryHalvesTheTokensOfARow) {
   trainer.on_recovery([&](const Recovery& recovery) { recoveries.push_back(recovery); });
   StepResult result = trainer.step(golden.batch);
   EXPECT_EQ(result.cuts, std::vector<int64_t>{5});
-  EXPECT_EQ(result.packed_budget, 80);
+  EXPECT_EQ(result.packed_budget.tokens, 80);
   fail_host_allocation(60);
   result = trainer.step(golden.batch);
   EXPECT_EQ(result.retries, 1);
   EXPECT_EQ(result.cuts, (std::vector<int64_t>{2, 3}));  // 23 + 17, 13 + 12 + 9
-  EXPECT_EQ(result.packed_budget, 40);
+  EXPECT_EQ(result.packed_budget.tokens, 40);
   ASSERT_EQ(recoveries.size(), 1u);
   EXPECT_EQ(recoveries[0].from_tokens, 74);
   EXPECT_EQ(recoveries[0].to_tokens, 40);
@@ -83,23 +82,72 @@ TEST_F(PackingTest, AReplayNeedsTheLayoutOfItsRun) {
   const Golden golden("qwen2");
   Config config = packed_config(40);
   Trainer trainer(config, *golden.model, at::kCPU, 10);
-  const StepCuts padded{{5}, 0}, packed{{2, 3}, 0, 40};
+  const StepCuts padded{{5}, 0}, packed{{2, 3}, 0, {40}};
   EXPECT_EQ(trainer.step(golden.batch, &packed).cuts, packed.samples);
   EXPECT_THROW(trainer.step(golden.batch, &padded), ConfigError);
   config.data.packing = false;
   EXPECT_THROW(trainer.step(golden.batch, &packed), ConfigError);
 }
 
-TEST_F(PackingTest, AnEncoderDecoderIsRefused) {
+// 5 samples; both budgets are halved, and a replay needs both.
+TEST_F(PackingTest, AnEncoderDecoderHasABudgetOfSourcesAndOneOfTargets) {
   const Golden golden("t5_v1_1");
-  const Config config = packed_config(40);
-  const std::string message = test::error_message<ConfigError>(
-      [&] { prepare_for_training(*golden.model, config, golden.model->vocab_size(), at::kCPU); });
-  EXPECT_TRUE(test::contains(message, "data.packing"));
-  EXPECT_TRUE(test::contains(message, "t5 is an encoder-decoder"));
+  int64_t sources = 0, targets = 0;
+  for (const Sample& sample : golden.batch.samples) {
+    sources += packed_tokens(sample);
+    targets += packed_target_tokens(sample, true);
+  }
+  Config config = packed_config(0);
+  config.data.max_source_length = (sources + 1) / 2;
+  config.data.max_target_length = (targets + 1) / 2;
+  Trainer trainer(config, *golden.model, at::kCPU, 10);
+  std::vector<Recovery> recoveries;
+  trainer.on_recovery([&](const Recovery& recovery) { recoveries.push_back(recovery); });
+  StepResult result = trainer.step(golden.batch);
+  EXPECT_EQ(result.cuts, std::vector<int64_t>{5});
+  fail_host_allocation(60);
+  result = trainer.step(golden.batch);
+  EXPECT_EQ(result.retries, 1);
+  EXPECT_EQ(result.packed_budget.tokens, config.data.max_source_length);
+  EXPECT_EQ(result.packed_budget.target_tokens, config.data.max_target_length);
+  EXPECT_GT(result.cuts.size(), 1u);
+  ASSERT_EQ(recoveries.size(), 1u);
+  EXPECT_EQ(recoveries[0].from_tokens, sources + targets);
+  const StepCuts replay{result.cuts, 0, result.packed_budget};
+  trainer.budgets() = {};
+  EXPECT_EQ(trainer.step(golden.batch, &replay).cuts, result.cuts);
+}
+
+TEST_F(PackingTest, EvaluationOfAnEncoderDecoderGivesTheSameNumbers) {
+  std::string rows;
+  for (int i = 1; i < 40; i++) {
+    std::string input, target;
+    for (int word = 0; word < i % 7 + 1; word++) input += " " + std::to_string((i * 13 + word * 5) % 90);
+    for (int word = 0; word < i % 4 + 1; word++) target += " " + std::to_string((i * 7 + word * 3) % 90);
+    rows += "{\"prompt\": \"" + input + "\", \"completion\": \"" + target + "\"}\n";
+  }
+  const Dataset dataset = data(rows);
+  const Golden golden("umt5");
+  Config config = packed_config(16);
   BatchBudget budget;
-  const Dataset dataset = data("{\"prompt\": \"1 2\", \"completion\": \"3\"}\n");
-  EXPECT_THROW(evaluate(*golden.model, dataset, config, at::kCPU, budget), ConfigError);
+  const EvaluationResult packed = evaluate(*golden.model, dataset, config, at::kCPU, budget);
+  config.data.packing = false;
+  const EvaluationResult padded = evaluate(*golden.model, dataset, config, at::kCPU, budget);
+  EXPECT_NEAR(packed.loss, padded.loss, 1e-6 * padded.loss);
+  EXPECT_EQ(packed.token_accuracy, padded.token_accuracy);
+  EXPECT_EQ(packed.supervised_tokens, padded.supervised_tokens);
+}
+
+TEST_F(PackingTest, AutoPacksOnTheCpuAndPadsOnAGpu) {
+  Config config;
+  EXPECT_TRUE(config.data.packing.is_automatic());
+  settle_packing(config, at::kCPU);
+  EXPECT_TRUE(config.data.packs());
+  settle_packing(config, at::kCUDA);
+  EXPECT_FALSE(config.data.packs());
+  config.data.packing = true;
+  settle_packing(config, at::kCUDA);
+  EXPECT_TRUE(config.data.packs());
 }
 
 }  // namespace

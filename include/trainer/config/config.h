@@ -44,6 +44,22 @@ class CountOrAuto {
   int64_t count_;
 };
 
+// true, false, or `auto`: the program decides.
+class BoolOrAuto {
+ public:
+  template <std::same_as<bool> Bool>
+  constexpr BoolOrAuto(Bool value) : value_(value) {}
+  static constexpr BoolOrAuto automatic() { return {}; }
+  constexpr bool is_automatic() const { return !value_; }
+  // Returns the value, which is `decided` for `auto`.
+  constexpr bool of(bool decided) const { return value_.value_or(decided); }
+  constexpr bool operator==(const BoolOrAuto&) const = default;
+
+ private:
+  constexpr BoolOrAuto() = default;
+  std::optional<bool> value_;
+};
+
 // A number of at least 1, or `all` that there are.
 class CountOrAll {
  public:
@@ -145,7 +161,9 @@ struct DataConfig {
   BadRows bad_rows = BadRows::error;
   LossOn loss_on = LossOn::all_turns;
   std::string chat_template;  // a file; empty: the model's own
-  bool packing = false;
+  BoolOrAuto packing = BoolOrAuto::automatic();
+  // `auto` packs; settle_packing() replaces it where that may be slower.
+  bool packs() const { return packing.of(true); }
   int64_t prefetch = 2;  // effective batches prepared ahead of the step
   std::string cache;     // folder for unpacked files and indexes; empty: the user's cache
   // Above this share the run ends with exit code 3; nullopt: only a warning.

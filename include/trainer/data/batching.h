@@ -52,9 +52,17 @@ int64_t supervised_tokens(const Sample& sample, bool encoder_decoder);
 // Returns the number of tokens of a sample, source and target.
 int64_t token_count(const Sample& sample, bool encoder_decoder);
 
-// Returns how many tokens a decoder's sample takes in a packed row. An empty sample takes one token of
-// padding.
+// Returns how many tokens a sample takes in a packed row: of a decoder, or of the source. An empty sample
+// takes one token of padding.
 int64_t packed_tokens(const Sample& sample);
+// The same of the target, which is empty for a decoder.
+int64_t packed_target_tokens(const Sample& sample, bool encoder_decoder);
+
+// The most tokens of a packed micro-batch; 0: it has no such limit.
+struct PackedBudget {
+  int64_t tokens = 0;         // encoder-decoders: of the sources
+  int64_t target_tokens = 0;  // encoder-decoders only
+};
 
 struct CutLimits {
   MicroBatching by = MicroBatching::tokens;
@@ -66,12 +74,12 @@ struct CutLimits {
   // gradients are accumulated.
   int64_t overhead_tokens = 256;
   int64_t halvings = 0;  // how often rows and budgets are halved (recovery), down to single samples
-  bool packing = false;  // decoders: a micro-batch is one row of samples, without padding
+  bool packing = false;  // a micro-batch is one row of samples, without padding
 };
 
-// Returns the token budget of a packed micro-batch when splitting by tokens: batch_size x max_length, halved.
-// Returns 0 when not packing, or when splitting by samples.
-int64_t packed_budget(const CutLimits& limits);
+// Returns the token budgets of a packed micro-batch when splitting by tokens: batch_size x the two lengths,
+// halved. Returns 0 when not packing, or when splitting by samples.
+PackedBudget packed_budget(const CutLimits& limits, bool encoder_decoder);
 
 // Splits this rank's share of the effective batch into micro-batches. Returns one vector of slots per
 // micro-batch; each slot of the share occurs once.
@@ -79,8 +87,8 @@ int64_t packed_budget(const CutLimits& limits);
 // samples: consecutive groups of batch_size. tokens: the samples are sorted by length (source, then target;
 // longest first) and split so that padded tokens plus overhead are minimal. In each micro-batch, rows x
 // longest source <= batch_size x max_source_length, and the same for targets; a single sample is always
-// allowed. With packing: as few micro-batches as best fit decreasing finds, none with more than
-// packed_budget() tokens.
+// allowed. With packing: as few micro-batches as best fit decreasing finds, none with more tokens than
+// packed_budget(), except a single sample.
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder);
 
@@ -88,13 +96,14 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
 // cut(). `budget`: the packed_budget() that the original split used. Throws DataError when the numbers do not
 // add up to the share, or when packing with the budget gives other numbers.
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
-                                         const std::vector<int64_t>& samples, int64_t budget = 0);
+                                         const std::vector<int64_t>& samples,
+                                         const PackedBudget& budget = {});
 
 struct CollateOptions {
   bool encoder_decoder = true;
   int64_t pad_id = 0;
   int64_t decoder_start_id = 0;  // T5: pad
-  bool packing = false;          // decoders only
+  bool packing = false;
 };
 
 // Returns the tensors of the chosen slots on `device` (also meta: shapes without values), padded on the

@@ -44,6 +44,28 @@ struct PackedRow {
   at::Tensor starts;     // [samples + 1] int32: start of each sample, and end of the last ("cu_seqlens")
 };
 
+// Tokens of some packed samples, as rows of a padded [samples, length] layout.
+struct PaddedRows {
+  int64_t length = 0;
+  at::Tensor rows;    // [n] int64: of the tokens, in the packed row
+  at::Tensor places;  // [n] int64: where they are in [samples * length]; all others are padding
+};
+
+// Packed samples of similar lengths, whose attention is computed together.
+struct AttentionGroup {
+  int64_t samples = 0;
+  PaddedRows queries, keys;  // of self-attention: the same
+  at::Tensor key_lengths;    // [samples] int64
+  at::Tensor slots;          // [samples] int64
+};
+
+// What a packed micro-batch has besides for an encoder-decoder. The groups of each kind of attention have
+// every sample once.
+struct PackedTarget {
+  PackedRow row;  // of decoder_input_ids
+  std::vector<AttentionGroup> encoder, decoder, cross;
+};
+
 // Samples that go through the model together. Padded on the right to the longest sample; or packed: then
 // `batch` is 1 for the token tensors, and `seq` is the sum of the sample lengths. All tensors are on the
 // requested device.
@@ -58,6 +80,7 @@ struct MicroBatch {
   std::vector<int64_t> lengths;  // input_lengths on the host
   int64_t tokens = 0;            // not padding, source and target
   std::optional<PackedRow> packed;
+  std::optional<PackedTarget> packed_target;  // of an encoder-decoder
 };
 
 }  // namespace trainer

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/data/sample.h"
 #include "trainer/nn/module.h"
 
 namespace trainer {
@@ -86,5 +88,20 @@ int64_t attention_chunk_bytes(std::optional<int64_t> limit);
 // Attention with dropout on the attention weights and a bias that may be trained. Works through the queries
 // in chunks and recomputes the attention weights in backward. Returns what attention() returns.
 at::Tensor attention_recomputed(const AttentionInputs& inputs, const BiasAndDropout& extra);
+
+// Packed tokens, and the groups of samples in which they attend: each query to the keys of its own sample.
+struct PackedAttentionInputs {
+  at::Tensor q;     // [1, query tokens, heads * head_dim]
+  at::Tensor k, v;  // [1, key tokens, heads * head_dim]
+  int64_t heads = 0;
+  double scale = 1.0;
+  bool causal = false;
+  std::shared_ptr<const std::vector<AttentionGroup>> groups;
+};
+
+// The same for packed samples, one group after another. Of `extra`, bias_buckets are those of the longest
+// group, and key_lengths and row_keys are not used: the groups have them. Returns [1, query tokens, heads *
+// head_dim].
+at::Tensor packed_attention_recomputed(const PackedAttentionInputs& inputs, const BiasAndDropout& extra);
 
 }  // namespace trainer

@@ -34,7 +34,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
 CollateOptions collate_options(const Config& config, const Model& model);
 
-// Throws ConfigError when data.packing is set and the model is an encoder-decoder.
-void check_packing(const Config& config, const Model& model);
+// Sets data.packing: auto to false for a device on which packing may be slower: a GPU. On the CPU it stays.
+void settle_packing(Config& config, at::DeviceType device);
 
 }  // namespace trainer

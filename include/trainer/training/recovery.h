@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "trainer/data/batching.h"
 #include "trainer/memory/batch_budget.h"
 #include "trainer/memory/oom.h"
 
@@ -31,7 +32,7 @@ struct BatchBudgets {
 struct StepCuts {
   std::vector<int64_t> samples;  // of each micro-batch
   int64_t recomputed_blocks = 0;
-  int64_t packed_budget = 0;  // 0: not packed by tokens
+  PackedBudget packed_budget = {};  // 0: not packed by tokens
 };
 
 }  // namespace trainer

@@ -33,7 +33,7 @@ struct StepResult {
   bool skipped = false;
   std::vector<double> sample_losses;  // if skipped: of each sample alone, over its own supervised tokens
   std::vector<int64_t> cuts;          // samples of each micro-batch
-  int64_t packed_budget = 0;          // the most tokens of a packed micro-batch (data/batching.h)
+  PackedBudget packed_budget = {};    // the most tokens of a packed micro-batch
   int64_t recomputed_blocks = 0;      // blocks that kept only their input
   int64_t retries = 0;                // how often it ran out of memory
 };

@@ -18,8 +18,9 @@ struct LongestSample {
 // largest shape, so that the second one runs while the gradients of the first exist; or one, if a step is one
 // micro-batch. All samples have the longest source and target, every token is supervised, all ids are 0. With
 // budgets in tokens, no split of real samples needs more: rows x longest is the same, and what grows with the
-// square of a length is largest for the longest. A shorter sample fills up packed micro-batches. `ranks`: of
-// how many ranks the run is; the batch is then that of one of them.
+// square of a length is largest for the longest. Shorter samples fill up packed micro-batches; those of an
+// encoder-decoder fill both budgets. `ranks`: of how many ranks the run is; the batch is then that of one of
+// them.
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest = {},
                            int64_t ranks = 1);
 
