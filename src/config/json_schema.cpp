@@ -77,7 +77,7 @@ Json default_as_json(const Key& key) {
   if (std::holds_alternative<std::pair<double, double>*>(key.field(config)))
     return node.as<std::vector<double>>();
   if (node.IsSequence()) return node.as<std::vector<std::string>>();
-  if (takes_text(key) || !key.choices.empty()) return node.Scalar();
+  if (takes_text(key) || !key.choices.empty() || value == "auto") return node.Scalar();
   return Json::parse(value);
 }
 
