@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 #include <ATen/ATen.h>
@@ -28,21 +29,52 @@ using Bytes = std::vector<uint8_t>;
   throw LostRank(concat("another rank has ended or does not answer (", first_line(error.what()), ")"));
 }
 
+// Counts for how long the beats of the ranks have been missing. The time in which this process itself was
+// stopped, as by Ctrl-Z, does not count.
+class Silence {
+ public:
+  explicit Silence(const Patience& patience) : patience_(patience) {}
+
+  bool is_too_long() {
+    const auto now = std::chrono::steady_clock::now();
+    const int64_t beats = patience_.beats;
+    if (patience_.silence <= 0 || beats == 0 || std::exchange(beats_, beats) != beats) {
+      seconds_ = 0;
+    } else {
+      constexpr double kMost = 0.5;  // of a look
+      seconds_ += std::min(std::chrono::duration<double>(now - last_).count(), kMost);
+    }
+    last_ = now;
+    return seconds_ > patience_.silence;
+  }
+
+ private:
+  const Patience& patience_;
+  int64_t beats_ = 0;
+  double seconds_ = 0;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 struct GlooGroup::Gloo {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
-  const std::atomic<bool>* given_up;
+  const Patience* patience;
 
-  // Waits until the work is done or this process gives the others up. Then the work, the group and the bytes
-  // stay as they are until the process ends: nothing can end a collective that waits for a silent rank.
+  // Waits until the work is done or the patience ends. Then the work, the group and the bytes stay as they
+  // are until the process ends: nothing can end a collective that waits for a silent rank.
   void wait(const c10::intrusive_ptr<c10d::Work>& work, Bytes& bytes) const {
-    while (given_up != nullptr && !work->isCompleted()) {
-      if (given_up->load()) {
+    if (patience == nullptr) {
+      work->wait();
+      return;
+    }
+    Silence silence(*patience);
+    while (!work->isCompleted()) {
+      if (patience->given_up || silence.is_too_long()) {
         static_cast<void>(new std::tuple(work, group, std::move(bytes)));
         throw LostRank("another rank does not answer");
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(patience->look);
     }
     work->wait();
   }
@@ -61,9 +93,9 @@ struct GlooGroup::Gloo {
 
 GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
                      int64_t count, const std::string& address, std::chrono::milliseconds timeout,
-                     const std::atomic<bool>* given_up)
+                     const Patience* patience)
     : gloo_(std::make_unique<Gloo>()), rank_(rank), count_(count) {
-  gloo_->given_up = given_up;
+  gloo_->patience = patience;
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   options->devices.push_back(address.empty() && interface != nullptr

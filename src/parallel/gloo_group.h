@@ -18,13 +18,22 @@ class Store;
 
 namespace trainer {
 
+// What ends the waiting of exchange() before its timeout.
+struct Patience {
+  std::atomic<bool> given_up{false};
+  std::atomic<int64_t> beats{0};  // they rise while all ranks run (heartbeat.h); 0: they have not begun
+  double silence = 0;  // after so many seconds without a beat a rank is lost; 0: beats do not matter
+  std::chrono::microseconds look{200};  // how often to look
+};
+
 class GlooGroup {
  public:
   // `address`: of this machine, as others reach it, or "" if GLOO_SOCKET_IFNAME names the interface. Every
-  // call fails after `timeout`, and exchange() also when `given_up` becomes true (nullptr: it never does).
+  // call fails after `timeout`, and exchange() also when `patience`, which must outlive it, ends (nullptr: it
+  // never does).
   GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
             int64_t count, const std::string& address, std::chrono::milliseconds timeout,
-            const std::atomic<bool>* given_up);
+            const Patience* patience);
   ~GlooGroup();
 
   // They throw LostRank.

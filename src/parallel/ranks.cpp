@@ -4,9 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <sstream>
+#include <future>
 #include <thread>
-#include <unistd.h>
 
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -15,7 +14,9 @@
 #include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 
+#include "parallel/end_note.h"
 #include "parallel/gloo_group.h"
+#include "parallel/heartbeat.h"
 #include "parallel/local_address.h"
 
 namespace trainer {
@@ -26,8 +27,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
 constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
-
-constexpr int kUnknownFamily = -1;
+constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 
 std::string end_key(int64_t rank) { return concat("end/", rank); }
 
@@ -90,13 +90,15 @@ struct Ranks::Group {
     meet(*store, place, timeout);
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
-    const auto connect = [&](std::optional<GlooGroup>& group, const char* name, milliseconds patience) {
-      group.emplace(store, name, place.rank, place.count, address, patience,
-                    patience == kEndless ? &lost : nullptr);
+    const auto connect = [&](const char* name, milliseconds longest, const Patience* until) {
+      return std::make_unique<GlooGroup>(store, name, place.rank, place.count, address, longest, until);
     };
-    connect(steps, "steps", timeout);
-    connect(phases, "phases", kEndless);
-    connect(checkpoints, "checkpoints", kEndless);
+    patience.silence = std::chrono::duration<double>(timeout).count();
+    steps = connect("steps", timeout, nullptr);
+    phases = connect("phases", kEndless, &patience);
+    checkpoints = connect("checkpoints", kEndless, &patience);
+    heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", kEndless, &stays); },
+                      std::min(kMostBetweenBeats, timeout / 4), patience.beats);
     store->setTimeout(kForWords);
   }
 
@@ -106,31 +108,46 @@ struct Ranks::Group {
     try {
       return use(of(channel));
     } catch (const LostRank&) {
-      lost = true;
+      patience.given_up = true;
       throw;
     }
   }
 
   const GlooGroup& of(Channel channel) const {
-    const std::optional<GlooGroup>& group = channel == Channel::steps    ? steps
-                                            : channel == Channel::phases ? phases
-                                                                         : checkpoints;
+    const std::unique_ptr<GlooGroup>& group = channel == Channel::steps    ? steps
+                                              : channel == Channel::phases ? phases
+                                                                           : checkpoints;
     if (!group) throw LostRank("this rank has left the others");
     return *group;
   }
 
   void leave() {
-    lost = true;
+    patience.given_up = true;
+    heartbeat.reset();
     steps.reset();
     phases.reset();
     checkpoints.reset();
   }
 
+  // Returns what `talk` finds out from the store, or throws after `longest`: a rank 0 that stands still keeps
+  // the connection and never answers. `talk` may then run on, so it must own what it uses.
+  template <class Talk>
+  auto ask_store(Talk talk, milliseconds longest = kForWords + kMostBetweenBeats) {
+    if (store_is_silent) throw LostRank("rank 0 does not answer");
+    std::packaged_task<decltype(talk(*store))()> task([kept = store, talk] { return talk(*kept); });
+    auto answer = task.get_future();
+    std::thread(std::move(task)).detach();
+    if (answer.wait_for(longest) == std::future_status::ready) return answer.get();
+    store_is_silent = true;
+    throw LostRank("rank 0 does not answer");
+  }
+
   Store store;
   bool hosts_store;
-  // A rank was lost in `steps`: nobody waits for it elsewhere.
-  std::atomic<bool> lost{false};
-  std::optional<GlooGroup> steps, phases, checkpoints;
+  std::atomic<bool> store_is_silent{false};
+  Patience patience;  // given up: a rank was lost in `steps`, and nobody waits for it elsewhere
+  std::unique_ptr<GlooGroup> steps, phases, checkpoints;
+  std::optional<Heartbeat> heartbeat;
   std::atomic<int64_t> bytes{0};
 };
 
@@ -143,6 +160,7 @@ const Ranks& Ranks::none() {
 
 Ranks::Ranks(const RankPlace& place, double timeout) : Ranks(place.rank, place.count) {
   timeout_ = timeout;
+  here_ = place.local_count;
   if (place.count > 1) group_ = std::make_shared<Group>(place, in_milliseconds(timeout));
 }
 
@@ -158,7 +176,7 @@ std::vector<std::string> Ranks::exchange(const std::string& note, Channel channe
 
 void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const {
   if (!group_) return;
-  group_->bytes += static_cast<int64_t>(tensor.nbytes());
+  count_given(static_cast<int64_t>(tensor.nbytes()));
   group_->with(Channel::steps, [&](const GlooGroup& group) {
     owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
   });
@@ -166,8 +184,12 @@ void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const
 
 void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
   if (!group_) return;
-  group_->bytes += static_cast<int64_t>(tensor.nbytes());
+  count_given(static_cast<int64_t>(tensor.nbytes()));
   group_->with(Channel::steps, [&](const GlooGroup& group) { group.copy_from(owner, tensor); });
+}
+
+void Ranks::count_given(int64_t bytes) const {
+  if (group_) group_->bytes += bytes;
 }
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
@@ -175,9 +197,10 @@ int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
 void Ranks::tell_end(const RankEnd& end) const noexcept {
   if (!group_) return;
   try {
-    const int family = end.family ? static_cast<int>(*end.family) : kUnknownFamily;
-    group_->store->set(end_key(rank_), bytes_of(concat(end.code, " ", family, " ", end.message)));
-    if (end.code != 0) group_->store->compareSet("first end", {}, bytes_of(std::to_string(rank_)));
+    group_->ask_store([end, rank = rank_](c10d::Store& store) {
+      store.set(end_key(rank), bytes_of(note_of(end)));
+      if (end.code != 0) store.compareSet("first end", {}, bytes_of(std::to_string(rank)));
+    });
   } catch (...) {  // the store has gone with rank 0: there is nobody to tell
   }
   group_->leave();
@@ -186,7 +209,7 @@ void Ranks::tell_end(const RankEnd& end) const noexcept {
 std::optional<RankEnd> Ranks::first_end() const noexcept {
   if (!group_) return std::nullopt;
   try {
-    const std::vector<uint8_t> first = group_->store->get("first end");
+    const auto first = group_->ask_store([](c10d::Store& store) { return store.get("first end"); });
     return end_of(std::stoll(std::string(first.begin(), first.end())));
   } catch (...) {  // nobody has left a word, or the store has gone
     return std::nullopt;
@@ -196,14 +219,9 @@ std::optional<RankEnd> Ranks::first_end() const noexcept {
 std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   if (!group_) return std::nullopt;
   try {
-    const std::vector<uint8_t> word = group_->store->get(end_key(rank));
-    std::istringstream text(std::string(word.begin(), word.end()));
-    RankEnd end;
+    const auto word = group_->ask_store([rank](c10d::Store& store) { return store.get(end_key(rank)); });
+    RankEnd end = end_in(std::string(word.begin(), word.end()));
     end.rank = rank;
-    int family = kUnknownFamily;
-    text >> end.code >> family;
-    end.message = text.str().substr(static_cast<size_t>(text.tellg()) + 1);
-    if (family != kUnknownFamily) end.family = static_cast<ErrorCode>(family);
     return end;
   } catch (...) {
     return std::nullopt;
@@ -211,18 +229,22 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
 }
 
 void Ranks::give_up() const noexcept {
-  if (group_) group_->lost = true;
+  if (group_) group_->patience.given_up = true;
 }
 
 void Ranks::wait_for_ends(double seconds) const noexcept {
   if (!group_) return;
-  const auto key = [](int64_t rank) { return concat("gone/", rank); };
-  try {
-    group_->store->set(key(rank_), bytes_of("yes"));
-    if (!group_->hosts_store) return;
+  const milliseconds longest = in_milliseconds(seconds);
+  const auto talk = [rank = rank_, count = count_, hosts = group_->hosts_store, longest](c10d::Store& store) {
+    const auto key = [](int64_t of) { return concat("gone/", of); };
+    store.set(key(rank), bytes_of("yes"));
+    if (!hosts) return;
     std::vector<std::string> keys;
-    for (int64_t rank = 1; rank < count_; rank++) keys.push_back(key(rank));
-    group_->store->wait(keys, in_milliseconds(seconds));
+    for (int64_t other = 1; other < count; other++) keys.push_back(key(other));
+    store.wait(keys, longest);
+  };
+  try {
+    group_->ask_store(talk, longest + kForWords);
   } catch (...) {  // one was killed, or is slow to end
   }
 }

@@ -105,6 +105,8 @@ void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) cons
   if (gpus_) {
     try {
       what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors);
+      for (const SharedTensor& shared : tensors)
+        ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
     } catch (const LostRank&) {
       ranks_.give_up();  // nobody waits for it on other connections, either
       throw;

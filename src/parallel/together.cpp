@@ -1,7 +1,6 @@
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <sstream>
 
 #include "trainer/base/ending.h"
 #include "trainer/base/error.h"
@@ -10,17 +9,15 @@
 #include "trainer/memory/oom.h"
 #include "trainer/parallel/ranks.h"
 
+#include "parallel/end_note.h"
+
 namespace trainer {
 namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-constexpr int kNoFamily = -1;
-
-// As a note: code, family and message.
 std::string failure_note(ExitCode code, const std::optional<ErrorCode>& family, const std::string& message) {
-  return concat(kFailed, static_cast<int>(code), " ", family ? static_cast<int>(*family) : kNoFamily, " ",
-                message);
+  return kFailed + note_of(RankEnd{0, static_cast<int>(code), message, family});
 }
 
 // How `work` ended here: a note for the others.
@@ -46,18 +43,13 @@ template <class AnyError>
 
 // Throws the type that belongs to the exit code, because callers tell out of memory from other errors.
 [[noreturn]] void throw_failure(const std::string& note, size_t rank) {
-  std::istringstream fields(note.substr(1));
-  int number = 0, family_number = kNoFamily;
-  fields >> number >> family_number;
-  const auto code = static_cast<ExitCode>(number);
-  std::optional<ErrorCode> family;
-  if (family_number != kNoFamily) family = static_cast<ErrorCode>(family_number);
-  std::string message = fields.str().substr(static_cast<size_t>(fields.tellg()) + 1);
-  if (rank > 0) message = concat("rank ", rank, ": ", message);
-  if (code == ExitCode::out_of_memory) throw_with(family, OutOfMemoryError(message));
-  if (code == ExitCode::numbers) throw_with(family, NumericsError(message));
-  if (code == ExitCode::device_fault) throw_with(family, DeviceFault(message));
-  throw_with(family, Error(code, message));
+  const RankEnd end = end_in(note.substr(1));
+  const auto code = static_cast<ExitCode>(end.code);
+  const std::string message = rank > 0 ? concat("rank ", rank, ": ", end.message) : end.message;
+  if (code == ExitCode::out_of_memory) throw_with(end.family, OutOfMemoryError(message));
+  if (code == ExitCode::numbers) throw_with(end.family, NumericsError(message));
+  if (code == ExitCode::device_fault) throw_with(end.family, DeviceFault(message));
+  throw_with(end.family, Error(code, message));
 }
 
 }  // namespace

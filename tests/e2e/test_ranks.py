@@ -80,6 +80,10 @@ class SameAsOne(Ranks):
         self.assertEqual(predicted[0], predicted[1])
         for key in ("samples_seen", "tokens", "supervised_tokens"):
             self.assertEqual([row[key] for row in self.rows(one, "train")], [row[key] for row in self.rows(many, "train")])
+        for row in self.rows(many, "train"):
+            self.assertGreater(row["bytes_exchanged"], 0)
+        for row in self.rows(one, "train"):
+            self.assertTrue({"bytes_exchanged", "memory_peak_rank"}.isdisjoint(row), row)
         # One form of checkpoint, with nothing in it that tells how many wrote it.
         layouts = [{name: (kind, shape) for name, (kind, shape, _) in
                     tensors_of(last_checkpoint(output) / "optimizer.safetensors").items()} for output in (one, many)]
@@ -101,6 +105,18 @@ class SameAsOne(Ranks):
     def test_the_same_number_gives_the_same_bits(self):
         outputs = [self.run_ranks(2, name, "model.dtype=bf16") for name in ("first", "second")]
         self.assertEqual(differences(*outputs), [])
+
+    def test_memory_is_that_of_the_rank_that_needs_most(self):
+        # The longest sample is rank 0's; rank 1 has the two others, in one micro-batch.
+        data = self.scratch / "three.jsonl"
+        data.write_text("".join(json.dumps({"input": "word " * count, "target": "x"}) + "\n" for count in (100, 90, 89)))
+        output = self.run_ranks(2, "three", f"data.train={data}", "effective_batch_size=3", "batch_size=2", "max_steps=2",
+                                "data.max_source_length=1000", "memory.rehearse=false", "lora.r=4")
+        self.assertEqual([row["memory_peak_rank"] for row in self.rows(output, "train")], [1, 1])
+        (memory,) = self.rows(output, "memory")
+        self.assertEqual(memory["rank"], 1)
+        self.assertEqual(memory["peak"], self.rows(output, "train")[0]["memory_peak"])
+        self.assertIn("of rank 1", self.texts[0])
 
     def test_only_rank_0_speaks(self):
         self.run_ranks(2, "spoken")
@@ -161,6 +177,20 @@ class Resume(Ranks):
             processes[1].kill()
         self.disturbed("hangs", stop, [8, -9], "parallel.timeout=3")
         self.assertIn("does not answer", self.texts[0])
+
+    def test_a_rank_that_stands_still_while_data_is_read_is_lost_after_the_timeout(self):
+        """Nobody knows how long reading takes. Rank 0 does it first, and it also holds what the ranks tell each other."""
+        rows, output = self.scratch / "long.jsonl", self.scratch / "still"
+        rows.write_text((self.data / "train.jsonl").read_text() * 20)
+        run = InRanks(2, *self.arguments(output, f"data.train={rows}", f"data.cache={output}-cache", "parallel.timeout=2"))
+        self.assertTrue(any("weights:" in line for line in run.processes[0].stderr))
+        run.processes[0].send_signal(signal.SIGSTOP)
+        run.processes[1].wait(100)
+        run.processes[0].kill()
+        codes, texts = run.wait()
+        self.assertEqual(codes, [-9, 8], texts)
+        self.assertIn("rank 1: another rank does not answer", texts[1])
+        self.assertFalse((output / "metrics.jsonl").exists(), "no step was made")
 
     def test_a_full_disk_of_one_rank_costs_a_checkpoint_only(self):
         output = self.run_ranks(2, "full", environment={1: {"TRAINER_FILE_FAULT": "1:ENOSPC"}})

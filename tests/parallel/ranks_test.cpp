@@ -1,7 +1,7 @@
 #include "trainer/parallel/ranks.h"
 
-#include <mutex>
-#include <set>
+#include <latch>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -138,6 +138,35 @@ TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
         ranks.tell_end({0, 8, "lost", std::nullopt});
       },
       1);
+}
+
+TEST(Ranks, GivingUpEndsTheWaitingOfOtherThreads) {
+  std::latch over(1);
+  in_ranks(2, [&](const Ranks& ranks) {
+    if (!ranks.is_first()) return over.wait();  // it never comes to the exchange
+    std::latch waiting(3);
+    std::vector<std::thread> threads;
+    for (const Channel channel : {Channel::phases, Channel::checkpoints}) {
+      threads.emplace_back([&, channel] {
+        waiting.arrive_and_wait();
+        EXPECT_THROW(ranks.exchange("are you there?", channel), LostRank);
+      });
+    }
+    waiting.arrive_and_wait();
+    ranks.give_up();
+    for (std::thread& thread : threads) thread.join();
+    over.count_down();
+  });
+}
+
+TEST(Ranks, WorkOfAPhaseMayTakeLongerThanTheTimeout) {
+  in_ranks(
+      2,
+      [](const Ranks& ranks) {
+        if (ranks.is_first()) std::this_thread::sleep_for(std::chrono::seconds(5));
+        EXPECT_EQ(ranks.exchange("done", Channel::phases), (Notes{"done", "done"}));
+      },
+      2);
 }
 
 TEST(Ranks, ARankThatDoesNotComeIsNamed) {

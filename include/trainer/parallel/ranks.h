@@ -33,7 +33,8 @@ struct RankEnd {
 
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
 // `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
-// thread that writes them, and is as patient.
+// thread that writes them, and is as patient. In both, a rank is lost when its process has stood still for
+// parallel.timeout.
 enum class Channel { steps, phases, checkpoints };
 
 class Ranks {
@@ -52,7 +53,8 @@ class Ranks {
   int64_t count() const { return count_; }
   bool alone() const { return count_ == 1; }
   bool is_first() const { return rank_ == 0; }
-  double timeout() const { return timeout_; }  // parallel.timeout, in seconds
+  int64_t on_this_machine() const { return here_; }  // this one included
+  double timeout() const { return timeout_; }        // parallel.timeout, in seconds
 
   // Gives a note to all, and returns the notes of all, in the order of the ranks. Throws LostRank.
   std::vector<std::string> exchange(const std::string& note, Channel channel = Channel::steps) const;
@@ -63,10 +65,13 @@ class Ranks {
   void add_up(const at::Tensor& tensor, std::optional<int64_t> owner = std::nullopt) const;
   // Copies the owner's values to all ranks, in place.
   void copy_from(int64_t owner, const at::Tensor& tensor) const;
-  // Returns how many bytes of tensors this rank has given to add_up() and copy_from().
+  // Returns how many bytes of tensors this rank has given to sums and copies: those of add_up() and
+  // copy_from(), and what others, as between GPUs, have told count_given().
   int64_t bytes_given() const;
+  void count_given(int64_t bytes) const;
 
-  // Ends all waiting for a rank that was lost elsewhere, as between GPUs: exchange() throws LostRank.
+  // Ends all waiting for a rank that was lost elsewhere, as between GPUs: exchange() in `phases` and
+  // `checkpoints`, of any thread, throws LostRank. In `steps` it ends after parallel.timeout anyway.
   void give_up() const noexcept;
 
   // Leave a word for those who will find this rank lost, and read the first such word of another rank. They
@@ -83,7 +88,7 @@ class Ranks {
   struct Group;
   Ranks(int64_t rank, int64_t count) : rank_(rank), count_(count) {}
 
-  int64_t rank_ = 0, count_ = 1;
+  int64_t rank_ = 0, count_ = 1, here_ = 1;
   double timeout_ = 0;
   std::shared_ptr<Group> group_;  // null: alone or planned
 };
