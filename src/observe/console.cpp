@@ -92,10 +92,17 @@ std::string step_text(int64_t step, int64_t total) {
   return total > 0 ? concat("step ", step, "/", total) : concat("step ", step);
 }
 
+// " of rank 2", if there are several
+std::string of_rank_text(const Values& row) {
+  const auto rank = number(row, "memory_peak_rank");
+  return rank ? concat(" of rank ", std::llround(*rank)) : "";
+}
+
 // " (peak 18.2 GB, 76 % of 24.0 GB)"
-std::string peak_text(double peak, std::optional<double> limit) {
+std::string peak_text(double peak, const Values& row) {
   if (peak <= 0) return "";
-  const std::string text = concat(" (peak ", bytes_string(std::llround(peak)));
+  const auto limit = number(row, "memory_limit");
+  const std::string text = concat(" (peak ", bytes_string(std::llround(peak)), of_rank_text(row));
   if (!limit) return text + ")";
   return concat(text, ", ", std::llround(100 * peak / *limit), " % of ", bytes_string(std::llround(*limit)),
                 ")");
@@ -170,9 +177,7 @@ struct Console::State {
         .add("%.1f samples/s", interval.per_second(interval.samples), 1, 8)
         .add("waits for data %.0f %%", interval.share_of_waiting(), 100, 3);
     if (const auto in_use = number(last_row, "memory_allocated")) {
-      line.add(concat("mem ", bytes_string(std::llround(*in_use)),
-                      peak_text(interval.peak, number(last_row, "memory_limit"))),
-               7);
+      line.add(concat("mem ", bytes_string(std::llround(*in_use)), peak_text(interval.peak, last_row)), 7);
     }
     if (const auto left = time_left.estimate()) line.add("left " + left_text(*left), 1);
     last_interval = interval;
@@ -242,13 +247,16 @@ struct Console::State {
     const auto in_use = number(last_row, "memory_allocated"), limit = number(last_row, "memory_limit");
     if (!in_use) return "";
     const double peak = number(last_row, "memory_peak").value_or(*in_use);
+    const std::string of_rank = of_rank_text(last_row);
     const auto text = [](double bytes) { return bytes_string(std::llround(bytes)); };
-    if (!limit) return fitted_line({{"memory " + text(*in_use), 0}, {"peak " + text(peak), 1}}, width);
+    if (!limit)
+      return fitted_line({{"memory " + text(*in_use), 0}, {"peak " + text(peak) + of_rank, 1}}, width);
     const double share = peak / *limit;
-    const std::string line = fitted_line({{concat("memory ", text(*in_use), ", peak ", text(peak)), 0},
-                                          {concat(std::llround(100 * share), " %"), 1},
-                                          {concat("of ", text(*limit)), 2}},
-                                         width);
+    const std::string line =
+        fitted_line({{concat("memory ", text(*in_use), ", peak ", text(peak), of_rank), 0},
+                     {concat(std::llround(100 * share), " %"), 1},
+                     {concat("of ", text(*limit)), 2}},
+                    width);
     return with_bar(share, line, width);
   }
 

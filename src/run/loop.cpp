@@ -169,8 +169,11 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(position, memory, output_);
   if (position.step > 1 || !parts_.plan.known()) return;
-  (parts_.plan.exceeds_plan(memory.peak) ? log::warning : log::info)(parts_.plan.compared(memory.peak));
-  output_.write(parts_.plan.row(position.step, memory.peak));
+  const auto& highest = result.highest_peak;
+  const int64_t peak = highest ? highest->peak : memory.peak;
+  const std::optional<int64_t> rank = highest ? std::optional(highest->rank) : std::nullopt;
+  (parts_.plan.exceeds_plan(peak) ? log::warning : log::info)(parts_.plan.compared(peak, rank));
+  output_.write(parts_.plan.row(position.step, peak, rank));
 }
 
 // Ends a run whose numbers went bad, and checks once that updates change the trained tensors and no others.

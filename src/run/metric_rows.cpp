@@ -35,12 +35,15 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
                  {"data_wait_seconds", seconds.data_wait},
                  {"memory_allocated", memory.allocated},
                  {"memory_reserved", memory.reserved},
-                 {"memory_peak", memory.peak},
+                 {"memory_peak", result.highest_peak ? result.highest_peak->peak : memory.peak},
                  {"memory_resident", memory.resident}}};
   const PackedBudget& packed = result.packed_budget;
   if (packed.tokens > 0) row.values["packed_budget"] = packed.tokens;
   if (packed.target_tokens > 0) row.values["packed_target_budget"] = packed.target_tokens;
-  if (memory.limit > 0) row.values["memory_limit"] = memory.limit;
+  if (result.bytes_exchanged > 0) row.values["bytes_exchanged"] = result.bytes_exchanged;
+  if (result.highest_peak) row.values["memory_peak_rank"] = result.highest_peak->rank;
+  const int64_t limit = result.highest_peak ? result.highest_peak->limit : memory.limit;
+  if (limit > 0) row.values["memory_limit"] = limit;
   if (result.skipped) row.values["skipped"] = true;
   return row;
 }

@@ -23,9 +23,9 @@ LongestSample longest_sample(const Dataset& train) {
                                  : LongestSample{report.longest_sample, 0};
 }
 
-int64_t memory_for_run(c10::Device device) {
+int64_t memory_for_run(c10::Device device, int64_t sharers) {
   const int64_t limit = process_limit(device);
-  return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device)) / 10 * 9;
+  return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device) / sharers) / 10 * 9;
 }
 
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most) {
@@ -91,15 +91,17 @@ std::string RunPlan::offloaded_text() const {
 
 bool RunPlan::exceeds_plan(int64_t measured) const { return measured > plan.peak() / 100 * 105; }
 
-std::string RunPlan::compared(int64_t measured) const {
+std::string RunPlan::compared(int64_t measured, std::optional<int64_t> rank) const {
   const std::string text = concat("memory: peak of tensors in the first step ", bytes_string(measured),
+                                  rank ? concat(" (rank ", *rank, ")") : "",
                                   "; planned for a step of the longest samples ", bytes_string(plan.peak()));
   return exceeds_plan(measured) ? text + ": the plan was too low" : text;
 }
 
-MetricRow RunPlan::row(int64_t step, int64_t measured) const {
+MetricRow RunPlan::row(int64_t step, int64_t measured, std::optional<int64_t> rank) const {
   MetricRow row{"memory", {{"step", step}, {"peak", measured}, {"planned_peak", plan.peak()}}};
   for (const MemoryPlan::Part& part : plan.parts()) row.values["planned_" + part.key] = part.bytes;
+  if (rank) row.values["rank"] = *rank;
   row.values["batch_size"] = plan.batch_size;
   row.values["recompute_blocks"] = plan.recompute_blocks;
   if (limit > 0) row.values["limit"] = limit;
@@ -110,20 +112,24 @@ MetricRow RunPlan::row(int64_t step, int64_t measured) const {
   return row;
 }
 
-void check_room(const RunPlan& run, c10::Device device) {
+void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine) {
   const int64_t needed = run.plan.offloaded.total() - offload_use().in_use;  // weights may be there already
   if (needed <= 0) return;
   const std::string& directory = run.config.offload_directory();
   const int64_t room = room_below(device, directory);
-  if (needed <= room) return;
+  if (needed * on_this_machine <= room) return;
+  const std::string what = on_this_machine == 1
+                               ? bytes_string(needed)
+                               : concat(bytes_string(needed * on_this_machine), " (", bytes_string(needed),
+                                        " for each of the ", on_this_machine, " processes of this machine)");
   throw of_family(
       ErrorCode::offload_room,
-      OutOfMemoryError(
-          device.is_cuda()
-              ? concat("memory.offload: needs ", bytes_string(needed), " of the host's memory, and ",
-                       bytes_string(room), " are free; offload less, or use a machine with more memory")
-              : concat("memory.offload: needs ", bytes_string(needed), " in ", directory, ", and ",
-                       bytes_string(room), " are free; make room, or set memory.offload_dir")));
+      OutOfMemoryError(device.is_cuda()
+                           ? concat("memory.offload: needs ", what, " of the host's memory, and ",
+                                    bytes_string(room),
+                                    " are free; offload less, or use a machine with more memory")
+                           : concat("memory.offload: needs ", what, " in ", directory, ", and ",
+                                    bytes_string(room), " are free; make room, or set memory.offload_dir")));
 }
 
 }  // namespace trainer

@@ -106,6 +106,7 @@ void Trainer::weights_changed() {
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   StepResult result;
+  const int64_t given = ranks_.bytes_given();
   result.learning_rate = schedule_.learning_rate(steps_);
   Attempts attempts(attempt_options(""));
   Division division = first_division(batch, replay);
@@ -120,6 +121,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
     gradients_.clear();
   }
   steps_++;
+  result.bytes_exchanged = ranks_.bytes_given() - given;
   end_step(batch, division, attempts, result);
   return result;
 }

@@ -1,13 +1,16 @@
 // What a step does among several ranks. The passes, and what is repeated when memory runs out, are each
 // rank's own; sums over the ranks come after them, so that no rank repeats one alone.
 #include <cmath>
+#include <sstream>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/base/strings.h"
 #include "trainer/memory/copy_stream.h"
 #include "trainer/memory/memory_phase.h"
 #include "trainer/memory/offload.h"
+#include "trainer/memory/summary.h"
 #include "trainer/parallel/rank_shares.h"
 #include "trainer/training/trainer.h"
 
@@ -15,6 +18,28 @@
 #include "training/rank_owners.h"
 
 namespace trainer {
+
+namespace {
+
+// The peak of tensors on this rank and its limit; nothing to tell for one rank alone and in a plan.
+std::string peak_note(const Ranks& ranks, at::Device device) {
+  if (ranks.alone() || device.is_meta()) return "";
+  const MemorySummary memory = memory_summary(device);
+  return concat(memory.peak, " ", memory.limit);
+}
+
+std::optional<HighestPeak> highest_peak(const std::vector<std::string>& notes) {
+  std::optional<HighestPeak> highest;
+  for (size_t rank = 0; rank < notes.size(); rank++) {
+    if (notes[rank].empty()) continue;
+    HighestPeak own{static_cast<int64_t>(rank)};
+    std::istringstream(notes[rank]) >> own.peak >> own.limit;
+    if (!highest || own.peak > highest->peak) highest = own;
+  }
+  return highest;
+}
+
+}  // namespace
 
 std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
                                             const std::vector<TrainedParameter>& parameters) {
@@ -129,15 +154,16 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
   return norm;
 }
 
-void Trainer::update(const at::Tensor& norm, const StepResult& result, Attempts& attempts) {
+void Trainer::update(const at::Tensor& norm, StepResult& result, Attempts& attempts) {
   updating_ = !ranks_.alone();
-  together(ranks_, [&] {
+  const std::vector<std::string> peaks = together(ranks_, [&] {
     attempts.repeat("optimizer", [&] {
       const InPhase phase(MemoryPhase::update);
       optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
-    return std::string();
+    return peak_note(ranks_, device_);
   });
+  result.highest_peak = highest_peak(peaks);
   count_moved(2 * state_below_);  // read and written
   if (!owners_.empty()) {
     std::vector<SharedTensor> weights;

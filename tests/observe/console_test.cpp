@@ -94,6 +94,19 @@ TEST(Console, ThePeakIsShownAsPartOfTheLimit) {
   EXPECT_TRUE(contains(line, "mem 1.20 GB (peak 18.2 GB, 76 % of 24.0 GB)")) << line;
 }
 
+TEST(Console, OfSeveralRanksThePeakSaysWhose) {
+  Console console({.logging_steps = 1});
+  const std::string line = shown_by([&] {
+    console.write({"train",
+                   {{"step", 1},
+                    {"memory_allocated", 1'200'000'000},
+                    {"memory_peak", 18'200'000'000},
+                    {"memory_peak_rank", 2},
+                    {"memory_limit", 24'000'000'000}}});
+  });
+  EXPECT_TRUE(contains(line, "mem 1.20 GB (peak 18.2 GB of rank 2, 76 % of 24.0 GB)")) << line;
+}
+
 TEST(Console, WhatARowLacksIsLeftOut) {
   Console console({.logging_steps = 1});
   const std::string line = shown_by([&] {

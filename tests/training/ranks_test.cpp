@@ -1,9 +1,13 @@
 // Steps of several ranks, compared with the same steps of one.
+#include <numeric>
+
 #include "trainer/memory/host_allocator.h"
+#include "trainer/training/rank_traffic.h"
 #include "trainer/training/trainer.h"
 
 #include "models/golden.h"
 #include "support/in_ranks.h"
+#include "training/rank_owners.h"
 
 namespace trainer {
 namespace {
@@ -13,6 +17,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 struct After {
   Tensors weights;
   std::vector<double> losses, norms;
+  std::vector<int64_t> exchanged;
   int64_t state_bytes = 0, retries = 0;
 };
 
@@ -49,6 +54,7 @@ After six_steps(const std::string& name, const Config& config, const Ranks& rank
     if (step == 3 && ranks.is_first()) fail_host_allocation(0);
     after.losses.push_back(result.loss);
     after.norms.push_back(result.grad_norm);
+    after.exchanged.push_back(result.bytes_exchanged);
     after.retries += result.retries;
   }
   golden.model->for_each_parameter([&](const std::string& parameter, Parameter& p) {
@@ -131,6 +137,45 @@ TEST(Ranks, DivideTheStateOfTheOptimizerForFullFineTuningOnly) {
   lora.lora = LoraConfig{};
   for (const After& rank : on_ranks(2, "qwen2_lora", lora))
     EXPECT_EQ(rank.state_bytes, six_steps("qwen2_lora", lora, Ranks::none()).state_bytes);
+}
+
+// The plan counts the least that must travel: with two ranks, half of what a sum or a copy is given, and for
+// a sum that both shall have as much again on its way back.
+TEST(Ranks, ExchangeNoMoreThanThePlanCounts) {
+  for (const Shard shard : {Shard::none, Shard::optimizer}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      Config config = config_of_ranks(shard);
+      config.optimizer.grad_dtype = StateDtype::fp32;
+      PlanTarget target;
+      target.dtype = dtype;
+      target.ranks = 2;
+      const RankTraffic planned = rank_traffic(config, golden_directory("t5_v1_1") / "model", target);
+      ASSERT_GT(planned.sent, 0);
+      for (const After& rank : on_ranks(2, "t5_v1_1", config, dtype)) {
+        for (const int64_t given : rank.exchanged)
+          EXPECT_EQ(shard == Shard::none ? given : given / 2, planned.sent);
+      }
+    }
+  }
+  EXPECT_EQ(six_steps("t5_v1_1", config_of_ranks(Shard::none), Ranks::none()).exchanged.at(0), 0);
+}
+
+// As docs/parallel.md says.
+TEST(Ranks, HaveEvenPartsOfLargeModels) {
+  for (const char* card : {"flan-t5-xl.json", "qwen2.5-7b.json"}) {
+    const std::unique_ptr<Model> model = model_on_meta(
+        std::filesystem::path(SOURCE_DIR) / "configs/models" / card, at::kBFloat16, /*train_all=*/true);
+    const std::vector<TrainedParameter> parameters = trained_parameters(*model);
+    for (const int64_t count : {2, 4, 8}) {
+      const auto owners = owners_among(Ranks::planned(count), config_of_ranks(Shard::optimizer), parameters);
+      std::vector<double> elements(static_cast<size_t>(count));
+      for (const TrainedParameter& parameter : parameters)
+        elements.at(static_cast<size_t>(owners.at(parameter.name))) +=
+            static_cast<double>(parameter.value.numel());
+      const double even = std::accumulate(elements.begin(), elements.end(), 0.0) / static_cast<double>(count);
+      EXPECT_LE(std::ranges::max(elements) / even, 1.004) << card << ", " << count;
+    }
+  }
 }
 
 TEST(Ranks, AnUpdateOfAllOptimizersIsThatOfOne) {

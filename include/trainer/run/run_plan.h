@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,23 +32,25 @@ struct RunPlan {
   // Returns whether the measured peak is more than 5 % above the planned one.
   bool exceeds_plan(int64_t measured) const;
   // A line for the log and a row of metrics, for after the first step. `measured`: peak of tensors in bytes.
-  std::string compared(int64_t measured) const;
-  MetricRow row(int64_t step, int64_t measured) const;
+  // `rank`: whose, if there are several.
+  std::string compared(int64_t measured, std::optional<int64_t> rank = std::nullopt) const;
+  MetricRow row(int64_t step, int64_t measured, std::optional<int64_t> rank = std::nullopt) const;
 };
 
 // Returns the longest sample of the data, after truncation.
 LongestSample longest_sample(const Dataset& train);
 
-// Returns the memory that a run may use on the device, in bytes: its limit, else nine tenths of what it has
-// and of what is free there, because other programs and files need some.
-int64_t memory_for_run(c10::Device device);
+// Returns the memory that a process may use on the device, in bytes: its limit, else nine tenths of what it
+// has and of what is free there, because other programs and files need some. `sharers`: processes of the run
+// that use the device, which all have as much of it; what is free is divided among them.
+int64_t memory_for_run(c10::Device device, int64_t sharers = 1);
 
 // Plans a run on `device`, under the memory limit that applies there. What the configuration leaves open is
 // chosen for `most` bytes. Throws OutOfMemoryError when no such choice fits.
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most);
 
 // Throws OutOfMemoryError when there is no room below the device for what the plan offloads. The directory
-// for the files must exist.
-void check_room(const RunPlan& run, c10::Device device);
+// for the files must exist. `on_this_machine`: processes of the run on this machine, each with such a plan.
+void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine = 1);
 
 }  // namespace trainer

@@ -25,6 +25,11 @@
 
 namespace trainer {
 
+// The rank whose tensors have taken most so far, and the limit there (0: none), in bytes.
+struct HighestPeak {
+  int64_t rank = 0, peak = 0, limit = 0;
+};
+
 struct StepResult {
   double loss = 0;       // mean over the supervised tokens of the step
   double grad_norm = 0;  // before clipping
@@ -36,6 +41,8 @@ struct StepResult {
   PackedBudget packed_budget = {};    // the most tokens of a packed micro-batch
   int64_t recomputed_blocks = 0;      // blocks that kept only their input
   int64_t retries = 0;                // how often it ran out of memory
+  int64_t bytes_exchanged = 0;        // that this rank has given to sums and copies over the ranks
+  std::optional<HighestPeak> highest_peak;  // of several ranks, if the step was not skipped
 };
 
 class Attempts;
@@ -117,7 +124,7 @@ class Trainer {
   void add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts);
   at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum, Attempts& attempts,
                                 StepResult& result);
-  void update(const at::Tensor& norm, const StepResult& result, Attempts& attempts);
+  void update(const at::Tensor& norm, StepResult& result, Attempts& attempts);
   std::optional<int64_t> owner_of(const TrainedParameter& parameter) const;
   at::Tensor gradient_norm(Attempts& attempts) const;
   at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
