@@ -199,11 +199,11 @@ class RunCheckup {
                   "training.batch_size or memory.gradient_checkpointing: true avoids the failed attempts")
             : checkup_.ok("memory", text);
     finding.values = {{"planned", plan.total()}, {"available", available}};
-    if (plan.offloaded.total() > 0) check_offload(planned);
+    if (plan.offloaded.total() > 0) check_offload(planned, target.ranks);
   }
 
-  // Compares what lies below the device with the room there.
-  void check_offload(const RunPlan& planned) {
+  // Compares what lies below the device with the room there, for all processes of this machine.
+  void check_offload(const RunPlan& planned, int64_t processes) {
     const at::Device device = lease_->device;
     const std::string& directory = planned.config.offload_directory();
     const fs::path existing = existing_part(directory);
@@ -212,9 +212,11 @@ class RunCheckup {
                       ExitCode::usage, "choose another memory.offload_dir");
       return;
     }
-    const int64_t needed = planned.plan.offloaded.total(), room = room_below(device, directory);
+    const int64_t needed = processes * planned.plan.offloaded.total(), room = room_below(device, directory);
     const std::string where = device.is_cuda() ? "the host's memory" : directory;
-    const std::string text = concat(planned.offloaded_text(), "; ", bytes_string(room), " free in ", where);
+    const std::string of_all = processes > 1 ? concat(" on each of ", processes, " GPUs") : "";
+    const std::string text =
+        concat(planned.offloaded_text(), of_all, "; ", bytes_string(room), " free in ", where);
     Finding& finding =
         needed > room ? checkup_.failed("offload", text, ExitCode::out_of_memory,
                                         device.is_cuda() ? "offload less, or use a machine with more memory"

@@ -34,6 +34,11 @@ struct OnCards {
   bool fits = false;
   std::optional<PlanChoice> fastest;
   std::optional<StepTime> step;  // of what fits, on several GPUs
+
+  // Bytes that what fits offloads, for each GPU.
+  int64_t offloaded() const {
+    return fits ? configured.offloaded.total() : fastest ? fastest->plan.offloaded.total() : 0;
+  }
 };
 
 // Sums do not overlap with passes (training/trainer_ranks.cpp), so that their times add up.
@@ -92,6 +97,10 @@ void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& ou
   if (gpus > effective_batch_size)
     out << "             " << gpus - effective_batch_size << " of the GPUs get no sample: a step has "
         << effective_batch_size << " (training.effective_batch_size)\n";
+  if (on.offloaded() > 0 && on.cards.per_machine > 1)
+    out << "             " << bytes_string(on.offloaded())
+        << " offloaded for each GPU: " << bytes_string(on.offloaded() * on.cards.per_machine)
+        << " of main memory on each machine\n";
   if (on.step) print_step(on, out);
 }
 
@@ -165,6 +174,7 @@ nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Card
                                {"shards", on.shards},
                                {"fits", on.fits},
                                {"fastest", on.fastest ? as_json(*on.fastest) : nlohmann::ordered_json()}};
+    if (on.offloaded() > 0) row["offloaded_on_machine"] = on.offloaded() * cards.per_machine;
     if (on.step) row["step"] = step_as_json(*on.step);
     rows.push_back(row);
   }

@@ -24,4 +24,12 @@ std::string device_of_rank(const std::string& wanted, const RankPlace& place, co
   return concat("cuda:", place.local_rank);
 }
 
+std::string gpu_behind(const std::string& device, const Machine& machine) {
+  if (device == "cpu") return "";
+  const std::vector<Gpu> gpus = machine.gpus.look().visible();
+  for (const Gpu& gpu : gpus)
+    if (device == concat("cuda:", gpu.index) || gpus.size() == 1) return concat(gpu.name, " ", gpu.uuid);
+  return "";
+}
+
 }  // namespace trainer

@@ -44,18 +44,39 @@ void prepare_offload(const Config& config, at::Device device) {
     set_offload_directory(config.offload_directory());
 }
 
-DeviceLease take_device(const Config& config, const RankPlace& place) {
+// Two ranks on one GPU would wait for each other, or run out of its memory.
+std::string device_of_its_own(const Config& config, const RankPlace& place, const Ranks& ranks) {
+  std::string device;
+  const std::vector<std::string> gpus = together(
+      ranks,
+      [&] {
+        device = device_of_rank(config.device, place);
+        return ranks.alone() ? std::string() : gpu_behind(device);
+      },
+      Channel::phases);
+  for (auto gpu = gpus.begin(); gpu != gpus.end(); ++gpu) {
+    const auto first = std::find(gpus.begin(), gpu, *gpu);
+    if (gpu->empty() || first == gpu) continue;
+    throw DeviceError(concat("rank ", first - gpus.begin(), " and rank ", gpu - gpus.begin(),
+                             " would both train on ", *gpu,
+                             ", and each needs a GPU of its own: give each its own CUDA_VISIBLE_DEVICES, or "
+                             "show all GPUs to all and set LOCAL_RANK or SLURM_LOCALID"));
+  }
+  return device;
+}
+
+DeviceLease take_device(const Config& config, const RankPlace& place, const Ranks& ranks) {
   set_up_cpu(config.training.num_threads);
   set_cpu_products(config.training.cpu_products);
-  DeviceLease lease = acquire_device(device_of_rank(config.device, place), config.gpu);
+  DeviceLease lease = acquire_device(device_of_its_own(config, place, ranks), config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
   prepare_offload(config, lease.device);
   return lease;
 }
 
-// The memory that every rank has, so that all plan the same.
+// The memory that every rank has, so that all plan the same. Ranks on the CPU share the machine's.
 int64_t least_memory_for_run(at::Device device, const Ranks& ranks) {
-  int64_t least = memory_for_run(device);
+  int64_t least = memory_for_run(device, device.is_cpu() ? ranks.on_this_machine() : 1);
   for (const std::string& of_rank : ranks.exchange(std::to_string(least), Channel::phases))
     least = std::min<int64_t>(least, std::stoll(of_rank));
   return least;
@@ -68,7 +89,7 @@ RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Devic
   Config settled = config;
   settle_packing(settled, device.type());
   RunPlan plan = plan_run(settled, target, device, least_memory_for_run(device, ranks));
-  check_room(plan, device);
+  check_room(plan, device, ranks.on_this_machine());
   return plan;
 }
 
@@ -175,7 +196,7 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
     : output(output_directory),
       ranks(all_ranks),
       given(with_saved_dtype(asked, start)),
-      lease(take_device(given, place)),
+      lease(take_device(given, place, ranks)),
       device(lease.device),
       tokenizer(load_run_tokenizer(given)),
       prepared(load_model_of_run(given, *tokenizer, device, ranks)),

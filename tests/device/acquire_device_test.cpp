@@ -98,6 +98,18 @@ TEST_F(AcquireDevice, RanksThatSeeOneGpuEachTakeIt) {
   EXPECT_EQ(device_of_rank("auto", local_place(1, 2), machine_), "auto");
 }
 
+TEST_F(AcquireDevice, TheGpuBehindANameIsKnownByItsUuid) {
+  show({gpu(0, 3), gpu(1, 20)});
+  EXPECT_TRUE(contains(gpu_behind("cuda:1", machine_), gpu(1, 20).uuid));
+  EXPECT_NE(gpu_behind("cuda:0", machine_), gpu_behind("cuda:1", machine_));
+  EXPECT_EQ(gpu_behind("auto", machine_), "");
+  EXPECT_EQ(gpu_behind("cpu", machine_), "");
+  show({gpu(0, 3)});
+  EXPECT_EQ(gpu_behind("auto", machine_), gpu_behind("cuda:0", machine_));
+  show({});
+  EXPECT_EQ(gpu_behind("auto", machine_), "");
+}
+
 TEST_F(AcquireDevice, TakesTheOneWithTheMostFreeMemory) {
   show({gpu(0, 3), gpu(1, 20), gpu(2, 8)});
   EXPECT_EQ(acquire("auto").device.str(), "cuda:1");

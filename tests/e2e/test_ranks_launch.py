@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import unittest
 
+from in_ranks import InRanks
 from support import ROOT, TRAINER, EndToEnd
 
 FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"  # shows three GPUs
@@ -54,6 +55,17 @@ class Refused(EndToEnd):
     @unittest.skipIf(pathlib.Path("/proc/driver/nvidia").exists(), "needs a machine without a GPU")
     def test_no_driver(self):
         self.assert_refused(self.start("--gpus", "2"), 6, "--gpus 2: this machine has no NVIDIA driver", "--ranks N")
+
+    def test_two_ranks_on_one_gpu(self):
+        # As two tasks that were given the same CUDA_VISIBLE_DEVICES: each sees one GPU, and it is the same.
+        run = InRanks(2, "--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}",
+                      f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.scratch / 'out'}", "device=cuda",
+                      environment=dict.fromkeys((0, 1), {"LD_LIBRARY_PATH": str(FAKE_NVIDIA), "FAKE_CUDA_DEVICES": "1"}))
+        codes, said = run.wait()
+        self.assertEqual(codes, [6, 6], said)
+        for words in ("rank 0 and rank 1 would both train on Third GPU-03333333", "CUDA_VISIBLE_DEVICES"):
+            self.assertIn(words, said[0])
+        self.assertEqual(said[1], "")
 
     def test_variables_of_launchers_that_contradict_each_other(self):
         place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",

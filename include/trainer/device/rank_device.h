@@ -15,4 +15,8 @@ namespace trainer {
 std::string device_of_rank(const std::string& wanted, const RankPlace& place,
                            const Machine& machine = this_machine());
 
+// Returns which GPU acquire_device() would take for `device`, "NVIDIA H200 GPU-8a1f...", by the UUID that it
+// has in every process; "" if it is none, and if it would choose among several.
+std::string gpu_behind(const std::string& device, const Machine& machine = this_machine());
+
 }  // namespace trainer

@@ -23,7 +23,7 @@ int may_reach() { return value_of("FAKE_PEER_ACCESS", 0); }
 extern "C" {
 int cuInit(unsigned) { return 0; }
 int cuDriverGetVersion(int* version) { return *version = value_of("FAKE_CUDA_VERSION", 13000), 0; }
-int cuDeviceGetCount(int* count) { return *count = 2, 0; }
+int cuDeviceGetCount(int* count) { return *count = value_of("FAKE_CUDA_DEVICES", 2), 0; }
 int cuDeviceGet(int* device, int index) { return *device = index, 0; }
 int cuDeviceGetName(char* name, int, int device) {
   return std::strcpy(name, device == 0 ? "Third" : "First"), 0;
