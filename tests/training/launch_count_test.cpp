@@ -12,6 +12,7 @@
 #include "trainer/device/target_device.h"
 #include "trainer/models/load_model.h"
 #include "trainer/optim/gradients.h"
+#include "trainer/training/evaluate.h"
 #include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/worst_batch.h"
@@ -78,7 +79,8 @@ StepLaunches launches_of(const CountedStep& c, int64_t layers) {
   const test::TemporaryDirectory directory;
   write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
-  const Config config = counted_config(c);
+  Config config = counted_config(c);
+  settle_packing(config, c10::kCUDA);
   const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
