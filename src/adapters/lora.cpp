@@ -63,6 +63,14 @@ at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name,
                            "; a saved copy of one of the two corrupts merged models. Leave it out."));
 }
 
+// Refuses what needs the values of weights that other ranks have. Each rank lacks some.
+void need_values(const Parameter& parameter, const char* key, const std::string& name) {
+  if (!parameter.value.is_of_other_rank()) return;
+  throw ConfigError(concat(key, ": ", name,
+                           " is divided among the GPUs (parallel.shard: all), and this needs ",
+                           "all of it; write parallel.shard=optimizer, or leave it out"));
+}
+
 // Makes trained fp32 copies of whole modules. If an adapter was read, the head is untied by now where needed.
 void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::Device device) {
   for (const std::string& wanted : adapter.modules_to_save) {
@@ -84,6 +92,7 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
                 parameter_name == model.tied_names()[0]) {
               refuse_tied(model, parameter_name);
             }
+            need_values(parameter, "lora.modules_to_save", parameter_name);
             train(parameter, parameter.value.copy(at::kFloat), device);
           },
           name);
@@ -123,7 +132,10 @@ void add_adapter(const Target& target, const LoraOptions& options, uint64_t seed
     train(lora.a.weight, initial_a(lora.a.weight.shape, target.name, seed, device), device);
     train(lora.b.weight, at::zeros(lora.b.weight.shape, drawn(device)), device);
     if (lora.b.bias) train(*lora.b.bias, at::zeros(lora.b.bias->shape, drawn(device)), device);
-    if (lora.magnitude) train(*lora.magnitude, target.linear->dora_norm(), device);
+    if (lora.magnitude) {
+      need_values(target.linear->weight, "lora.use_dora", target.name);
+      train(*lora.magnitude, target.linear->dora_norm(), device);
+    }
   } else {
     target.embedding->add_lora(options);
     Embedding::Lora& lora = *target.embedding->lora;

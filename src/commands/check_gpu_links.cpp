@@ -85,9 +85,9 @@ void tell_of_step(Checkup& checkup, Config config, int64_t visible, double rate)
   target.ranks = ranks;
   const std::filesystem::path model = find_model(config.model.path);
   Planner planner(config, model, target);
-  const int64_t sent = rank_traffic(config, model, target).sent;
-  const double sending = static_cast<double>(sent) / rate,
-               passes = planner.seconds(planner.as_configured().plan);
+  const MemoryPlan plan = planner.as_configured().plan;
+  const int64_t sent = rank_traffic(config, model, target).in_step(config, ranks, plan.batch_size);
+  const double sending = static_cast<double>(sent) / rate, passes = planner.seconds(plan);
   const std::string text =
       concat("on ", ranks, " GPUs each sends ", bytes_string(sent), " for a step: ", two_digits(sending),
              " s at ", bytes_string(static_cast<int64_t>(rate)), "/s, beside some ", two_digits(passes),

@@ -209,9 +209,11 @@ void print_measures(const Planned& planned, std::ostream& out) {
 std::string ranks_text(const Planned& planned) {
   const int64_t ranks = planned.target.ranks;
   if (ranks == 1) return "";
+  const RankTraffic& traffic = planned.plans.traffic(ranks);
   return concat(", on each of ", ranks, " GPUs, which ",
-                planned.plans.traffic(ranks).shards ? "divide the optimizer's state (parallel.shard)"
-                                                    : "each have all of the optimizer's state");
+                traffic.divides  ? "divide the blocks' weights and the optimizer's state (parallel.shard)"
+                : traffic.shards ? "divide the optimizer's state (parallel.shard)"
+                                 : "each have all of the optimizer's state");
 }
 
 void print_table(const Planned& planned, std::ostream& out) {

@@ -30,7 +30,7 @@ struct StepTime {
 struct OnCards {
   Cards cards;
   MemoryPlan configured;
-  bool shards = false;
+  bool shards = false, divides = false;  // RankTraffic
   bool fits = false;
   std::optional<PlanChoice> fastest;
   std::optional<StepTime> step;  // of what fits, on several GPUs
@@ -45,7 +45,7 @@ struct OnCards {
 StepTime time_of(PlansByRanks& plans, const Cards& cards, const MemoryPlan& plan) {
   const MemoryPlan& alone =
       plans.planner(1).choice(plan.batch_size, plan.recompute_blocks, plan.offload).plan;
-  StepTime time{plans.traffic(cards.count()).sent,
+  StepTime time{plans.traffic(cards.count()).in_step(plans.config(), cards.count(), plan.batch_size),
                 plans.planner(cards.count()).seconds(plan),
                 plans.planner(1).seconds(alone),
                 plan.sample_tokens * plans.config().effective_batch_size(),
@@ -63,6 +63,7 @@ OnCards plan_on(PlansByRanks& plans, const Cards& cards) {
   on.cards = cards;
   on.configured = planner.as_configured().plan;
   on.shards = plans.traffic(cards.count()).shards;
+  on.divides = plans.traffic(cards.count()).divides;
   on.fits = on.configured.total() <= usable(cards.memory);
   on.fastest = planner.cheapest(usable(cards.memory), /*whatever=*/true);
   if (cards.count() > 1 && (on.fits || on.fastest))
@@ -88,7 +89,9 @@ void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& ou
   out << "  " << std::setw(9) << on.cards.text() << "  this configuration "
       << (on.fits ? "fits" : "does not fit")
       << (gpus > 1 ? concat(", ", bytes_string(on.configured.total()), " on each",
-                            on.shards ? " with the optimizer's state divided" : "")
+                            on.divides  ? " with blocks' weights and the optimizer's state divided"
+                            : on.shards ? " with the optimizer's state divided"
+                                        : "")
                    : "")
       << "; "
       << (on.fastest ? "the fastest that fits: " + choice_text(*on.fastest)
@@ -172,6 +175,7 @@ nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Card
                                {"machines", cards.machines},
                                {"total", on.configured.total()},
                                {"shards", on.shards},
+                               {"divides", on.divides},
                                {"fits", on.fits},
                                {"fastest", on.fastest ? as_json(*on.fastest) : nlohmann::ordered_json()}};
     if (on.offloaded() > 0) row["offloaded_on_machine"] = on.offloaded() * cards.per_machine;

@@ -95,6 +95,20 @@ void check_batches(const TrainingConfig& training, Checker& check) {
                 "0 trains nothing; -1 means as many steps as training.num_train_epochs gives");
 }
 
+// What needs all weights of a block in one place.
+void check_division(const Config& config, Checker& check) {
+  if (config.parallel.shard != Shard::all) return;
+  const Offload& offload = config.memory.offload;
+  check.require(!offload.weights && !offload.automatic, "parallel.shard",
+                "all does not go with memory.offload: weights, nor auto, which may choose it: the weights of "
+                "blocks are with another GPU or in the host's memory; name what is offloaded (optimizer, "
+                "activations), or write parallel.shard: optimizer");
+  check.require(
+      !config.lora || !config.lora->use_dora, "parallel.shard",
+      "all does not go with lora.use_dora, which needs the norms of whole weights; write optimizer, "
+      "or remove lora.use_dora");
+}
+
 void check_targets(const LoraConfig& lora, Checker& check) {
   const auto* text = std::get_if<std::string>(&lora.target_modules);
   static const std::regex names("[A-Za-z0-9_.]+( *, *[A-Za-z0-9_.]+)+");
@@ -233,6 +247,7 @@ Problems contradictions(const Config& config) {
   check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
                 "data.long_samples", "split needs a data.max_length above 1");
   if (config.lora) check_targets(*config.lora, check);
+  check_division(config, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);
   return std::move(check.problems);

@@ -43,7 +43,7 @@ inline std::vector<std::string> names_of(CpuProducts) { return {"auto", "mkl", "
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(SaveDtype) { return {"auto", "bf16", "fp16", "fp32"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
-inline std::vector<std::string> names_of(Shard) { return {"auto", "none", "optimizer"}; }
+inline std::vector<std::string> names_of(Shard) { return {"auto", "none", "optimizer", "all"}; }
 inline std::vector<std::string> names_of(NotifyFormat) {
   return {"auto", "discord", "slack", "json", "text"};
 }

@@ -17,8 +17,8 @@ constexpr const char* kProcesses =
     "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
     "(docs/parallel.md)";
 constexpr const char* kSharded =
-    "unknown key; did you mean parallel.shard? It divides the optimizer's state among GPUs "
-    "(docs/parallel.md)";
+    "unknown key; did you mean parallel.shard? It divides the optimizer's state, or weights "
+    "too, among GPUs (docs/parallel.md)";
 constexpr const char* kLaunched =
     "not a key; a process takes its place from the variables of torchrun or srun (docs/parallel.md)";
 constexpr const char* kOwnDivision = "not a key: how GPUs work together is set in the section parallel";

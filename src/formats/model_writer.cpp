@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
@@ -132,6 +133,23 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
   }
   remove_others(directory, written);
   return written;
+}
+
+void fill_model_weights(const fs::path& directory, const TensorSources& tensors) {
+  std::map<std::string, TensorSources> by_file;
+  if (fs::exists(directory / kSingleFile)) {
+    by_file[kSingleFile] = tensors;
+  } else {
+    const nlohmann::json index = read_json_object(directory / kIndexFile);
+    for (const auto& item : tensors) {
+      const auto found = index.at("weight_map").find(item.first);
+      if (found == index.at("weight_map").end())
+        throw FormatError(concat(directory.string(), ": no file has room for the tensor '", item.first, "'"));
+      by_file[found->get<std::string>()].insert(item);
+    }
+  }
+  for (const auto& [file, sources] : by_file)
+    if (!sources.empty()) fill_safetensors(directory / file, sources);
 }
 
 std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::path& to) {

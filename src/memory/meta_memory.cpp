@@ -16,7 +16,7 @@ namespace {
 
 thread_local MetaRecorder* recorder = nullptr;
 thread_local int64_t recorders = 0;
-thread_local bool recording_offloaded = false;
+thread_local bool recording_offloaded = false, recording_nothing = false;
 
 // The nodes of the backward pass whose functions run, the innermost last. Recomputing runs a backward pass in
 // a node of another.
@@ -40,7 +40,7 @@ class MetaAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kMeta);
-    if (recorder == nullptr || bytes == 0) return {nullptr, device};
+    if (recorder == nullptr || recording_nothing || bytes == 0) return {nullptr, device};
     const int64_t size = static_cast<int64_t>(bytes),
                   unit = recording_offloaded ? charged_bytes(1) : recorder->granularity_;
     auto* block = new Block{recorder->serial_, recorder->blocks_++, (size + unit - 1) / unit * unit,
@@ -91,5 +91,8 @@ MetaRecorder::~MetaRecorder() {
 
 RecordingOffloaded::RecordingOffloaded() : before_(std::exchange(recording_offloaded, true)) {}
 RecordingOffloaded::~RecordingOffloaded() { recording_offloaded = before_; }
+
+RecordingNothing::RecordingNothing() : before_(std::exchange(recording_nothing, true)) {}
+RecordingNothing::~RecordingNothing() { recording_nothing = before_; }
 
 }  // namespace trainer

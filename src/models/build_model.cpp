@@ -2,10 +2,14 @@
 
 #include <cstring>
 
+#include <ATen/ATen.h>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/bitsandbytes.h"
+#include "trainer/memory/meta_memory.h"
 #include "trainer/nn/block_weights.h"
+#include "trainer/nn/divided_blocks.h"
 
 namespace trainer {
 namespace {
@@ -64,6 +68,21 @@ std::set<const Parameter*> weights_to_offload(Model& model, bool wanted) {
     for (const Parameter* weight : large_weights(*block)) out.insert(weight);
   }
   return out;
+}
+
+std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks) {
+  std::set<const Parameter*> out;
+  if (ranks == 1) return out;
+  for (const auto& [weight, owner] : divide_weights(model.blocks(), ranks))
+    if (owner != rank) out.insert(weight);
+  return out;
+}
+
+Weight weight_of_other_rank(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  const RecordingNothing nothing;
+  Weight weight(at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta)));
+  weight.set_of_other_rank();
+  return weight;
 }
 
 }  // namespace trainer

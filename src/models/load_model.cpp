@@ -125,18 +125,29 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
   Progress shown("weights", bytes_of(weights), ProgressUnit::bytes);
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, options.offload_weights);
+  const std::set<const Parameter*> elsewhere = weights_of_others(*model, options.rank, options.ranks);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, *model, weights);
     const TensorView& view = weights.tensors.at(stored);
     shown.add(static_cast<int64_t>(view.nbytes));
     const bool below = offloaded.contains(&parameter);
     if (quantised.has(name)) {
+      if (elsewhere.contains(&parameter)) {
+        parameter.value =
+            quantised.without_values(name, parameter.shape, model->dtype(), Planned::with_other_rank);
+        return;
+      }
       parameter.value = quantised.load(name, view, model->dtype(), {options.device, below}, seen);
       return;
     }
     seen.stored[name] = view.dtype;
     const int64_t bytes = static_cast<int64_t>(view.nbytes);
     const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
+    if (elsewhere.contains(&parameter)) {
+      parameter.value = weight_of_other_rank(parameter.shape, dtype);
+      parameter.value.set_requires_grad(options.train_all);
+      return;
+    }
     const bool same_type = scalar_type(view.dtype) == dtype;
     seen.bytes += bytes;
     // The format does not guarantee alignment; unaligned tensors are copied.

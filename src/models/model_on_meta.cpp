@@ -24,7 +24,8 @@ std::optional<ModelWeights> weights_of(const fs::path& path) {
 }  // namespace
 
 std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype, bool train_all,
-                                     const std::optional<Quantisation>& quantise, bool offload_weights) {
+                                     const std::optional<Quantisation>& quantise, bool offload_weights,
+                                     int64_t ranks) {
   const nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
   // If there are weights, they decide; otherwise config.json does.
@@ -36,14 +37,19 @@ std::unique_ptr<Model> model_on_meta(const fs::path& path, at::ScalarType dtype,
                                    {at::kMeta, dtype, train_all, quantise});
   model->set_dtype(dtype);
   const std::set<const Parameter*> offloaded = weights_to_offload(*model, offload_weights);
+  const std::set<const Parameter*> elsewhere = weights_of_others(*model, /*rank=*/0, ranks);
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const bool below = offloaded.contains(&parameter);
+    const bool absent = elsewhere.contains(&parameter);
     if (quantised.has(name)) {
-      parameter.value = quantised.without_values(name, parameter.shape, dtype, below);
+      const Planned where = absent ? Planned::with_other_rank : below ? Planned::below : Planned::on_device;
+      parameter.value = quantised.without_values(name, parameter.shape, dtype, where);
       return;
     }
-    parameter.value = below ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
+    parameter.value = absent  ? weight_of_other_rank(parameter.shape, dtype)
+                      : below ? Weight(offloaded_zeros(parameter.shape, options))
+                              : Weight(at::empty(parameter.shape, options));
     if (below) parameter.value.set_offloaded();
     parameter.value.set_requires_grad(train_all);
   });

@@ -143,11 +143,14 @@ Weight QuantisedWeights::load(const std::string& name, const TensorView& view, a
 }
 
 Weight QuantisedWeights::without_values(const std::string& name, const std::vector<int64_t>& shape,
-                                        at::ScalarType dtype, bool below) const {
-  std::optional<RecordingOffloaded> recording;
-  if (below) recording.emplace();
+                                        at::ScalarType dtype, Planned where) const {
+  std::optional<RecordingOffloaded> offloaded;
+  std::optional<RecordingNothing> nothing;
+  if (where == Planned::below) offloaded.emplace();
+  if (where == Planned::with_other_rank) nothing.emplace();
   Weight weight(std::make_shared<Nf4Weight>(empty_nf4(shape, is_double_quantised(name), at::kMeta), dtype));
-  if (below) weight.set_offloaded();
+  if (where == Planned::below) weight.set_offloaded();
+  if (where == Planned::with_other_rank) weight.set_of_other_rank();
   return weight;
 }
 

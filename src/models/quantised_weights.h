@@ -20,6 +20,9 @@ struct WeightPlace {
   bool below;  // outside of the device's memory (memory/offload.h)
 };
 
+// Where a weight is that has no values here, because it is planned or because another rank has it.
+enum class Planned { on_device, below, with_other_rank };
+
 // The weights of linear layers, but not of the head, nor of modules that are to stay dense. A model whose
 // quantization_config says that it is stored in NF4 has those that are stored so.
 class QuantisedWeights {
@@ -40,9 +43,10 @@ class QuantisedWeights {
   // Returns the weight, quantised piece by piece or as it is stored. Counts it in `report`.
   Weight load(const std::string& name, const TensorView& view, at::ScalarType dtype, const WeightPlace& place,
               LoadReport& report) const;
-  // Returns the same on `meta`; below it, a plan counts it apart.
+  // Returns the same on `meta`; a plan counts it apart if it is `below`, and not at all if another rank has
+  // it.
   Weight without_values(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype,
-                        bool below) const;
+                        Planned where) const;
 
  private:
   bool is_double_quantised(const std::string& name) const;

@@ -4,44 +4,18 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/base/release_pages.h"
 #include "trainer/memory/memory_phase.h"
 #include "trainer/memory/offload.h"
 #include "trainer/nn/linear.h"
 
+#include "nn/block_buffer.h"
+#include "nn/copy_of_weight.h"
+
 namespace trainer {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-constexpr int64_t kAlignment = 512;  // of tensors, as LibTorch's GPU allocator aligns them
-
-struct Origin : torch::CustomClassHolder {
-  explicit Origin(std::shared_ptr<OffloadedWeight> of) : weight(std::move(of)) {}
-  std::shared_ptr<OffloadedWeight> weight;
-};
-
-// Makes a copy on the device differentiable. Its gradient does not go to the leaf, which is on another
-// device.
-struct CopyOfWeight : torch::autograd::Function<CopyOfWeight> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*leaf*/, const at::Tensor& copy,
-                            const c10::intrusive_ptr<Origin>& origin) {
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["origin"] = c10::IValue::make_capsule(origin);
-    const at::AutoDispatchBelowADInplaceOrView plain;  // the result is no view to autograd
-    return copy.alias();
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto origin = c10::static_intrusive_pointer_cast<Origin>(ctx->saved_data["origin"].toCapsule());
-    if (grads[0].defined()) origin->weight->take_gradient(grads[0]);
-    return {at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
 
 // On the CPU, frozen weights may lie in the model's own file, in memory that LibTorch cannot resize.
 bool lies_in_model_file(const at::Tensor& tensor) {
@@ -68,14 +42,6 @@ void release(const Weight& weight) {
       release_offloaded(tensor);
     }
   }
-}
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t bytes_in_buffer(const Weight& weight) {
-  int64_t sum = 0;
-  for (const at::Tensor& tensor : weight.tensors()) sum += aligned(static_cast<int64_t>(tensor.nbytes()));
-  return sum;
 }
 
 }  // namespace
@@ -138,16 +104,6 @@ size_t BlockWeights::index_of(const Module& block) const {
   return static_cast<size_t>(found - blocks_.begin());
 }
 
-// Returns the part of the buffer for this tensor, of its shape and type; moves the offset behind it.
-at::Tensor BlockWeights::place_of(const Buffer& buffer, const at::Tensor& tensor, int64_t& offset) const {
-  const at::AutoDispatchBelowADInplaceOrView plain;
-  const auto bytes = static_cast<int64_t>(tensor.nbytes());
-  const at::Tensor place =
-      buffer.bytes.narrow(0, offset, bytes).view(tensor.scalar_type()).view(tensor.sizes());
-  offset += aligned(bytes);
-  return place;
-}
-
 // Begins to copy the block to the buffer that the running block does not need.
 BlockWeights::Buffer& BlockWeights::fill(size_t index) {
   Buffer& buffer = buffers_[buffers_[0].holds == running_ && running_ != kNone ? 1 : 0];
@@ -158,7 +114,7 @@ BlockWeights::Buffer& BlockWeights::fill(size_t index) {
   stream_->after(std::exchange(buffer.free, nullptr), [&] {
     for (const Weight& weight : blocks_[index].weights) {
       for (const at::Tensor& tensor : weight.tensors())
-        place_of(buffer, tensor, offset).copy_(tensor.detach(), /*non_blocking=*/true);
+        place_in_buffer(buffer.bytes, tensor, offset).copy_(tensor.detach(), /*non_blocking=*/true);
     }
   });
   buffer.arrived = stream_->mark_copies();
@@ -198,11 +154,9 @@ void BlockWeights::lay_out(size_t index, BlockPass pass) {
   int64_t offset = 0;
   for (const Weight& weight : blocks_[index].weights) {
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& tensor : weight.tensors()) copies.push_back(place_of(buffer, tensor, offset));
-    if (weight.requires_grad() && pass == BlockPass::backward) {
-      at::Tensor& copy = copies[0];
-      copy = CopyOfWeight::apply(weight.tensor(), copy, c10::make_intrusive<Origin>(weight.offloaded()));
-    }
+    for (const at::Tensor& tensor : weight.tensors())
+      copies.push_back(place_in_buffer(buffer.bytes, tensor, offset));
+    if (weight.requires_grad() && pass == BlockPass::backward) copies[0] = copy_of_weight(weight, copies[0]);
     weight.offloaded()->copy = std::make_shared<Weight>(weight.kept_in(copies));
   }
 }

@@ -1,5 +1,6 @@
 #include "trainer/nn/nf4_weight.h"
 
+#include <cstring>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -28,6 +29,17 @@ std::shared_ptr<const WeightSource> Nf4Weight::kept_in(const std::vector<at::Ten
   tensor.codes = copies.at(0);
   tensor.scales = copies.at(1);
   if (tensor.double_quantised()) tensor.nested_scales = copies.at(2);
+  return std::make_shared<Nf4Weight>(std::move(tensor), type_);
+}
+
+std::string Nf4Weight::facts() const {
+  return {reinterpret_cast<const char*>(&tensor_.offset), sizeof tensor_.offset};
+}
+
+std::shared_ptr<const WeightSource> Nf4Weight::with_facts(const std::string& facts) const {
+  Nf4Tensor tensor = tensor_;
+  TORCH_CHECK(facts.size() == sizeof tensor.offset, "not the facts of an NF4 weight");
+  std::memcpy(&tensor.offset, facts.data(), facts.size());
   return std::make_shared<Nf4Weight>(std::move(tensor), type_);
 }
 

@@ -21,6 +21,11 @@ Weight Weight::kept_in(const std::vector<at::Tensor>& copies) const {
   return source_ ? Weight(source_->kept_in(copies)) : Weight(copies.at(0));
 }
 
+void Weight::set_of_other_rank() {
+  set_offloaded();
+  offloaded_->of_other_rank = true;
+}
+
 Weight Weight::at_hand() const { return offloaded_ && offloaded_->copy ? *offloaded_->copy : *this; }
 
 const at::Tensor& Weight::tensor() const {

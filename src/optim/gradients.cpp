@@ -22,10 +22,12 @@ namespace trainer {
 // The sums that are apart from the leaves.
 struct Gradients::Sums {
   struct Sum {
-    at::Tensor value;                            // undefined: the leaf has it
-    bool begun = false;                          // it is a sum of this step
-    bool apart = false;                          // gradients are moved here
-    std::shared_ptr<OffloadedWeight> offloaded;  // its parameter is: the value is allocated for good
+    at::Tensor value;                        // undefined: the leaf has it
+    bool begun = false;                      // it is a sum of this step
+    bool apart = false;                      // gradients are moved here
+    std::shared_ptr<OffloadedWeight> giver;  // of a leaf that is not on the device; else null
+    bool below = false;                      // the value is offloaded, and allocated for good
+    at::ScalarType type = at::kFloat;        // of the value
   };
 
   // Adds the gradient of a micro-batch.
@@ -33,10 +35,10 @@ struct Gradients::Sums {
     const at::NoGradGuard no_grad;
     Sum& sum = of[i];
     const bool first = !std::exchange(sum.begun, true);
-    if (sum.offloaded) {
+    if (sum.below) {
       take_offloaded(sum.value, gradient, first);
     } else if (first) {
-      sum.value = gradient.to(at::kFloat);
+      sum.value = gradient.to(sum.type);
     } else {
       sum.value.add_(gradient);
     }
@@ -134,15 +136,14 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
   sums_->of.resize(leaves_.size());
   for (size_t i = 0; i < leaves_.size(); i++) {
     Sums::Sum& sum = sums_->of[i];
-    sum.offloaded = parameters[i].offloaded;
-    sum.apart = wider || sum.offloaded != nullptr;
+    sum.giver = parameters[i].offloaded;
+    sum.below = sum.giver && !sum.giver->of_other_rank;
+    sum.apart = wider || sum.giver != nullptr;
+    sum.type = wider ? at::kFloat : leaves_[i].scalar_type();
     if (!sum.apart) continue;
-    if (sum.offloaded) {
-      const at::ScalarType type = wider ? at::kFloat : leaves_[i].scalar_type();
-      sum.value = offloaded_zeros(leaves_[i].sizes(), sums_->stream->options(type));
-      sum.offloaded->take_gradient = [sums = sums_, i](const at::Tensor& gradient) {
-        sums->take(i, gradient);
-      };
+    if (sum.below) sum.value = offloaded_zeros(leaves_[i].sizes(), sums_->stream->options(sum.type));
+    if (sum.giver) {
+      sum.giver->take_gradient = [sums = sums_, i](const at::Tensor& gradient) { sums->take(i, gradient); };
     }
     auto move = [sums = sums_, i](const at::Tensor& leaf) {
       if (!leaf.grad().defined()) return;  // a copy of the leaf got it
@@ -158,7 +159,7 @@ Gradients::~Gradients() {
   for (size_t i = 0; i < leaves_.size(); i++) {
     const Sums::Sum& sum = sums_->of[i];
     if (sum.apart) torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], nullptr);
-    if (sum.offloaded) sum.offloaded->take_gradient = nullptr;
+    if (sum.giver) sum.giver->take_gradient = nullptr;
   }
 }
 
@@ -167,7 +168,7 @@ void Gradients::clear() {
   if (!sums_) return;
   for (Sums::Sum& sum : sums_->of) {
     sum.begun = false;
-    if (!sum.offloaded) sum.value.reset();
+    if (!sum.below) sum.value.reset();
   }
 }
 
@@ -185,10 +186,11 @@ void Gradients::make_zeros(const TrainedParameter& parameter) {
     return;
   }
   Sums::Sum& sum = sums_->of[i];
-  if (sum.offloaded) {
+  if (sum.below) {
     sum.value.zero_();
   } else {
-    sum.value = at::zeros_like(leaves_[i], leaves_[i].options().dtype(at::kFloat));
+    const at::TensorOptions options = sum.giver ? sums_->stream->options(sum.type) : leaves_[i].options();
+    sum.value = at::zeros(leaves_[i].sizes(), options.dtype(sum.type));
   }
   sum.begun = true;
 }
@@ -198,14 +200,14 @@ void Gradients::drop(const TrainedParameter& parameter) {
   leaves_[i].mutable_grad().reset();
   if (!is_apart(i)) return;
   sums_->of[i].begun = false;
-  if (!sums_->of[i].offloaded) sums_->of[i].value.reset();
+  if (!sums_->of[i].below) sums_->of[i].value.reset();
 }
 
 at::Tensor Gradients::sum_of(size_t i) const {
   if (!is_apart(i)) return leaves_[i].grad();
   const Sums::Sum& sum = sums_->of[i];
   if (!sum.begun) return {};
-  return sum.offloaded ? seen_from(sum.value, sums_->stream->device()) : sum.value;
+  return sum.below ? seen_from(sum.value, sums_->stream->device()) : sum.value;
 }
 
 at::Tensor Gradients::norm() const {

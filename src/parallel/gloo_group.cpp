@@ -158,6 +158,23 @@ void GlooGroup::add_up_at(const at::Tensor& tensor, int64_t owner) const {
   }
 }
 
+// All begin before the first is waited for: no order in which ranks wait for each other can arise.
+void GlooGroup::hand_over(const std::vector<Handover>& tensors) const {
+  try {
+    std::vector<c10::intrusive_ptr<c10d::Work>> begun;
+    for (size_t i = 0; i < tensors.size(); i++) {
+      const Handover& one = tensors[i];
+      std::vector<at::Tensor> tensor{one.tensor};
+      const int tag = static_cast<int>(i);
+      if (one.from == rank_) begun.push_back(gloo_->group->send(tensor, static_cast<int>(one.to), tag));
+      if (one.to == rank_) begun.push_back(gloo_->group->recv(tensor, static_cast<int>(one.from), tag));
+    }
+    for (const auto& work : begun) work->wait();
+  } catch (const std::exception& error) {
+    throw_lost(error);
+  }
+}
+
 void GlooGroup::copy_from(int64_t owner, const at::Tensor& tensor) const {
   try {
     std::vector<at::Tensor> tensors{tensor};

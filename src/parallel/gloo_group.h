@@ -18,6 +18,8 @@ class Store;
 
 namespace trainer {
 
+struct Handover;
+
 // What ends the waiting of exchange() before its timeout.
 struct Patience {
   std::atomic<bool> given_up{false};
@@ -41,6 +43,7 @@ class GlooGroup {
   void add_up(const at::Tensor& tensor) const;
   void add_up_at(const at::Tensor& tensor, int64_t owner) const;
   void copy_from(int64_t owner, const at::Tensor& tensor) const;
+  void hand_over(const std::vector<Handover>& tensors) const;
 
  private:
   struct Gloo;

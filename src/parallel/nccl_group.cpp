@@ -1,6 +1,8 @@
 #include "parallel/nccl_group.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <thread>
 
 #include <c10/core/DeviceGuard.h>
@@ -19,7 +21,7 @@ struct UniqueId {
   char bytes[128];
 };
 enum Result : int { success = 0, in_progress = 7 };
-enum DataType : int { float32 = 7, bfloat16 = 9 };
+enum DataType : int { uint8 = 1, float32 = 7, bfloat16 = 9 };
 constexpr int kSum = 0;
 using Communicator = void*;
 using Stream = void*;
@@ -27,6 +29,7 @@ using Stream = void*;
 DataType type_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return float32;
   if (tensor.scalar_type() == at::kBFloat16) return bfloat16;
+  if (tensor.scalar_type() == at::kByte) return uint8;
   throw std::logic_error(concat("NCCL: no ", c10::toString(tensor.scalar_type()), " is exchanged"));
 }
 
@@ -45,13 +48,17 @@ struct NcclGroup::Library {
       library.find<int(const void*, void*, size_t, int, int, int, Communicator, Stream)>("ncclReduce");
   int (*broadcast)(const void*, void*, size_t, int, int, Communicator, Stream) =
       library.find<int(const void*, void*, size_t, int, int, Communicator, Stream)>("ncclBroadcast");
+  int (*send)(const void*, size_t, int, int, Communicator,
+              Stream) = library.find<int(const void*, size_t, int, int, Communicator, Stream)>("ncclSend");
+  int (*recv)(void*, size_t, int, int, Communicator,
+              Stream) = library.find<int(void*, size_t, int, int, Communicator, Stream)>("ncclRecv");
   int (*async_error)(Communicator, int*) = library.find<int(Communicator, int*)>("ncclCommGetAsyncError");
   int (*abort)(Communicator) = library.find<int(Communicator)>("ncclCommAbort");
   const char* (*text)(int) = library.find<const char*(int)>("ncclGetErrorString");
 
   bool is_complete() const {
     return get_unique_id && init_rank && group_start && group_end && all_reduce && reduce && broadcast &&
-           async_error && abort && text;
+           send && recv && async_error && abort && text;
   }
 };
 
@@ -60,6 +67,7 @@ struct NcclGroup::Connection {
   Communicator communicator = nullptr;
   c10::Device device = c10::kCUDA;
   double timeout = 0;
+  int64_t rank = 0;
 
   // Returns why it cannot be used, or "".
   std::string open(const Ranks& ranks, const std::string& id_bytes) {
@@ -84,6 +92,7 @@ std::unique_ptr<NcclGroup> NcclGroup::connect(const Ranks& ranks, c10::Device de
   auto connection = std::make_unique<Connection>();
   connection->device = device;
   connection->timeout = ranks.timeout();
+  connection->rank = ranks.rank();
   const bool complete = connection->nccl.is_complete();
   UniqueId id{};
   const bool gives_id = ranks.is_first() && complete && connection->nccl.get_unique_id(&id) == success;
@@ -120,14 +129,27 @@ void NcclGroup::copy(const std::vector<SharedTensor>& tensors) {
   });
 }
 
-template <class Launch>
-void NcclGroup::launch(const std::vector<SharedTensor>& tensors, const Launch& one) {
+void NcclGroup::hand_over(const std::vector<Handover>& tensors) {
+  std::vector<Handover> own;
+  std::ranges::copy_if(tensors, std::back_inserter(own),
+                       [](const Handover& one) { return one.tensor.defined(); });
+  launch(own, [this](const Handover& one, void* data, size_t count, int type, Stream stream) {
+    const Library& nccl = connection_->nccl;
+    Communicator all = connection_->communicator;
+    return one.from == connection_->rank
+               ? nccl.send(data, count, type, static_cast<int>(one.to), all, stream)
+               : nccl.recv(data, count, type, static_cast<int>(one.from), all, stream);
+  });
+}
+
+template <class Shared, class Launch>
+void NcclGroup::launch(const std::vector<Shared>& tensors, const Launch& one) {
   const Library& nccl = connection_->nccl;
   const c10::DeviceGuard on_device(connection_->device);
   const c10::impl::VirtualGuardImpl guard(connection_->device.type());
   Stream stream = guard.getStream(connection_->device).native_handle();
   int result = nccl.group_start();
-  for (const SharedTensor& shared : tensors) {
+  for (const Shared& shared : tensors) {
     if (result != success) break;
     result = one(shared, shared.tensor.data_ptr(), static_cast<size_t>(shared.tensor.numel()),
                  type_of(shared.tensor), stream);

@@ -24,13 +24,15 @@ class NcclGroup {
   // wait until all ranks are done, and throw LostRank when they are not after parallel.timeout.
   void add_up(const std::vector<SharedTensor>& tensors);
   void copy(const std::vector<SharedTensor>& tensors);
+  // The same for tensors of bytes that one rank gives to another.
+  void hand_over(const std::vector<Handover>& tensors);
 
  private:
   struct Library;
   struct Connection;
   explicit NcclGroup(std::unique_ptr<Connection> connection);
-  template <class Launch>
-  void launch(const std::vector<SharedTensor>& tensors, const Launch& one);
+  template <class Shared, class Launch>
+  void launch(const std::vector<Shared>& tensors, const Launch& one);
   void wait();
 
   std::unique_ptr<Connection> connection_;

@@ -5,11 +5,13 @@
 
 namespace trainer {
 
-std::vector<int64_t> divide_among(int64_t ranks, const std::vector<int64_t>& costs) {
+std::vector<int64_t> divide_among(int64_t ranks, const std::vector<int64_t>& costs,
+                                  std::vector<int64_t> load) {
   std::vector<size_t> order(costs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return costs[i]; });
-  std::vector<int64_t> load(static_cast<size_t>(ranks), 0), things(load), owner(costs.size(), 0);
+  load.resize(static_cast<size_t>(ranks), 0);
+  std::vector<int64_t> things(load.size(), 0), owner(costs.size(), 0);
   for (const size_t i : order) {
     // Of ranks with the same load, the one with fewest things, so that samples without tokens spread too.
     size_t least = 0;

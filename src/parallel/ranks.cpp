@@ -97,6 +97,7 @@ struct Ranks::Group {
     steps = connect("steps", timeout, nullptr);
     phases = connect("phases", kEndless, &patience);
     checkpoints = connect("checkpoints", kEndless, &patience);
+    weights = connect("weights", timeout, nullptr);
     heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", kEndless, &stays); },
                       std::min(kMostBetweenBeats, timeout / 4), patience.beats);
     store->setTimeout(kForWords);
@@ -114,10 +115,12 @@ struct Ranks::Group {
   }
 
   const GlooGroup& of(Channel channel) const {
-    const std::unique_ptr<GlooGroup>& group = channel == Channel::steps    ? steps
-                                              : channel == Channel::phases ? phases
-                                                                           : checkpoints;
+    const std::unique_ptr<GlooGroup>& group = channel == Channel::steps         ? steps
+                                              : channel == Channel::phases      ? phases
+                                              : channel == Channel::checkpoints ? checkpoints
+                                                                                : weights;
     if (!group) throw LostRank("this rank has left the others");
+    if (patience.given_up) throw LostRank("another rank has ended or does not answer");
     return *group;
   }
 
@@ -127,6 +130,7 @@ struct Ranks::Group {
     steps.reset();
     phases.reset();
     checkpoints.reset();
+    weights.reset();
   }
 
   // Returns what `talk` finds out from the store, or throws after `longest`: a rank 0 that stands still keeps
@@ -145,8 +149,8 @@ struct Ranks::Group {
   Store store;
   bool hosts_store;
   std::atomic<bool> store_is_silent{false};
-  Patience patience;  // given up: a rank was lost in `steps`, and nobody waits for it elsewhere
-  std::unique_ptr<GlooGroup> steps, phases, checkpoints;
+  Patience patience;  // given up: a rank was lost in `steps` or `weights`, and nobody waits for it elsewhere
+  std::unique_ptr<GlooGroup> steps, phases, checkpoints, weights;
   std::optional<Heartbeat> heartbeat;
   std::atomic<int64_t> bytes{0};
 };
@@ -190,6 +194,13 @@ void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
 
 void Ranks::count_given(int64_t bytes) const {
   if (group_) group_->bytes += bytes;
+}
+
+void Ranks::hand_over(const std::vector<Handover>& tensors) const {
+  if (!group_) return;
+  for (const Handover& one : tensors)
+    if (one.from == rank_) group_->bytes += static_cast<int64_t>(one.tensor.nbytes());
+  group_->with(Channel::weights, [&](const GlooGroup& group) { group.hand_over(tensors); });
 }
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }

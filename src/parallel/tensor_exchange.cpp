@@ -90,6 +90,41 @@ void TensorExchange::add_up(const std::vector<SharedTensor>& tensors) const { ex
 
 void TensorExchange::copy(const std::vector<SharedTensor>& tensors) const { exchange(tensors, What::copy); }
 
+// After a rank was lost between GPUs, nobody waits for it on other connections, either.
+template <class Work>
+void TensorExchange::ended_with_lost(const Work& work) const {
+  try {
+    work();
+  } catch (const LostRank&) {
+    ranks_.give_up();
+    throw;
+  }
+}
+
+// Through main memory in pieces, one after the other: all ranks do so in the same order.
+void TensorExchange::hand_over(const std::vector<Handover>& tensors) const {
+  if (gpus_) {
+    ended_with_lost([&] { gpus_->hand_over(tensors); });
+    for (const Handover& one : tensors)
+      if (one.from == ranks_.rank()) ranks_.count_given(static_cast<int64_t>(one.tensor.nbytes()));
+    return;
+  }
+  const bool in_main_memory = std::ranges::all_of(
+      tensors, [](const Handover& one) { return !one.tensor.defined() || one.tensor.is_cpu(); });
+  if (in_main_memory) return ranks_.hand_over(tensors);
+  for (const Handover& one : tensors) {
+    if (!one.tensor.defined()) continue;
+    for (int64_t begin = 0; begin < one.tensor.numel(); begin += buffer_.numel()) {
+      const int64_t count = std::min(buffer_.numel(), one.tensor.numel() - begin);
+      const at::Tensor piece = one.tensor.narrow(0, begin, count), message = buffer_.narrow(0, 0, count);
+      const bool gives = one.from == ranks_.rank();
+      if (gives) message.copy_(piece);
+      ranks_.hand_over({{message, one.from, one.to}});
+      if (!gives) piece.copy_(message);
+    }
+  }
+}
+
 void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) const {
   if (ranks_.alone() || (!gpus_ && (!buffer_.defined() || buffer_.is_meta()))) return;
   const at::NoGradGuard no_grad;
@@ -103,14 +138,8 @@ void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) cons
     if (!whole.is_contiguous()) rearranged.emplace_back(whole, shared.tensor);
   }
   if (gpus_) {
-    try {
-      what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors);
-      for (const SharedTensor& shared : tensors)
-        ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
-    } catch (const LostRank&) {
-      ranks_.give_up();  // nobody waits for it on other connections, either
-      throw;
-    }
+    ended_with_lost([&] { what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors); });
+    for (const SharedTensor& shared : tensors) ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
   } else {
     Message message(*this, what);
     for (const SharedTensor& shared : tensors) message.add(shared.tensor, shared.owner);

@@ -52,11 +52,16 @@ void Checkpoints::learn_elsewhere() {
 }
 
 // Returns the current state of the run; its tensors are the run's own, not copies. A rank other than 0 has
-// only its part of the optimizer's state.
+// only its part of the optimizer's state, and what the others do not have of the trained weights.
 RunState Checkpoints::state(bool complete) {
   RunState state;
   if (!parts_.ranks.is_first()) {
     state.trainer_state.global_step = progress_.position.step;
+    for (const TrainedParameter& parameter : parts_.trainer.parameters()) {
+      const auto owner = parts_.trainer.divided().find(parameter.name);
+      if (owner != parts_.trainer.divided().end() && owner->second == parts_.ranks.rank())
+        state.weights.tensors[parameter.name] = parameter.value.detach();
+    }
     if (complete && !parts_.trainer.owners().empty()) state.optimizer = parts_.trainer.optimizer_state();
     return state;
   }

@@ -78,7 +78,8 @@ std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
   return tokenizer;
 }
 
-Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device) {
+Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device,
+                       const Ranks& ranks) {
   if (is_adapter_directory(config.model.path)) {
     throw ConfigError(concat("model.path: ", config.model.path,
                              " is an adapter; give its base model there and the adapter as "
@@ -90,8 +91,12 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   Prepared out;
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
-  const LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                            config.memory.offload.weights};
+  LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                      config.memory.offload.weights};
+  if (divides_weights(config, ranks.count())) {
+    options.rank = ranks.rank();
+    options.ranks = ranks.count();
+  }
   out.model = load_model(config.model.path, options, &report);
   out.artefacts.came_as = types_that_came(config, report);
   log::info(report.line());

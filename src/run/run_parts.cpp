@@ -127,7 +127,7 @@ Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Devic
       device.type(), choose_dtype(config.model, device), tokenizer.vocab_size(), {}, ranks.count()};
   settle_weights(config, target, device, ranks);
   return made_or_advised(config, target, device, [&] {
-    Prepared prepared = prepare_model(config, tokenizer, device);
+    Prepared prepared = prepare_model(config, tokenizer, device, ranks);
     check_vocabulary(tokenizer, *prepared.model, config.model.path);
     return prepared;
   });

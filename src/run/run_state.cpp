@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/release_pages.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/optimizer_state.h"
 #include "trainer/models/tensor_views.h"
 #include "trainer/training/trainer.h"
@@ -19,6 +20,7 @@ namespace {
 class HostCopies {
  public:
   at::Tensor of(const at::Tensor& tensor) {
+    if (tensor.is_meta()) return tensor;  // another rank has it
     at::Tensor& copy = copies_[tensor.const_data_ptr()];
     if (!copy.defined())
       copy = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
@@ -79,6 +81,9 @@ void RunState::write(const Artefacts& artefacts, const fs::path& directory,
 
 void RunState::fill(const fs::path& directory) const {
   fill_optimizer_state(directory, sources_of(optimizer.tensors));
+  TensorSources own;
+  for (const auto& [name, tensor] : weights.tensors) own[name] = source_of(tensor);
+  if (!own.empty()) fill_model_weights(directory, own);
 }
 
 std::string layout_note(const OptimizerTensors& tensors) {

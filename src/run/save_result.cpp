@@ -14,31 +14,33 @@
 #include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/trainer_state.h"
+#include "trainer/models/tensor_views.h"
 #include "trainer/run/metric_rows.h"
 #include "trainer/run/result_types.h"
 
 namespace trainer {
 namespace {
 
-// Replaces the last weights with those of the best evaluation. Returns whether others than the last ones are
-// in the model now.
-bool load_best_model(RunParts& parts, const RunProgress& progress) {
+// Replaces the last weights with those of the best evaluation, as far as this rank has them. Returns the
+// checkpoint they come from, or nothing if the last ones stay.
+std::optional<std::filesystem::path> load_best_model(RunParts& parts, const RunProgress& progress) {
   const std::optional<int64_t> step = progress.best.step();
   if (!step)
     log::warning(concat("no evaluation gave a number for ", progress.best.metric(),
                         ": the result is that of the last step"));
-  if (!step || *step == progress.position.step) return false;
+  if (!step || *step == progress.position.step) return std::nullopt;
   const std::filesystem::path best = checkpoint_path(parts.output.directory(), *step);
   try {
     parts.prepared.artefacts.load(parts.model(), read_checkpoint(best).path);
     log::info(concat("the result is the best model, of step ", *step, ": ", progress.best.metric(), " ",
                      *progress.best.value()));
-    return true;
+    return best;
   } catch (const FormatError& error) {
     log::warning(concat("the best model, of step ", *step, ", cannot be read: ", error.what(),
                         "; the result is that of the last step"));
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -48,11 +50,33 @@ struct Result {
   bool is_of_last_step = false;
 };
 
+// Weights that other ranks have are on meta, unless they are in a file.
 Result make_result(RunParts& parts, const RunProgress& progress) {
-  const bool earlier = parts.config.training.load_best_model_at_end && load_best_model(parts, progress);
+  std::optional<std::filesystem::path> earlier;
+  if (parts.config.training.load_best_model_at_end) earlier = load_best_model(parts, progress);
   Result result{parts.prepared.artefacts.weights(parts.model()), !earlier};
-  choose_result_types(result.weights, parts.prepared.artefacts, parts.config.save.result_dtype);
+  if (!earlier || parts.trainer.divided().empty() || parts.prepared.artefacts.adapter) return result;
+  const ModelWeights stored = read_model_weights(*earlier);
+  for (auto& [name, tensor] : result.weights.tensors) {
+    if (tensor.is_meta())
+      tensor = mapped_tensor(stored.tensors.at(name), stored.mapping_of(name), /*counted=*/false);
+  }
   return result;
+}
+
+// Collects the trained weights of other ranks on rank 0, in main memory.
+void collect_divided(const RunParts& parts, SavedWeights& weights) {
+  const Ranks& ranks = parts.ranks;
+  for (const TrainedParameter& parameter : parts.trainer.parameters()) {
+    const auto owner = parts.trainer.divided().find(parameter.name);
+    if (owner == parts.trainer.divided().end() || owner->second == 0) continue;
+    const at::Tensor& value = parameter.value;
+    const at::Tensor values = ranks.rank() == owner->second
+                                  ? value.detach().cpu().contiguous()
+                                  : at::empty(value.sizes(), at::TensorOptions().dtype(value.scalar_type()));
+    ranks.copy_from(owner->second, values);
+    if (ranks.is_first()) weights.tensors.at(parameter.name) = values;
+  }
 }
 
 using Masters = std::map<std::string, at::Tensor>;
@@ -117,11 +141,17 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
     return together(
         parts.ranks, [&] { return parts.ranks.is_first() ? work() : std::string(); }, Channel::phases);
   };
-  const std::vector<std::string> notes = on_first([&] {
-    result = make_result(parts, progress);
-    return std::string(result.is_of_last_step && !result.weights.types.empty() ? "masters" : "");
-  });
-  if (!notes.front().empty()) take_masters(result.weights, collect_masters(parts));
+  const std::string last = on_first([&] {
+                             result = make_result(parts, progress);
+                             return std::string(result.is_of_last_step ? "last" : "");
+                           }).front();
+  if (!last.empty()) collect_divided(parts, result.weights);
+  const std::string masters =
+      on_first([&] {
+        choose_result_types(result.weights, parts.prepared.artefacts, parts.config.save.result_dtype);
+        return std::string(!last.empty() && !result.weights.types.empty() ? "masters" : "");
+      }).front();
+  if (!masters.empty()) take_masters(result.weights, collect_masters(parts));
   on_first([&] {
     save_alone(parts, progress, checkpoints, result.weights);
     return std::string();

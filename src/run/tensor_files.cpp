@@ -49,6 +49,7 @@ std::vector<std::string> misfits(const std::map<std::string, at::Tensor>& places
 }  // namespace
 
 TensorSource source_of(const at::Tensor& tensor) {
+  if (tensor.is_meta()) return {file_dtype(tensor.scalar_type()), tensor.sizes().vec(), nullptr};
   return {file_dtype(tensor.scalar_type()), tensor.sizes().vec(), [tensor](std::ostream& out) {
             const at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
             out.write(static_cast<const char*>(host.const_data_ptr()),
@@ -58,7 +59,7 @@ TensorSource source_of(const at::Tensor& tensor) {
 }
 
 TensorSource source_of(const at::Tensor& tensor, Dtype dtype) {
-  if (dtype == file_dtype(tensor.scalar_type())) return source_of(tensor);
+  if (tensor.is_meta() || dtype == file_dtype(tensor.scalar_type())) return source_of(tensor);
   return {dtype, tensor.sizes().vec(), [tensor, dtype](std::ostream& out) {
             in_host_pieces(tensor, [&](const at::Tensor& piece) {
               const at::Tensor written = piece.to(scalar_type(dtype));
@@ -86,6 +87,7 @@ void fill_tensors(const std::map<std::string, at::Tensor>& places,
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, place] : places) {
+    if (place.is_meta()) continue;  // another rank has it
     const TensorView& view = stored.at(name);
     const auto options = at::TensorOptions().dtype(scalar_type(view.dtype));
     place.detach().copy_(at::from_blob(view.data, view.shape, options));

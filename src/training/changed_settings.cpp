@@ -14,6 +14,20 @@ std::string recompute_value(const Recompute& recompute) {
 
 }  // namespace
 
+std::string shard_value(Shard shard) {
+  switch (shard) {
+    case Shard::none:
+      return "none";
+    case Shard::optimizer:
+      return "optimizer";
+    case Shard::all:
+      return "all";
+    case Shard::automatic:
+      break;
+  }
+  return "auto";
+}
+
 std::string offload_value(const Offload& offload) {
   std::vector<std::string> names;
   if (offload.optimizer) names.emplace_back("optimizer");
@@ -44,7 +58,7 @@ std::vector<std::string> changed_settings(const Config& from, const Config& to) 
   if (to.model.dtype != from.model.dtype)
     lines.push_back(concat("model.dtype=", to.model.dtype == ModelDtype::bf16 ? "bf16" : "fp32"));
   if (to.parallel.shard != from.parallel.shard)
-    lines.push_back(concat("parallel.shard=", to.parallel.shard == Shard::optimizer ? "optimizer" : "none"));
+    lines.push_back(concat("parallel.shard=", shard_value(to.parallel.shard)));
   return lines;
 }
 

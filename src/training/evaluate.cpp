@@ -14,6 +14,7 @@
 
 #include "training/attempts.h"
 #include "training/memory_table.h"
+#include "training/with_blocks_together.h"
 
 namespace trainer {
 
@@ -127,8 +128,8 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
   ShareOfEvaluation own;
-  const std::vector<std::string> notes = together(
-      ranks,
+  const std::vector<std::string> notes = with_blocks_together(
+      model, ranks,
       [&] {
         own = evaluate_share(model, dataset, config, device, budget, listener, between,
                              {ranks.rank(), ranks.count()});

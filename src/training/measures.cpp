@@ -8,6 +8,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/training/prepare_model.h"
+#include "trainer/training/rank_traffic.h"
 
 #include "training/changed_settings.h"
 
@@ -30,6 +32,7 @@ enum MeasurePart : unsigned {
   kBf16 = 1024,
   kNf4 = 2048,
   kShard = 4096,
+  kShardAll = 8192,
 };
 
 // Combinations that keep the result, for fitting(). A part comes before what contains it.
@@ -91,14 +94,30 @@ const std::vector<Change>& changes() {
                 (config.parallel.shard == Shard::automatic && config.lora.has_value());
        },
        [](Config& config) { config.parallel.shard = Shard::optimizer; }},
+      {kShardAll, "",
+       [](const Config& config) {
+         return config.parallel.shard != Shard::all && !(config.lora && config.lora->use_dora);
+       },
+       [](Config& config) { config.parallel.shard = Shard::all; }},
   };
   return list;
 }
 
 // Sets of changes. A part comes before what contains it.
-constexpr unsigned kChanges[] = {
-    kShard, kAdamw8bit,        kAdafactor,   kNoMasterWeights,    kBf16,        kLora,
-    kNf4,   kNf4 | kAdamw8bit, kLora | kNf4, kShard | kAdamw8bit, kShard | kNf4};
+constexpr unsigned kChanges[] = {kShard,
+                                 kAdamw8bit,
+                                 kAdafactor,
+                                 kNoMasterWeights,
+                                 kBf16,
+                                 kLora,
+                                 kNf4,
+                                 kNf4 | kAdamw8bit,
+                                 kLora | kNf4,
+                                 kShard | kAdamw8bit,
+                                 kShard | kNf4,
+                                 kShardAll,
+                                 kShardAll | kAdamw8bit,
+                                 kShardAll | kNf4};
 
 const Change& change_of(unsigned part) { return *std::ranges::find(changes(), part, &Change::part); }
 
@@ -145,7 +164,7 @@ Measures::Measures(const Config& config, std::filesystem::path model, const Plan
 }
 
 void Measures::add_variant(unsigned parts) {
-  if (contains(parts, kShard) && target_.ranks == 1) return;
+  if ((parts & (kShard | kShardAll)) != 0 && target_.ranks == 1) return;
   Config config = config_;
   std::vector<std::string> texts;
   for (const unsigned part : single_bits(parts)) {
@@ -192,18 +211,34 @@ std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts)
   const std::optional<PlanChoice> wanted = changed_start(exact_parts);
   if (!wanted || !variant.possible) return std::nullopt;
   const MemoryPlan& plan = wanted->plan;
+  const bool divides = divides_weights(variant.config, target_.ranks);
+  if (divides && plan.offload.weights) return std::nullopt;
   try {
     const PlanChoice& choice = variant.planner.choice(plan.batch_size, plan.recompute_blocks, plan.offload);
     Config changed = variant.config;
     changed.training.batch_size = plan.batch_size;
     if (plan.recompute_blocks == plan.num_blocks) changed.memory.gradient_checkpointing = true;
     changed.memory.offload = plan.offload;
-    return Measure{changed_settings(config_, changed), variant.changes, choice.plan,
-                   variant.planner.seconds(choice.plan) / variants_.front().planner.seconds(start_)};
+    const double seconds = variant.planner.seconds(choice.plan) + fetch_seconds(changed);
+    return Measure{
+        changed_settings(config_, changed), variant.changes, choice.plan,
+        seconds / (variants_.front().planner.seconds(start_) + fetch_seconds(variants_.front().config))};
   } catch (const ConfigError&) {  // the model does not allow it
     variant.possible = false;
     return std::nullopt;
   }
+}
+
+// What divided weights take to travel, over PCIe from GPU to GPU, if nothing else happens meanwhile.
+double Measures::fetch_seconds(const Config& config) const {
+  if (!divides_weights(config, target_.ranks)) return 0;
+  constexpr double rate = 20e9;
+  PlanTarget target = target_;
+  target.dtype = config.model.dtype == ModelDtype::fp32 ? at::kFloat : at::kBFloat16;
+  const RankTraffic traffic = rank_traffic(config, model_, target);
+  return static_cast<double>(traffic.in_step(config, target.ranks, config.training.batch_size) -
+                             traffic.sent) /
+         rate;
 }
 
 std::vector<Measure> Measures::single() {

@@ -180,8 +180,9 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
 void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
               const OptimizerFactory& optimizer, MemoryPlan& plan) {
   std::optional<InPhase> phase(MemoryPhase::weights);
-  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora,
-                                                     quantisation_of(config), config.memory.offload.weights);
+  const std::unique_ptr<Model> model =
+      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                    config.memory.offload.weights, divides_weights(config, target.ranks) ? target.ranks : 1);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);
@@ -200,9 +201,10 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
 
 }  // namespace
 
-int64_t recomputed_blocks(const MemoryConfig& config, int64_t num_blocks) {
-  const bool all = config.offload.weights || config.offload.activations;
-  return all ? num_blocks : config.gradient_checkpointing.of(num_blocks);
+int64_t recomputed_blocks(const Config& config, int64_t ranks, int64_t num_blocks) {
+  const Offload& offload = config.memory.offload;
+  const bool all = offload.weights || offload.activations || divides_weights(config, ranks);
+  return all ? num_blocks : config.memory.gradient_checkpointing.of(num_blocks);
 }
 
 MemoryPlan plan_memory(const Config& asked, const std::filesystem::path& model, const PlanTarget& target,
@@ -222,7 +224,7 @@ MemoryPlan plan_memory(const Config& asked, const std::filesystem::path& model, 
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = facts.num_blocks;
   plan.sample_tokens = facts.sample_tokens;
-  plan.recompute_blocks = recomputed_blocks(config.memory, plan.num_blocks);
+  plan.recompute_blocks = recomputed_blocks(config, target.ranks, plan.num_blocks);
   return plan;
 }
 

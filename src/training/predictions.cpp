@@ -18,6 +18,8 @@
 #include "trainer/text/answer_text.h"
 #include "trainer/text/metrics.h"
 
+#include "training/with_blocks_together.h"
+
 namespace trainer {
 namespace {
 
@@ -119,8 +121,8 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
     out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
   }
   int64_t tokens = 0;
-  for (const std::string& note : together(
-           ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
+  for (const std::string& note : with_blocks_together(
+           model, ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
     for (const nlohmann::json& answered : nlohmann::json::parse(note)) {
       out.rows.at(answered.at(0).get<size_t>()).prediction = answered.at(1).get<std::string>();
       tokens += answered.at(2).get<int64_t>();

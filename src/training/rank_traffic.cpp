@@ -1,7 +1,12 @@
 #include "trainer/training/rank_traffic.h"
 
+#include <algorithm>
+#include <map>
+
 #include "trainer/device/target_device.h"
 #include "trainer/models/load_model.h"
+#include "trainer/nn/block_weights.h"
+#include "trainer/nn/divided_blocks.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parallel/ranks.h"
 #include "trainer/training/prepare_model.h"
@@ -14,24 +19,55 @@ int64_t share_of_a_rank(const Config& config, int64_t ranks) {
   return (config.effective_batch_size() + ranks - 1) / ranks;
 }
 
+namespace {
+
+// Each owner sends its weights to each other rank.
+int64_t fetched_for_a_micro_batch(Model& model, int64_t ranks) {
+  const std::map<const Parameter*, int64_t> owners = divide_weights(model.blocks(), ranks);
+  int64_t bytes = 0;
+  for (Module* block : model.blocks()) {
+    std::vector<int64_t> own(static_cast<size_t>(ranks), 0);
+    int64_t all = 0;
+    for (const Parameter* weight : large_weights(*block)) {
+      own[static_cast<size_t>(owners.at(weight))] += weight->value.nbytes();
+      all += weight->value.nbytes();
+    }
+    const auto [least, most] = std::ranges::minmax(own);
+    bytes += std::max(all - least, most * (ranks - 1));
+  }
+  return 2 * bytes;
+}
+
+}  // namespace
+
+int64_t RankTraffic::in_step(const Config& config, int64_t ranks, int64_t batch_size) const {
+  return sent + fetched * ((share_of_a_rank(config, ranks) + batch_size - 1) / batch_size);
+}
+
 RankTraffic rank_traffic(const Config& config, const std::filesystem::path& path, const PlanTarget& target) {
   const PlanningFor planning(target.device);
-  const std::unique_ptr<Model> model = model_on_meta(path, target.dtype, /*train_all=*/!config.lora,
-                                                     quantisation_of(config), config.memory.offload.weights);
+  const bool divides = divides_weights(config, target.ranks);
+  const std::unique_ptr<Model> model =
+      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
+                    config.memory.offload.weights, divides ? target.ranks : 1);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   prepare_for_training(*model, config, rows, at::kMeta);
+  const Ranks ranks = Ranks::planned(target.ranks);
   const std::vector<TrainedParameter> parameters = trained_parameters(*model);
+  const std::map<std::string, int64_t> divided = divided_weights(ranks, config, *model);
+  RankTraffic traffic;
+  traffic.shards = !owners_among(ranks, config, divided, parameters).empty();
+  traffic.divides = divides;
   int64_t weights = 0, gradients = 0;
   for (const TrainedParameter& parameter : parameters) {
     const int64_t elements = parameter.value.numel(), size = parameter.value.element_size();
-    weights += elements * size;
+    if (!divided.contains(parameter.name)) weights += elements * size;
     gradients += elements * (config.optimizer.grad_dtype == StateDtype::fp32 ? 4 : size);
   }
-  RankTraffic traffic;
-  traffic.shards = !owners_among(Ranks::planned(target.ranks), config, parameters).empty();
   const int64_t both = gradients + (traffic.shards ? weights : gradients);
   traffic.sent = both / target.ranks * (target.ranks - 1);
+  if (divides) traffic.fetched = fetched_for_a_micro_batch(*model, target.ranks);
   return traffic;
 }
 

@@ -23,6 +23,7 @@
 #include "trainer/models/block_hook.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/block_weights.h"
+#include "trainer/nn/divided_blocks.h"
 #include "trainer/nn/kept_inputs.h"
 #include "trainer/optim/state_memory.h"
 #include "trainer/training/plan.h"
@@ -30,6 +31,7 @@
 #include "training/attempts.h"
 #include "training/memory_table.h"
 #include "training/rank_owners.h"
+#include "training/with_blocks_together.h"
 
 namespace trainer {
 namespace {
@@ -46,7 +48,8 @@ void check_replay(const Division& division, const StepCuts& replay) {
 // Returns the parameters with values that a kernel of the device can reach.
 std::vector<TrainedParameter> seen_by_device(std::vector<TrainedParameter> parameters, at::Device device) {
   for (TrainedParameter& parameter : parameters) {
-    if (parameter.offloaded) parameter.value = seen_from(parameter.value.detach(), device);
+    if (parameter.offloaded && !parameter.offloaded->of_other_rank)
+      parameter.value = seen_from(parameter.value.detach(), device);
   }
   return parameters;
 }
@@ -71,21 +74,28 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       ranks_(ranks),
       device_(device),
       parameters_(trained_parameters(model)),
-      owners_(owners_among(ranks, config, parameters_)),
+      divided_(divided_weights(ranks, config, model)),
+      owners_(owners_among(ranks, config, divided_, parameters_)),
       copies_(std::make_shared<CopyStream>(device)),
       gradients_(parameters_, config.optimizer.grad_dtype, copies_),
       seen_(seen_by_device(parameters_, device)),
-      exchange_(ranks, device, bytes_exchanged(parameters_, config.optimizer.grad_dtype)),
+      exchange_(ranks, device,
+                divided_.empty() ? bytes_exchanged(parameters_, config.optimizer.grad_dtype)
+                                 : TensorExchange::kMessageBytes),
       optimizer_(make_with_state(seen_, config, optimizer, owners_, ranks.rank())),
       state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       thrash_watch_([this] { return allocator_retries(device_); }) {
   set_up_offload();
+  set_up_divided_blocks();
 }
 
 Trainer::~Trainer() {
-  if (block_weights_) dynamic_cast<BlockHook&>(model_).around_block = nullptr;
+  if (!block_weights_ && !divided_blocks_) return;
+  auto& hook = dynamic_cast<BlockHook&>(model_);
+  hook.around_block = nullptr;
+  hook.after_share = nullptr;
 }
 
 void Trainer::set_up_offload() {
@@ -100,8 +110,19 @@ void Trainer::set_up_offload() {
   };
 }
 
+void Trainer::set_up_divided_blocks() {
+  if (divided_.empty()) return;
+  divided_blocks_ = std::make_shared<DividedBlocks>(model_.blocks(), ranks_, exchange_, copies_);
+  auto& hook = dynamic_cast<BlockHook&>(model_);
+  hook.around_block = [blocks = divided_blocks_](const Module& block, BlockPass pass) {
+    return blocks->enter(block, pass);
+  };
+  hook.after_share = [blocks = divided_blocks_] { blocks->serve(); };
+}
+
 void Trainer::weights_changed() {
   if (block_weights_) block_weights_->forget();
+  if (divided_blocks_) divided_blocks_->forget();
 }
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
@@ -168,7 +189,7 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, Division division, A
 void Trainer::rehearse(const EffectiveBatch& batch) {
   Attempts attempts(attempt_options("rehearsal"));
   Division division = first_division(batch, nullptr);
-  together(ranks_, [&] {
+  with_blocks_together(model_, ranks_, [&] {
     accumulate(batch, division, attempts);
     const at::Tensor norm = gradient_norm(attempts);
     attempts.repeat("optimizer",
@@ -238,7 +259,7 @@ std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Atte
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
   std::vector<double> losses(batch.samples.size());
-  together(ranks_, [&] {
+  with_blocks_together(model_, ranks_, [&] {
     for (const int64_t slot : batch.own_slots()) {
       attempts.repeat("forward", [&] {
         const MicroBatch micro = collate(batch, {slot}, collate_options(config_, model_), device_);
@@ -266,10 +287,10 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
     division.recomputed_blocks = replay->recomputed_blocks;
   } else {
     cut_by_limits(batch, division);
-    division.recomputed_blocks = recomputed_blocks(config_.memory, model_.num_blocks());
+    division.recomputed_blocks = recomputed_blocks(config_, ranks_.count(), model_.num_blocks());
   }
-  if (block_weights_)
-    division.recomputed_blocks = model_.num_blocks();  // of an earlier start, without offload
+  if (block_weights_ || divided_blocks_)
+    division.recomputed_blocks = model_.num_blocks();  // of an earlier start, with all weights here
   return division;
 }
 

@@ -11,14 +11,16 @@
 #include "trainer/memory/memory_phase.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
+#include "trainer/models/block_hook.h"
+#include "trainer/nn/divided_blocks.h"
 #include "trainer/parallel/rank_shares.h"
 #include "trainer/training/trainer.h"
 
 #include "training/attempts.h"
 #include "training/rank_owners.h"
+#include "training/with_blocks_together.h"
 
 namespace trainer {
-
 namespace {
 
 // The peak of tensors on this rank and its limit; nothing to tell for one rank alone and in a plan.
@@ -41,16 +43,57 @@ std::optional<HighestPeak> highest_peak(const std::vector<std::string>& notes) {
 
 }  // namespace
 
+std::vector<std::string> with_blocks_together(const Model& model, const Ranks& ranks,
+                                              const std::function<std::string()>& work, Channel channel) {
+  const auto* hook = dynamic_cast<const BlockHook*>(&model);
+  if (hook == nullptr || !hook->after_share) return together(ranks, work, channel);
+  return together(
+      ranks,
+      [&] {
+        std::string note;
+        try {
+          note = work();
+        } catch (...) {
+          hook->after_share();
+          throw;
+        }
+        hook->after_share();
+        return note;
+      },
+      channel);
+}
+
+std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model) {
+  std::map<std::string, int64_t> divided;
+  if (ranks.alone() || config.parallel.shard != Shard::all) return divided;
+  const std::map<const Parameter*, int64_t> owners = divide_weights(model.blocks(), ranks.count());
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (const auto owner = owners.find(&parameter); owner != owners.end()) divided[name] = owner->second;
+  });
+  return divided;
+}
+
 std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
+                                            const std::map<std::string, int64_t>& divided,
                                             const std::vector<TrainedParameter>& parameters) {
   const Shard shard = config.parallel.shard;
-  const bool divides = shard == Shard::optimizer || (shard == Shard::automatic && !config.lora);
+  const bool divides =
+      shard == Shard::optimizer || shard == Shard::all || (shard == Shard::automatic && !config.lora);
   std::map<std::string, int64_t> owners;
   if (ranks.alone() || !divides) return owners;
-  std::vector<int64_t> elements;
-  for (const TrainedParameter& parameter : parameters) elements.push_back(parameter.value.numel());
-  const std::vector<int64_t> divided = divide_among(ranks.count(), elements);
-  for (size_t i = 0; i < parameters.size(); i++) owners[parameters[i].name] = divided[i];
+  std::vector<int64_t> elements, loads(static_cast<size_t>(ranks.count()), 0);
+  std::vector<std::string> names;
+  for (const TrainedParameter& parameter : parameters) {
+    if (const auto owner = divided.find(parameter.name); owner != divided.end()) {
+      owners[parameter.name] = owner->second;
+      loads[static_cast<size_t>(owner->second)] += parameter.value.numel();
+    } else {
+      names.push_back(parameter.name);
+      elements.push_back(parameter.value.numel());
+    }
+  }
+  const std::vector<int64_t> others = divide_among(ranks.count(), elements, loads);
+  for (size_t i = 0; i < names.size(); i++) owners[names[i]] = others[i];
   return owners;
 }
 
@@ -72,7 +115,7 @@ std::optional<int64_t> Trainer::owner_of(const TrainedParameter& parameter) cons
 at::Tensor Trainer::accumulate_everywhere(const EffectiveBatch& batch, Division& division,
                                           Attempts& attempts) {
   at::Tensor loss_sum;
-  const std::vector<std::string> reached = together(ranks_, [&] {
+  const std::vector<std::string> reached = with_blocks_together(model_, ranks_, [&] {
     loss_sum = accumulate(batch, division, attempts);
     return reached_parameters();
   });
@@ -167,7 +210,9 @@ void Trainer::update(const at::Tensor& norm, StepResult& result, Attempts& attem
   count_moved(2 * state_below_);  // read and written
   if (!owners_.empty()) {
     std::vector<SharedTensor> weights;
-    for (const TrainedParameter& parameter : seen_) weights.push_back({parameter.value, owner_of(parameter)});
+    for (const TrainedParameter& parameter : seen_) {
+      if (!divided_.contains(parameter.name)) weights.push_back({parameter.value, owner_of(parameter)});
+    }
     exchange_.copy(weights);
   }
   updating_ = false;

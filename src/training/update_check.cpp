@@ -18,6 +18,7 @@ at::Tensor UpdateCheck::sample_of(const at::Tensor& tensor) {
 
 UpdateCheck::UpdateCheck(Model& model) {
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (parameter.value.is_of_other_rank()) return;
     std::vector<Seen>& seen = parameter.trained() ? trained_ : frozen_;
     for (const at::Tensor& kept : parameter.value.tensors()) seen.push_back({name, kept, sample_of(kept)});
   });

@@ -125,7 +125,16 @@ TEST_F(ConfigProblems, ParallelTakesANumberOfGpusOrAll) {
   }
   EXPECT_TRUE(contains(message("parallel: {gpus: auto}\n"), "expected an integer or all, found 'auto'"));
   EXPECT_TRUE(contains(message("parallel: {timeout: 0}\n"), "must be at least 1"));
-  EXPECT_TRUE(contains(message("parallel: {shard: all}\n"), "write optimizer"));
+  EXPECT_TRUE(contains(message("parallel: {shard: full}\n"), "write all"));
+}
+
+TEST_F(ConfigProblems, DividedWeightsAreNeitherOffloadedNorDecomposed) {
+  for (const char* other :
+       {"memory: {offload: [weights]}\n", "memory: {offload: auto}\n", "lora: {use_dora: true}\n"}) {
+    EXPECT_TRUE(
+        contains(message(std::string("parallel: {shard: all}\n") + other), "parallel.shard: all does not go"))
+        << other;
+  }
 }
 
 TEST_F(ConfigProblems, KeysOfOtherLaunchersLeadToParallel) {

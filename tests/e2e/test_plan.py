@@ -142,6 +142,20 @@ class Plan(EndToEnd):
         (fp32,) = self.on_cards("flan_t5_xl.yaml", "2x80GB", "parallel.shard=none", "optimizer.grad_dtype=fp32")
         self.assertLess(abs(fp32["step"]["sent"] / (parameters * 4) - 1), 1e-3)
 
+    def test_weights_that_are_divided(self):
+        arguments = ("effective_batch_size=16", "batch_size=4")
+        half, whole = (self.on_cards("qwen2_5_7b_lora_24gb.yaml", "2x24GB", f"parallel.shard={shard}", *arguments)[0]
+                       for shard in ("all", "optimizer"))
+        self.assertTrue(half["divides"])
+        self.assertFalse(whole["divides"])
+        blocks = 28 * 2 * (3584 * (2 * 3584 + 2 * 512) + 3 * 3584 * 18944)  # bytes of their matrices in bf16
+        saved = whole["total"] - half["total"]
+        self.assertLess(abs(saved / (blocks / 2) - 1), 0.15, "half of them, less two blocks that are fetched")
+        # For two micro-batches each block travels twice, half of it from either GPU.
+        fetched = half["step"]["sent"] - whole["step"]["sent"]
+        self.assertGreater(fetched, 2 * 2 * blocks / 2 * 0.95)
+        self.assertLess(fetched, 2 * 2 * blocks / 2 * 1.6)
+
     def test_an_adapter_is_little_to_send(self):
         (row,) = self.on_cards("qwen2_5_7b_lora_24gb.yaml", "2x24GB")
         self.assertLess(row["step"]["sent"], 2e9)
@@ -158,8 +172,12 @@ class Plan(EndToEnd):
         (divided,) = (measure for measure in plan["measures"] if measure["settings"] == ["parallel.shard=optimizer"])
         self.assertTrue(divided["same_result"])
         self.assertEqual(divided["total"], self.plan("flan_t5_xl.yaml", "parallel.gpus=2")["total"])
+        (all_of_it,) = (measure for measure in plan["measures"] if measure["settings"] == ["parallel.shard=all"])
+        self.assertTrue(all_of_it["same_result"])
+        self.assertLess(all_of_it["total"], divided["total"])
         alone = self.plan("flan_t5_xl.yaml", "--search", "parallel.shard=none")
-        self.assertNotIn(["parallel.shard=optimizer"], [measure["settings"] for measure in alone["measures"]])
+        for shard in ("optimizer", "all"):
+            self.assertNotIn([f"parallel.shard={shard}"], [measure["settings"] for measure in alone["measures"]])
 
     def test_the_text_about_several_gpus(self):
         result = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", "2x24GB,4x8x80GB")

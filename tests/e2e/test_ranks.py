@@ -102,6 +102,23 @@ class SameAsOne(Ranks):
     def test_lora(self):
         self.assert_same_as_one(2, "lora.r=4", "lora.lora_dropout=0.1", "gradient_checkpointing=true")
 
+    def test_divided_weights_of_full_fine_tuning(self):
+        self.assert_same_as_one(3, "parallel.shard=all", "effective_batch_size=60", "batch_size=4")
+
+    def test_divided_weights_below_an_adapter(self):
+        one, many = self.assert_same_as_one(2, "parallel.shard=all", "lora.r=4", "lora.lora_dropout=0.1")
+        whole = self.run_ranks(2, "whole", "parallel.shard=optimizer", "lora.r=4", "lora.lora_dropout=0.1", *self.GENERATE)
+        self.assertEqual([row["loss"] for row in self.rows(whole, "train")], [row["loss"] for row in self.rows(many, "train")])
+
+    def test_the_best_of_divided_weights(self):
+        best = ("training.load_best_model_at_end=true", "save.strategy=steps", "optimizer.learning_rate=0.5")
+        one = self.run_one("one", *best)
+        many = self.run_ranks(2, "many", "parallel.shard=all", *best)
+        steps = [json.loads((output / "trainer_state.json").read_text())["best_global_step"] for output in (one, many)]
+        self.assertEqual(*steps)
+        kept = values(many / f"checkpoint-{steps[1]}" / "model.safetensors")
+        self.assertEqual(values(self.result(many)), kept, "the result is the best checkpoint")
+
     def test_the_same_number_gives_the_same_bits(self):
         outputs = [self.run_ranks(2, name, "model.dtype=bf16") for name in ("first", "second")]
         self.assertEqual(differences(*outputs), [])
@@ -130,14 +147,17 @@ class Resume(Ranks):
         changing = self.run_ranks(2, "changing", "max_steps=3")
         self.run_one("changing", "max_steps=6", keep=True)
         self.run_ranks(3, "changing", "max_steps=9", "parallel.shard=none", keep=True)
-        self.run_ranks(3, "changing", "parallel.shard=optimizer", keep=True)
+        self.run_ranks(3, "changing", "max_steps=11", "parallel.shard=all", keep=True)
+        self.run_ranks(2, "changing", "parallel.shard=optimizer", keep=True)
         self.assertLessEqual(distance(self.result(whole), self.result(changing)), 1e-6)
 
     def test_with_the_same_number_bit_for_bit(self):
-        undisturbed = self.run_ranks(2, "undisturbed", "model.dtype=bf16")
-        stopped = self.run_ranks(2, "stopped", "model.dtype=bf16", "max_steps=6")
-        self.run_ranks(2, "stopped", "model.dtype=bf16", keep=True)
-        self.assertEqual(self.result(undisturbed).read_bytes(), self.result(stopped).read_bytes())
+        for shard in ("optimizer", "all"):
+            settings = ("model.dtype=bf16", f"parallel.shard={shard}")
+            undisturbed = self.run_ranks(2, "undisturbed", *settings)
+            stopped = self.run_ranks(2, "stopped", *settings, "max_steps=6")
+            self.run_ranks(2, "stopped", *settings, keep=True)
+            self.assertEqual(self.result(undisturbed).read_bytes(), self.result(stopped).read_bytes(), shard)
 
     def disturbed(self, name, act, codes, *overrides):
         """A run of two ranks to which `act` happens after its first checkpoint."""
@@ -166,6 +186,11 @@ class Resume(Ranks):
         self.assertIn("checkpoint-", self.texts[0])
         self.run_ranks(3, output.name, "max_steps=40", "save.steps=20", keep=True)
 
+    def test_a_rank_that_is_killed_while_others_need_its_weights(self):
+        self.disturbed("killed-divided", lambda processes: processes[1].kill(), [8, -9], "parallel.shard=all")
+        self.assertIn("another rank has ended", self.texts[0])
+        self.assertIn("checkpoint-", self.texts[0])
+
     def test_rank_0_that_is_killed_ends_the_others(self):
         self.disturbed("killed-0", lambda processes: processes[0].kill(), [-9, 8])
         self.assertIn("rank 1: ", self.texts[1])
@@ -175,8 +200,9 @@ class Resume(Ranks):
             processes[1].send_signal(signal.SIGSTOP)
             processes[0].wait(60)
             processes[1].kill()
-        self.disturbed("hangs", stop, [8, -9], "parallel.timeout=3")
-        self.assertIn("does not answer", self.texts[0])
+        for shard in ("optimizer", "all"):
+            self.disturbed(f"hangs-{shard}", stop, [8, -9], "parallel.timeout=3", f"parallel.shard={shard}")
+            self.assertIn("does not answer", self.texts[0])
 
     def test_a_rank_that_stands_still_while_data_is_read_is_lost_after_the_timeout(self):
         """Nobody knows how long reading takes. Rank 0 does it first, and it also holds what the ranks tell each other."""
@@ -209,6 +235,10 @@ class Refused(Ranks):
     def test_different_settings(self):
         self.run_ranks(2, "different", codes=[2, 2], of_rank={1: ["seed=7"]})
         self.assert_one_error(2, "rank 1 was started differently", "seed: 7")
+
+    def test_divided_weights_that_are_offloaded(self):
+        self.run_ranks(2, "both", "parallel.shard=all", "memory.offload=[weights]", codes=[2, 2])
+        self.assertIn("parallel.shard: all does not go with memory.offload: weights", self.texts[0])
 
     def test_bad_data(self):
         bad = self.scratch / "bad.jsonl"

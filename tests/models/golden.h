@@ -23,13 +23,16 @@
 namespace trainer {
 
 struct Golden {
-  // `subfolder`: of the model, if it is kept in several forms.
+  // `subfolder`: of the model, if it is kept in several forms. `rank` and `ranks`: as in LoadOptions.
   explicit Golden(const std::string& name, at::ScalarType dtype = at::kFloat,
                   const std::optional<Quantisation>& quantise = std::nullopt,
-                  const std::string& subfolder = "model")
+                  const std::string& subfolder = "model", int64_t rank = 0, int64_t ranks = 1)
       : directory(golden_directory(name)) {
     const bool lora = std::filesystem::exists(directory / "adapter");
-    model = load_model(directory / subfolder, {at::kCPU, dtype, !lora, quantise});
+    LoadOptions options{at::kCPU, dtype, !lora, quantise};
+    options.rank = rank;
+    options.ranks = ranks;
+    model = load_model(directory / subfolder, options);
     if (lora) {
       LoraConfig config;
       config.adapter = directory / "adapter";

@@ -48,6 +48,12 @@ TEST_F(NcclHeader, DeclaresTheFunctionsAsTheyAreCalled) {
       "ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t "
       "datatype, "
       "int root, ncclComm_t comm, cudaStream_t stream);");
+  expect(
+      "ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, "
+      "ncclComm_t comm, cudaStream_t stream);");
+  expect(
+      "ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, "
+      "ncclComm_t comm, cudaStream_t stream);");
   expect("ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError);");
   expect("ncclResult_t ncclCommAbort(ncclComm_t comm);");
   expect("const char* ncclGetErrorString(ncclResult_t result);");
@@ -58,6 +64,7 @@ TEST_F(NcclHeader, HasTheSameNumbers) {
   expect("typedef struct { char internal[NCCL_UNIQUE_ID_BYTES]; } ncclUniqueId;");
   expect("ncclSuccess = 0,");
   expect("ncclInProgress = 7,");
+  expect("ncclUint8 = 1,");
   expect("ncclFloat32 = 7,");
   expect("ncclBfloat16 = 9,");
   expect("typedef enum { ncclSum = 0,");
@@ -67,9 +74,9 @@ TEST_F(NcclHeader, TheLibraryHasTheFunctions) {
   const std::string file = folder_ / "lib" / "libnccl.so.2";
   const DynamicLibrary library(file.c_str());
   ASSERT_TRUE(library.is_open()) << dlerror();
-  for (const char* name :
-       {"ncclGetUniqueId", "ncclCommInitRank", "ncclGroupStart", "ncclGroupEnd", "ncclAllReduce",
-        "ncclReduce", "ncclBroadcast", "ncclCommGetAsyncError", "ncclCommAbort", "ncclGetErrorString"})
+  for (const char* name : {"ncclGetUniqueId", "ncclCommInitRank", "ncclGroupStart", "ncclGroupEnd",
+                           "ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclSend", "ncclRecv",
+                           "ncclCommGetAsyncError", "ncclCommAbort", "ncclGetErrorString"})
     EXPECT_NE(library.find<int()>(name), nullptr) << name;
 }
 

@@ -1,125 +1,38 @@
 // Steps of several ranks, compared with the same steps of one.
-#include <numeric>
-
-#include "trainer/memory/host_allocator.h"
 #include "trainer/training/rank_traffic.h"
-#include "trainer/training/trainer.h"
 
-#include "models/golden.h"
-#include "support/in_ranks.h"
 #include "training/rank_owners.h"
+#include "training/steps_of_ranks.h"
 
 namespace trainer {
 namespace {
-
-using Tensors = std::map<std::string, at::Tensor>;
-
-struct After {
-  Tensors weights;
-  std::vector<double> losses, norms;
-  std::vector<int64_t> exchanged;
-  int64_t state_bytes = 0, retries = 0;
-};
-
-Config config_of_ranks(Shard shard) {
-  Config config;
-  config.optimizer.learning_rate = 1e-3;
-  config.optimizer.lr_scheduler_type = SchedulerType::constant;
-  config.training.batch_size = 2;
-  config.parallel.shard = shard;
-  return config;
-}
-
-// The batches of six steps: every third one has only two samples, so that some ranks have none.
-EffectiveBatch batch_of_step(const Golden& golden, int64_t step, const Ranks& ranks) {
-  EffectiveBatch batch = golden.batch;
-  if (step % 3 == 2) batch.samples.resize(2);
-  batch.supervised_tokens = 0;
-  for (const Sample& sample : batch.samples)
-    batch.supervised_tokens += supervised_tokens(sample, golden.model->encoder_decoder());
-  batch.share = {ranks.rank(), ranks.count()};
-  return batch;
-}
-
-// fail_at: which allocation of the fourth step fails, counted over all ranks.
-After six_steps(const std::string& name, const Config& config, const Ranks& ranks,
-                at::ScalarType dtype = at::kFloat, int64_t fail_at = 0) {
-  const Golden golden(name, dtype);
-  golden.model->set_dropout(0.1);
-  Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
-  After after;
-  for (int64_t step = 0; step < 6; step++) {
-    if (step == 3 && ranks.is_first()) fail_host_allocation(fail_at);
-    const StepResult result = trainer.step(batch_of_step(golden, step, ranks));
-    if (step == 3 && ranks.is_first()) fail_host_allocation(0);
-    after.losses.push_back(result.loss);
-    after.norms.push_back(result.grad_norm);
-    after.exchanged.push_back(result.bytes_exchanged);
-    after.retries += result.retries;
-  }
-  golden.model->for_each_parameter([&](const std::string& parameter, Parameter& p) {
-    if (p.trained()) after.weights[parameter] = p.value.tensor().detach().clone();
-  });
-  for (const auto& [parameter, kept] : trainer.optimizer_state().tensors) {
-    for (const auto& [what, tensor] : kept) after.state_bytes += static_cast<int64_t>(tensor.nbytes());
-  }
-  return after;
-}
-
-std::vector<After> on_ranks(int64_t count, const std::string& name, const Config& config,
-                            at::ScalarType dtype = at::kFloat, int64_t fail_at = 0) {
-  std::vector<After> all(static_cast<size_t>(count));
-  in_ranks(count, [&](const Ranks& ranks) {
-    all[static_cast<size_t>(ranks.rank())] = six_steps(name, config, ranks, dtype, fail_at);
-  });
-  return all;
-}
-
-double distance(const Tensors& a, const Tensors& b) {
-  double squares = 0, total = 0;
-  for (const auto& [name, tensor] : a) {
-    squares += (tensor.to(at::kDouble) - b.at(name).to(at::kDouble)).square().sum().item<double>();
-    total += tensor.to(at::kDouble).square().sum().item<double>();
-  }
-  return std::sqrt(squares / total);
-}
-
-void expect_same_bits(const After& a, const After& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  for (const auto& [name, tensor] : a.weights) EXPECT_TRUE(tensor.equal(b.weights.at(name))) << name;
-}
 
 class ManyRanks : public testing::TestWithParam<std::tuple<std::string, int64_t, Shard>> {};
 
 TEST_P(ManyRanks, DoTheUpdatesOfOne) {
   const auto& [name, count, shard] = GetParam();
   const Config config = config_of_ranks(shard);
-  const After one = six_steps(name, config, Ranks::none());
-  const std::vector<After> many = on_ranks(count, name, config);
-  for (const After& rank : many) {
-    expect_same_bits(many.front(), rank);
-    EXPECT_LE(distance(one.weights, rank.weights), 1e-6);
-    for (size_t step = 0; step < one.losses.size(); step++) {
-      EXPECT_NEAR(rank.losses[step], one.losses[step], 1e-6 * one.losses[step]) << step;
-      EXPECT_NEAR(rank.norms[step], one.norms[step], 2e-6 * one.norms[step]) << step;
-    }
-  }
+  expect_updates_of_one(six_steps(name, config, Ranks::none()), on_ranks(count, name, config));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, ManyRanks,
                          testing::Combine(testing::Values("t5_v1_1", "qwen2", "qwen2_lora"),
                                           testing::Values(2, 3, 4),
-                                          testing::Values(Shard::none, Shard::optimizer)),
+                                          testing::Values(Shard::none, Shard::optimizer, Shard::all)),
                          [](const auto& run) {
+                           const Shard shard = std::get<2>(run.param);
                            return std::get<0>(run.param) + "_" + std::to_string(std::get<1>(run.param)) +
-                                  (std::get<2>(run.param) == Shard::none ? "_none" : "_optimizer");
+                                  (shard == Shard::none        ? "_none"
+                                   : shard == Shard::optimizer ? "_optimizer"
+                                                               : "_all");
                          });
 
 TEST(Ranks, TheSameNumberGivesTheSameBits) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Config config = config_of_ranks(Shard::optimizer);
-    expect_same_bits(on_ranks(3, "t5_v1_1", config, dtype).at(1),
-                     on_ranks(3, "t5_v1_1", config, dtype).at(2));
+    GoldenRun run("t5_v1_1");
+    run.dtype = dtype;
+    expect_same_bits(on_ranks(3, run, config).at(1), on_ranks(3, run, config).at(2));
   }
 }
 
@@ -197,7 +110,7 @@ TEST(Ranks, ARankThatRunsOutOfMemoryRecoversAlone) {
   const After one = six_steps("qwen2", config, Ranks::none());
   int64_t recovered = 0, alone = 0;
   for (int64_t n = 2; n < 400; n += 31) {
-    const std::vector<After> two = on_ranks(2, "qwen2", config, at::kFloat, n);
+    const std::vector<After> two = on_ranks(2, "qwen2", config, n);
     expect_same_bits(two.at(0), two.at(1));
     EXPECT_LE(distance(one.weights, two.at(0).weights), 1e-5) << n;
     recovered += two.at(0).retries + two.at(1).retries > 0;

@@ -29,7 +29,7 @@ enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polyn
 enum class SaveDtype { automatic, bf16, fp16, fp32 };
 enum class StateDtype { automatic, fp32, bf16 };
 // What the processes of a run with several GPUs divide, beside the work (docs/parallel.md).
-enum class Shard { automatic, none, optimizer };
+enum class Shard { automatic, none, optimizer, all };
 enum class NotifyFormat { automatic, discord, slack, json, text };
 
 // A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used.

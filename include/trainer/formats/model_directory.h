@@ -62,6 +62,9 @@ std::vector<std::string> write_model_weights(const std::filesystem::path& direct
                                              const TensorSources& tensors,
                                              int64_t max_shard_bytes = 5'000'000'000);
 
+// Writes tensors into the room that write_model_weights() has left for them, as fill_safetensors() does.
+void fill_model_weights(const std::filesystem::path& directory, const TensorSources& tensors);
+
 // Copies the tokenizer's files and the chat template unchanged. Returns their names.
 std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from,
                                               const std::filesystem::path& to);

@@ -48,4 +48,16 @@ class RecordingOffloaded {
   bool before_;
 };
 
+// While it lives, allocations of this thread on meta stand for nothing: another rank has the memory.
+class RecordingNothing {
+ public:
+  RecordingNothing();
+  ~RecordingNothing();
+  RecordingNothing(const RecordingNothing&) = delete;
+  RecordingNothing& operator=(const RecordingNothing&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace trainer

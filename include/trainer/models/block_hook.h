@@ -16,6 +16,10 @@ struct BlockHook {
   // returns see EnterBlock.
   std::function<std::shared_ptr<void>(const Module& block, BlockPass pass)> around_block;
 
+  // Called when this rank has run all blocks of its share of a work that all ranks do, also when it failed;
+  // may be empty. It returns when the others have, too: until then they may need weights of this rank.
+  std::function<void()> after_share;
+
   std::shared_ptr<void> enter(const Module& block, BlockPass pass = BlockPass::forward) const {
     return around_block ? around_block(block, pass) : nullptr;
   }

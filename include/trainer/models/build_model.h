@@ -1,9 +1,11 @@
 // Builds a model's tree of shapes from its config.json.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/registry.h"
@@ -26,5 +28,11 @@ bool has_separate_head(const Architecture& architecture, const nlohmann::json& c
 
 // Returns the weights that memory.offload's `weights` names (nn/block_weights.h); none if it is not `wanted`.
 std::set<const Parameter*> weights_to_offload(Model& model, bool wanted);
+
+// Returns the weights that other ranks than `rank` have, if there are several (nn/divided_blocks.h).
+std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks);
+
+// Returns a plain weight of another rank: on meta, in no memory.
+Weight weight_of_other_rank(const std::vector<int64_t>& shape, at::ScalarType dtype);
 
 }  // namespace trainer

@@ -31,6 +31,8 @@ struct LoadOptions {
   // Weights that are stored in NF4 stay so without it.
   std::optional<Quantisation> quantise = std::nullopt;
   bool offload_weights = false;  // those of blocks (nn/block_weights.h) lie outside of the device's memory
+  // With several ranks, only this one's part of the weights of blocks is loaded (nn/divided_blocks.h).
+  int64_t rank = 0, ranks = 1;
 };
 
 struct LoadReport {
@@ -51,10 +53,10 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // Returns the same model on `meta`: shapes without values, for a memory plan. `path` is a model directory, of
 // which only config.json is needed, or a file like config.json (configs/models). Without weights, config.json
 // decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are in
-// NF4.
+// NF4. `ranks`: the weights of blocks are divided among so many, and this is rank 0.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise = std::nullopt,
-                                     bool offload_weights = false);
+                                     bool offload_weights = false, int64_t ranks = 1);
 
 // What dtype "auto" means on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
 at::ScalarType automatic_dtype(at::Device device);

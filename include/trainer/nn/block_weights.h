@@ -13,8 +13,8 @@
 
 namespace trainer {
 
-// Returns the parameters of a block that may be offloaded: the matrices of its linear layers. All else in a
-// block is small, or used by other blocks (T5's position bias).
+// Returns the parameters of a block that may be offloaded, or divided among ranks: the matrices of its linear
+// layers. All else in a block is small, or used by other blocks (T5's position bias).
 std::vector<Parameter*> large_weights(Module& block);
 
 // On a GPU, two buffers of the size of the largest block take turns: one holds the running block, and the
@@ -55,7 +55,6 @@ class BlockWeights {
   Buffer& fill(size_t index);
   void lay_out(size_t index, BlockPass pass);
   void leave(size_t index, BlockPass pass);
-  at::Tensor place_of(const Buffer& buffer, const at::Tensor& tensor, int64_t& offset) const;
 
   std::vector<Block> blocks_;
   std::shared_ptr<CopyStream> stream_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +26,8 @@ class Nf4Weight : public WeightSource {
   at::Tensor look_up(const at::Tensor& ids, at::ScalarType type) const override;
   std::vector<at::Tensor> tensors() const override;
   std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const override;
+  std::string facts() const override;
+  std::shared_ptr<const WeightSource> with_facts(const std::string& facts) const override;
 
   const Nf4Tensor& tensor() const { return tensor_; }
 

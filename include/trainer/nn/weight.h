@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -25,15 +26,23 @@ class WeightSource {
   virtual std::vector<at::Tensor> tensors() const = 0;
   // Returns the same weight kept in copies of these tensors, which are in the same order.
   virtual std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const = 0;
+  // What it knows besides its tensors, as bytes, and the same weight with what another one knows.
+  virtual std::string facts() const { return ""; }
+  virtual std::shared_ptr<const WeightSource> with_facts(const std::string& /*facts*/) const {
+    return kept_in(tensors());
+  }
 };
 
 class Weight;
 
-// What the handles of an offloaded weight share. Its tensors are outside of the device's memory.
+// What the handles of a weight share that is not on the device: its tensors are outside of the device's
+// memory, or with another rank.
 struct OffloadedWeight {
-  std::shared_ptr<const Weight> copy;  // on the device, while its block runs (nn/block_weights.h); else null
+  // On the device, while its block runs (nn/block_weights.h, nn/divided_blocks.h); else null.
+  std::shared_ptr<const Weight> copy;
   // Takes the gradient of a copy; set if the weight is trained.
   std::function<void(const at::Tensor& gradient)> take_gradient;
+  bool of_other_rank = false;  // its own tensors are on meta
 };
 
 // A handle, cheap to copy. There are three kinds today. Two are plain tensors: dense, in memory of its own,
@@ -58,9 +67,17 @@ class Weight {
   bool is_mapped() const;
   // Returns the same weight kept in copies of its tensors, which are in the order of tensors().
   Weight kept_in(const std::vector<at::Tensor>& copies) const;
+  // What it knows besides its tensors; a weight of another rank takes it from there.
+  std::string facts() const { return source_ ? source_->facts() : ""; }
+  void take_facts(const std::string& facts) {
+    if (source_) source_ = source_->with_facts(facts);
+  }
   // Marks its tensors as offloaded. To be called before handles are copied.
   void set_offloaded() { offloaded_ = std::make_shared<OffloadedWeight>(); }
-  const std::shared_ptr<OffloadedWeight>& offloaded() const { return offloaded_; }  // null: it is not
+  // The same for a weight that another rank has (parallel.shard: all). Its tensors are on meta.
+  void set_of_other_rank();
+  bool is_of_other_rank() const { return offloaded_ && offloaded_->of_other_rank; }
+  const std::shared_ptr<OffloadedWeight>& offloaded() const { return offloaded_; }  // null: it is neither
   // Returns what layers multiply with: the weight itself, or while its block runs, its copy on the device.
   Weight at_hand() const;
   // The tensor itself, a leaf of autograd if it is trained. An error if there is a source instead.

@@ -20,7 +20,7 @@ struct TrainedParameter {
   at::Tensor value;  // the leaf
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
   bool embedding = false;  // the table of a torch.nn.Embedding, also if an output head is tied to it
-  std::shared_ptr<OffloadedWeight> offloaded{};  // of an offloaded leaf (nn/weight.h)
+  std::shared_ptr<OffloadedWeight> offloaded{};  // of a leaf that is not on the device (nn/weight.h)
 };
 
 // Returns the parameters that require grad, in the order of the model's modules.
@@ -28,10 +28,10 @@ std::vector<TrainedParameter> trained_parameters(Module& model);
 
 // Sums are kept in the parameter's type, or in fp32 if asked for. With fp32, the gradient of each micro-batch
 // is added to the sum and freed as soon as it is complete. So is the gradient of an offloaded parameter: its
-// sum is offloaded, and allocated here.
+// sum is offloaded, and allocated here. The sum of a parameter of another rank is on the device.
 class Gradients {
  public:
-  // `stream`: for offloaded parameters; not null if there are any.
+  // `stream`: for parameters that are not on the device; not null if there are any.
   Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
             std::shared_ptr<CopyStream> stream = nullptr);
   ~Gradients();

@@ -34,8 +34,16 @@ struct RankEnd {
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
 // `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
 // thread that writes them, and is as patient. In both, a rank is lost when its process has stood still for
-// parallel.timeout.
-enum class Channel { steps, phases, checkpoints };
+// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/lent_tensors.h); there, as in
+// `steps`, nobody may be silent for longer than parallel.timeout.
+enum class Channel { steps, phases, checkpoints, weights };
+
+// A tensor that one rank gives to another: on `from` its values, on `to` a place of as many bytes. Others
+// know only who takes part. Contiguous, in main memory.
+struct Handover {
+  at::Tensor tensor;
+  int64_t from = 0, to = 0;
+};
 
 class Ranks {
  public:
@@ -65,8 +73,10 @@ class Ranks {
   void add_up(const at::Tensor& tensor, std::optional<int64_t> owner = std::nullopt) const;
   // Copies the owner's values to all ranks, in place.
   void copy_from(int64_t owner, const at::Tensor& tensor) const;
-  // Returns how many bytes of tensors this rank has given to sums and copies: those of add_up() and
-  // copy_from(), and what others, as between GPUs, have told count_given().
+  // Hands tensors over, all at once, on Channel::weights. Every rank names the same ones in the same order.
+  void hand_over(const std::vector<Handover>& tensors) const;
+  // Returns how many bytes of tensors this rank has given to others: those of add_up(), copy_from() and
+  // hand_over(), and what others, as between GPUs, have told count_given().
   int64_t bytes_given() const;
   void count_given(int64_t bytes) const;
 

@@ -37,11 +37,15 @@ class TensorExchange {
   void add_up(const std::vector<SharedTensor>& tensors) const;
   // Copies each tensor from its owner to all.
   void copy(const std::vector<SharedTensor>& tensors) const;
+  // Hands tensors of bytes on the device over (parallel/ranks.h).
+  void hand_over(const std::vector<Handover>& tensors) const;
 
  private:
   enum class What { sum, copy };
   class Message;
   void exchange(std::vector<SharedTensor> tensors, What what) const;
+  template <class Work>
+  void ended_with_lost(const Work& work) const;
 
   const Ranks& ranks_;
   std::unique_ptr<NcclGroup> gpus_;

@@ -6,6 +6,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/models/model.h"
+#include "trainer/parallel/ranks.h"
 #include "trainer/run/artefacts.h"
 #include "trainer/text/tokenizer.h"
 
@@ -21,8 +22,9 @@ struct Prepared {
 // (lora.adapter) may bring its own tokenizer.
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config);
 
-// Loads the model. Throws FormatError when files do not fit, ConfigError when a key does not apply to this
-// model.
-Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device);
+// Loads the model, or what this rank has of it. Throws FormatError when files do not fit, ConfigError when a
+// key does not apply to this model.
+Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device,
+                       const Ranks& ranks = Ranks::none());
 
 }  // namespace trainer

@@ -33,10 +33,11 @@ struct RunState {
   RunState copied_to_host() const;
 
   // Writes the files of docs/checkpoints.md, except the manifest, into `directory`, which must exist, with
-  // room for the optimizer's tensors that other ranks have. Throws FormatError.
+  // room for the tensors that other ranks have: weights on meta, and those of the optimizer. Throws
+  // FormatError.
   void write(const Artefacts& artefacts, const std::filesystem::path& directory,
              const TensorsElsewhere& elsewhere = {}) const;
-  // Writes the optimizer's tensors of this rank into the room that rank 0 has left for them.
+  // Writes the tensors of this rank, which is not rank 0, into the room that rank 0 has left for them.
   void fill(const std::filesystem::path& directory) const;
 };
 

@@ -54,6 +54,7 @@ class Measures {
   void add_variant(unsigned parts);
   // Returns what `parts` that keep the result make of the start; nullopt if they change nothing about it.
   std::optional<PlanChoice> changed_start(unsigned parts) const;
+  double fetch_seconds(const Config& config) const;
   std::optional<Measure> measure(Variant& variant, unsigned exact_parts);
   std::optional<Measure> fitting_at(Variant& variant, unsigned exact_parts, int64_t limit);
 

@@ -75,9 +75,9 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
                        const OptimizerFactory& optimizer = make_optimizer);
 
 // Returns how many blocks are recomputed in backward: those of memory.gradient_checkpointing, or all if
-// weights or activations are offloaded, because then a block has its weights only while it runs, and what is
-// kept are the inputs of recomputed blocks.
-int64_t recomputed_blocks(const MemoryConfig& config, int64_t num_blocks);
+// weights are offloaded or divided among ranks, or activations are offloaded, because then a block has its
+// weights only while it runs, and what is kept are the inputs of recomputed blocks.
+int64_t recomputed_blocks(const Config& config, int64_t ranks, int64_t num_blocks);
 
 // Returns a table with one line for each part that is not 0, for the total, and for what remains of the limit
 // (0: none) or is missing.

@@ -1,6 +1,7 @@
 // A loaded model -> the model as it will be trained.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "trainer/config/config.h"
@@ -20,5 +21,8 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
 // Returns how the model's weights are quantised; nothing without model.quantize. Modules that are saved with
 // the adapter stay dense.
 std::optional<Quantisation> quantisation_of(const Config& config);
+
+// Returns whether the weights of blocks are divided among so many ranks (parallel.shard: all).
+bool divides_weights(const Config& config, int64_t ranks);
 
 }  // namespace trainer

@@ -16,11 +16,18 @@ namespace trainer {
 int64_t share_of_a_rank(const Config& config, int64_t ranks);
 
 struct RankTraffic {
-  bool shards = false;  // the optimizer's state is divided among the ranks (parallel.shard)
+  bool shards = false;   // the optimizer's state is divided among the ranks (parallel.shard)
+  bool divides = false;  // the weights of blocks, too
   // Bytes that each rank sends, and receives, for an update. A sum that all have: 2 (N - 1) / N of the
   // gradients (Patarasuk and Yuan 2009, ring all-reduce). With `shards`, (N - 1) / N of the gradients to
-  // their owners, and as much of the weights back.
+  // their owners, and as much of the weights back, except of divided ones.
   int64_t sent = 0;
+  // With `divides`, bytes that move for each micro-batch besides, counted at the rank that sends or receives
+  // most of a block: each block is fetched for the forward pass and for the backward pass.
+  int64_t fetched = 0;
+
+  // Returns what a rank sends in a step, in micro-batches of this size.
+  int64_t in_step(const Config& config, int64_t ranks, int64_t batch_size) const;
 };
 
 // Returns what the ranks of PlanTarget::ranks send. Takes and throws the same as plan_memory().

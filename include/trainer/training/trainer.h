@@ -48,6 +48,7 @@ struct StepResult {
 class Attempts;
 class BlockWeights;
 class CopyStream;
+class DividedBlocks;
 class KeptInputs;
 struct AttemptOptions;
 struct Division;
@@ -102,6 +103,8 @@ class Trainer {
   OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
   // Returns the rank that updates a parameter; nothing: every rank does.
   const std::map<std::string, int64_t>& owners() const { return owners_; }
+  // Returns the rank that has a weight of which others have none (parallel.shard: all), trained or not.
+  const std::map<std::string, int64_t>& divided() const { return divided_; }
   const Ranks& ranks() const { return ranks_; }
   // See Optimizer::restore().
   void restore_optimizer(OptimizerSnapshot saved, const std::string& where) {
@@ -113,6 +116,7 @@ class Trainer {
   AttemptOptions attempt_options(const std::string& stage);
   void follow_limit() const;
   void set_up_offload();
+  void set_up_divided_blocks();
   Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
   void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                 StepResult& result);
@@ -135,8 +139,9 @@ class Trainer {
   const Ranks& ranks_;
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
-  std::map<std::string, int64_t> owners_;  // empty: every rank updates all
-  std::shared_ptr<CopyStream> copies_;     // of what is offloaded
+  std::map<std::string, int64_t> divided_;  // the ranks that have weights, by name; empty: all have all
+  std::map<std::string, int64_t> owners_;   // empty: every rank updates all
+  std::shared_ptr<CopyStream> copies_;      // of what is offloaded
   Gradients gradients_;
   std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
   TensorExchange exchange_;
@@ -146,8 +151,9 @@ class Trainer {
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;
-  std::shared_ptr<BlockWeights> block_weights_;  // null: weights are not offloaded
-  std::shared_ptr<KeptInputs> kept_inputs_;      // null: activations are not
+  std::shared_ptr<BlockWeights> block_weights_;    // null: weights are not offloaded
+  std::shared_ptr<DividedBlocks> divided_blocks_;  // null: weights are not divided among ranks
+  std::shared_ptr<KeptInputs> kept_inputs_;        // null: activations are not offloaded
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   RecoveryListener listener_;

@@ -1,0 +1,219 @@
+// Ranks that divide the weights of blocks (parallel.shard: all) do the steps of one that has all.
+#include <atomic>
+
+#include "trainer/base/error.h"
+#include "trainer/generation/generate.h"
+#include "trainer/models/block_hook.h"
+#include "trainer/nn/block_weights.h"
+#include "trainer/nn/divided_blocks.h"
+#include "trainer/training/plan.h"
+#include "trainer/training/rank_traffic.h"
+
+#include "training/steps_of_ranks.h"
+
+namespace trainer {
+namespace {
+
+struct DividedCase {
+  std::string label;
+  GoldenRun run;
+  std::function<void(Config&)> change = [](Config&) {};
+  double tolerance = 1e-6;
+};
+
+GoldenRun in_nf4(const std::string& name, const std::string& form,
+                 const std::optional<Quantisation>& quantise) {
+  GoldenRun run(name);
+  run.form = form;
+  run.quantise = quantise;
+  return run;
+}
+
+class DividedRanks : public testing::TestWithParam<DividedCase> {};
+
+// Weights are the same wherever they come from. So with frozen ones, losses have the bits of as many ranks
+// that divide nothing else. Trained ones are divided in another way, and the norm's sum has another order.
+TEST_P(DividedRanks, DoTheStepsOfUndividedOnes) {
+  Config config = config_of_ranks(Shard::optimizer);
+  config.memory.gradient_checkpointing = true;
+  GetParam().change(config);
+  const std::vector<After> whole = on_ranks(3, GetParam().run, config);
+  const After one = six_steps(GetParam().run, config, Ranks::none());
+  config.parallel.shard = Shard::all;
+  const std::vector<After> divided = on_ranks(3, GetParam().run, config);
+  const bool frozen = one.weights.begin()->first.find("lora_") != std::string::npos;
+  for (const After& rank : divided) {
+    expect_same_bits(divided.front(), rank);
+    EXPECT_LE(distance(one.weights, rank.weights), GetParam().tolerance);
+    if (frozen) expect_same_bits(whole.front(), rank);
+    for (size_t step = 0; step < one.losses.size(); step++)
+      EXPECT_NEAR(rank.losses[step], one.losses[step], GetParam().tolerance * one.losses[step]) << step;
+  }
+}
+
+std::ostream& operator<<(std::ostream& out, const DividedCase& c) { return out << c.label; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, DividedRanks,
+    testing::Values(
+        DividedCase{"t5_lora", "t5_v1_1_lora"}, DividedCase{"llama_lora", "llama_lora"},
+        DividedCase{"nf4", in_nf4("qwen2_lora", "model", Quantisation{})},
+        DividedCase{"nf4_plain_scales", in_nf4("llama_lora", "model", Quantisation{false})},
+        DividedCase{"packed", "qwen2", [](Config& c) { c.data.packing = true; }},
+        DividedCase{"fp32_gradients", "qwen3", [](Config& c) { c.optimizer.grad_dtype = StateDtype::fp32; }},
+        DividedCase{"adafactor", "t5_v1_1", [](Config& c) { c.optimizer.name = "adafactor"; }},
+        DividedCase{"adamw_8bit", "qwen2", [](Config& c) { c.optimizer.name = "adamw_8bit"; }, 1e-4},
+        DividedCase{"offloaded_activations", "qwen2",
+                    [](Config& c) { c.memory.offload.activations = true; }}),
+    [](const auto& param) { return param.param.label; });
+
+// Each rank has its part of the blocks' matrices from the start, and of the optimizer's state.
+TEST(DividedWeights, AreWithOneRankEach) {
+  std::atomic<int64_t> own{0}, all{0};
+  in_ranks(3, [&](const Ranks& ranks) {
+    const Golden golden = golden_of("llama", config_of_ranks(Shard::all), ranks);
+    for (Module* block : golden.model->blocks()) {
+      for (const Parameter* weight : large_weights(*block)) {
+        if (ranks.is_first()) all += weight->numel();
+        if (!weight->value.is_of_other_rank()) own += weight->numel();
+        EXPECT_EQ(weight->value.tensor().is_meta(), weight->value.is_of_other_rank());
+      }
+    }
+  });
+  EXPECT_GT(all, 0);
+  EXPECT_EQ(own, all);
+}
+
+// Whichever rank an allocation fails on, it alone repeats its part, and fetches the blocks again.
+TEST(DividedWeights, ARankThatRunsOutOfMemoryRecoversAlone) {
+  install_host_allocator();
+  for (const char* name : {"qwen2", "qwen2_lora"}) {
+    const Config config = config_of_ranks(Shard::all);
+    const After one = six_steps(name, config, Ranks::none());
+    int64_t recovered = 0;
+    for (int64_t n = 2; n < 500; n += 41) {
+      const std::vector<After> two = on_ranks(2, name, config, n);
+      expect_same_bits(two.at(0), two.at(1));
+      EXPECT_LE(distance(one.weights, two.at(0).weights), 1e-5) << n;
+      recovered += two.at(0).retries + two.at(1).retries > 0;
+      EXPECT_TRUE(two.at(0).retries == 0 || two.at(1).retries == 0);
+    }
+    EXPECT_GE(recovered, 5) << name;
+  }
+}
+
+// What fails on one rank, here in the middle of its blocks, ends all with its error.
+TEST(DividedWeights, AnErrorOfOneRankEndsAll) {
+  std::atomic<int64_t> told{0};
+  in_ranks(3, [&](const Ranks& ranks) {
+    const Config config = config_of_ranks(Shard::all);
+    const Golden golden = golden_of("qwen2", config, ranks);
+    Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
+    auto& hook = dynamic_cast<BlockHook&>(*golden.model);
+    const auto enter = hook.around_block;
+    int64_t entered = 0;
+    if (ranks.rank() == 1) {
+      hook.around_block = [&](const Module& block, BlockPass pass) {
+        if (++entered == 3) throw DataError("bad weather");
+        return enter(block, pass);
+      };
+    }
+    try {
+      trainer.step(batch_of_step(golden, 0, ranks));
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()), "rank 1: bad weather");
+      told++;
+    }
+  });
+  EXPECT_EQ(told, 3);
+}
+
+TEST(DividedWeights, ARankThatIsGoneIsLost) {
+  std::atomic<int64_t> lost{0};
+  in_ranks(3, [&](const Ranks& ranks) {
+    const Config config = config_of_ranks(Shard::all);
+    const Golden golden = golden_of("qwen2", config, ranks);
+    Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
+    trainer.step(batch_of_step(golden, 0, ranks));
+    if (ranks.rank() == 2) return ranks.tell_end({2, 9, "gone"});
+    try {
+      trainer.step(batch_of_step(golden, 1, ranks));
+    } catch (const LostRank&) {
+      lost++;
+      ranks.tell_end({ranks.rank(), 8, "lost"});
+    }
+  });
+  EXPECT_EQ(lost, 2);
+}
+
+// The traffic that `trainer plan` tells of is what is sent, here by the rank that sends most.
+TEST(DividedWeights, TravelAsPlanned) {
+  const Config config = config_of_ranks(Shard::all);
+  PlanTarget target;
+  target.ranks = 2;
+  const auto directory = golden_directory("llama") / "model";
+  Config full = config;
+  full.training.batch_size = 100;
+  const RankTraffic traffic = rank_traffic(full, directory, target);
+  int64_t divided = 0;
+  in_ranks(2, [&](const Ranks& ranks) {
+    const Golden golden = golden_of("llama", config, ranks);
+    Trainer trainer(full, *golden.model, at::kCPU, 10, make_optimizer, ranks);
+    const int64_t before = ranks.bytes_given();
+    trainer.step(batch_of_step(golden, 0, ranks));
+    const std::vector<double> all =
+        add_up(ranks, {static_cast<double>(ranks.bytes_given() - before)}, Channel::steps);
+    if (!ranks.is_first()) return;
+    for (Module* block : golden.model->blocks()) {
+      for (const Parameter* weight : large_weights(*block)) divided += weight->value.nbytes();
+    }
+    EXPECT_TRUE(traffic.divides);
+    // The blocks at both ends are still there when backward and the next forward pass need them.
+    EXPECT_GT(all.front(), static_cast<double>(divided));
+  });
+  EXPECT_GE(traffic.fetched, divided);
+  EXPECT_LE(traffic.fetched, 2 * divided);
+}
+
+// Of 30 equal blocks each rank plans its half, and two buffers for what it lacks of a block.
+TEST(DividedWeights, AreNotInThePlanOfARankThatHasThemNot) {
+  const std::filesystem::path model = std::filesystem::path(SOURCE_DIR) / "configs/models/smollm2-135m.json";
+  Config config = config_of_ranks(Shard::optimizer);
+  config.memory.gradient_checkpointing = true;
+  PlanTarget target;
+  target.ranks = 2;
+  const MemoryPlan whole = plan_memory(config, model, target);
+  config.parallel.shard = Shard::all;
+  const MemoryPlan divided = plan_memory(config, model, target);
+  const int64_t block = 4 * 576 * (2 * 576 + 2 * 192 + 3 * 1536), half = 15 * block;
+  EXPECT_GE(divided.weights, whole.weights - half + 2 * block / 3);
+  EXPECT_LE(divided.weights, whole.weights - half + 2 * block);
+  EXPECT_EQ(divided.recompute_blocks, divided.num_blocks);
+  target.ranks = 1;
+  EXPECT_EQ(plan_memory(config, model, target).weights, whole.weights);
+}
+
+// Ranks generate other prompts, and as many tokens as their answers have.
+TEST(DividedWeights, AnswerAsUndividedOnes) {
+  GenerationConfig generation;
+  generation.max_new_tokens = 5;
+  for (const char* name : {"t5_v1_1", "qwen2"}) {
+    const Golden whole(name);
+    in_ranks(2, [&](const Ranks& ranks) {
+      const Config config = config_of_ranks(Shard::all);
+      const Golden golden = golden_of(name, config, ranks);
+      Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
+      const auto& hook = dynamic_cast<BlockHook&>(*golden.model);
+      for (int64_t i = 0; i < 1 + ranks.rank(); i++) {
+        const std::vector<std::vector<int32_t>> prompts{
+            golden.batch.samples[static_cast<size_t>(i)].input_ids};
+        EXPECT_EQ(generate(*golden.model, prompts, generation, at::kCPU),
+                  generate(*whole.model, prompts, generation, at::kCPU));
+      }
+      hook.after_share();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace trainer
