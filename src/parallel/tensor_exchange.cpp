@@ -139,7 +139,8 @@ void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) cons
   }
   if (gpus_) {
     ended_with_lost([&] { what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors); });
-    for (const SharedTensor& shared : tensors) ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
+    for (const SharedTensor& shared : tensors)
+      ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
   } else {
     Message message(*this, what);
     for (const SharedTensor& shared : tensors) message.add(shared.tensor, shared.owner);

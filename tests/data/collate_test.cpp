@@ -106,7 +106,8 @@ TEST(CollateTest, EverySampleAttendsInOneGroupOfLikeLengths) {
   std::vector<int64_t> slots;
   for (int64_t i = 0; i < 60; i++) {
     const size_t source = i % 10 == 0 ? 600 : 1 + static_cast<size_t>(i * 7 % 13);
-    batch.samples.push_back({std::vector<int32_t>(source, 5), std::vector<int32_t>(1 + static_cast<size_t>(i * 5 % 40), 6)});
+    batch.samples.push_back(
+        {std::vector<int32_t>(source, 5), std::vector<int32_t>(1 + static_cast<size_t>(i * 5 % 40), 6)});
     slots.push_back(i);
   }
   CollateOptions options{true, 0, 0};

@@ -34,8 +34,8 @@ struct RankEnd {
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
 // `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
 // thread that writes them, and is as patient. In both, a rank is lost when its process has stood still for
-// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/lent_tensors.h); there, as in
-// `steps`, nobody may be silent for longer than parallel.timeout.
+// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/lent_tensors.h); there,
+// as in `steps`, nobody may be silent for longer than parallel.timeout.
 enum class Channel { steps, phases, checkpoints, weights };
 
 // A tensor that one rank gives to another: on `from` its values, on `to` a place of as many bytes. Others
