@@ -61,7 +61,7 @@ std::string broken_range(const Key& key, double value) {
 }
 
 template <class Number>
-std::optional<std::string> assign_number(const Key& key, const YAML::Node& node, Number& target) {
+std::optional<std::string> assign_scalar(const Key& key, const YAML::Node& node, Number& target) {
   std::optional<Number> value;
   if (node.IsScalar() && !is_quoted(node)) value = parse_number<Number>(node.Scalar());
   if (!value) return concat("expected ", expected_value(key), ", found ", describe(node));
@@ -73,7 +73,7 @@ std::optional<std::string> assign_number(const Key& key, const YAML::Node& node,
   return std::nullopt;
 }
 
-std::optional<std::string> assign_bool(const Key& key, const YAML::Node& node, bool& target) {
+std::optional<std::string> assign_scalar(const Key& key, const YAML::Node& node, bool& target) {
   const std::string text = node.IsScalar() && !is_quoted(node) ? node.Scalar() : "";
   const bool yes = text == "true" || text == "True" || text == "TRUE";
   const bool no = text == "false" || text == "False" || text == "FALSE";
@@ -86,52 +86,27 @@ bool is_word(const YAML::Node& node, const char* word) {
   return node.IsScalar() && !is_quoted(node) && node.Scalar() == word;
 }
 
-std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, CountOrAuto& target) {
-  if (is_word(node, "auto")) {
-    target = CountOrAuto::automatic();
-    return std::nullopt;
+// A value that may also be a word: Plain is what it is otherwise.
+template <class Plain, class Target>
+std::optional<std::string> assign_or_word(const Key& key, const YAML::Node& node, const char* word,
+                                          const Target& of_word, Target& target) {
+  Plain plain{};
+  std::optional<std::string> problem;
+  if (is_word(node, word)) {
+    target = of_word;
+    return problem;
   }
-  int64_t count = 0;
-  auto problem = assign_number(key, node, count);
-  if (!problem) target = count;
-  return problem;
-}
-
-std::optional<std::string> assign_count(const Key& key, const YAML::Node& node, CountOrAll& target) {
-  if (is_word(node, "all")) {
-    target = CountOrAll::all();
-    return std::nullopt;
-  }
-  int64_t count = 0;
-  auto problem = assign_number(key, node, count);
-  if (!problem) target = count;
-  return problem;
-}
-
-std::optional<std::string> assign_bool(const Key& key, const YAML::Node& node, BoolOrAuto& target) {
-  if (is_word(node, "auto")) {
-    target = BoolOrAuto::automatic();
-    return std::nullopt;
-  }
-  bool value = false;
-  auto problem = assign_bool(key, node, value);
-  if (!problem) target = value;
+  problem = assign_scalar(key, node, plain);
+  if (!problem) target = plain;
   return problem;
 }
 
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
+  if (!assign_or_word<bool>(key, node, "auto", Recompute::automatic(), target)) return std::nullopt;
   int64_t blocks = 0;
-  bool all = false;
-  if (is_word(node, "auto")) {
-    target = Recompute::automatic();
-  } else if (!assign_bool(key, node, all)) {
-    target = all;
-  } else if (auto problem = assign_number(key, node, blocks)) {
-    return problem;
-  } else {
-    target = Recompute::blocks(blocks);
-  }
-  return std::nullopt;
+  auto problem = assign_scalar(key, node, blocks);
+  if (!problem) target = Recompute::blocks(blocks);
+  return problem;
 }
 
 std::optional<std::string> assign_choice(const Key& key, const YAML::Node& node,
@@ -190,9 +165,9 @@ std::optional<std::string> assign_integers(const Key& key, const YAML::Node& nod
   std::vector<int64_t> items;
   if (node.IsSequence()) {
     for (const YAML::Node& item : node) {
-      if (auto problem = assign_number(key, item, items.emplace_back())) return problem;
+      if (auto problem = assign_scalar(key, item, items.emplace_back())) return problem;
     }
-  } else if (auto problem = assign_number(key, node, items.emplace_back())) {
+  } else if (auto problem = assign_scalar(key, node, items.emplace_back())) {
     return problem;
   }
   target = std::move(items);
@@ -205,8 +180,8 @@ std::optional<std::string> assign_pair(const Key& key, const YAML::Node& node,
     return concat("expected ", expected_value(key), ", found ", describe(node),
                   node.IsSequence() ? concat(" of ", node.size()) : "");
   std::pair<double, double> value;
-  if (auto problem = assign_number(key, node[0], value.first)) return problem;
-  if (auto problem = assign_number(key, node[1], value.second)) return problem;
+  if (auto problem = assign_scalar(key, node[0], value.first)) return problem;
+  if (auto problem = assign_scalar(key, node[1], value.second)) return problem;
   target = value;
   return std::nullopt;
 }
@@ -218,7 +193,7 @@ std::optional<std::string> assign_map(const Key& key, const YAML::Node& node, Nu
   for (const auto& item : node) {
     const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
     if (name.empty()) return concat("expected ", expected_value(key), "; a name is ", describe(item.first));
-    if (auto problem = assign_number(key, item.second, items.emplace_back(name, Number{}).second)) {
+    if (auto problem = assign_scalar(key, item.second, items.emplace_back(name, Number{}).second)) {
       return concat("'", name, "': ", *problem);
     }
   }
@@ -234,11 +209,6 @@ std::string recompute_as_yaml(const Recompute& value) {
   if (value == Recompute(true)) return "true";
   const int64_t blocks = value.of(std::numeric_limits<int64_t>::max());
   return blocks == 0 ? "false" : number_text(blocks);
-}
-
-std::string bool_as_yaml(const BoolOrAuto& value) {
-  if (value.is_automatic()) return "auto";
-  return value.of(false) ? "true" : "false";
 }
 
 std::string integers_as_yaml(const std::vector<int64_t>& items) {
@@ -333,11 +303,11 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
     return std::nullopt;
   }
   return std::visit(
-      Overloaded{[&](bool* value) { return assign_bool(key, node, *value); },
-                 [&](int64_t* value) { return assign_number(key, node, *value); },
-                 [&](double* value) { return assign_number(key, node, *value); },
-                 [&](std::optional<int64_t>* value) { return assign_number(key, node, value->emplace()); },
-                 [&](std::optional<double>* value) { return assign_number(key, node, value->emplace()); },
+      Overloaded{[&](bool* value) { return assign_scalar(key, node, *value); },
+                 [&](int64_t* value) { return assign_scalar(key, node, *value); },
+                 [&](double* value) { return assign_scalar(key, node, *value); },
+                 [&](std::optional<int64_t>* value) { return assign_scalar(key, node, value->emplace()); },
+                 [&](std::optional<double>* value) { return assign_scalar(key, node, value->emplace()); },
                  [&](std::string* value) {
                    if (key.choices.empty()) return assign_text(key, node, *value);
                    return assign_choice(key, node, [&](size_t index) { *value = key.choices[index]; });
@@ -345,10 +315,16 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](std::vector<std::string>* value) { return assign_list(key, node, *value); },
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
-                 [&](CountOrAuto* value) { return assign_count(key, node, *value); },
-                 [&](CountOrAll* value) { return assign_count(key, node, *value); },
+                 [&](CountOrAuto* value) {
+                   return assign_or_word<int64_t>(key, node, "auto", CountOrAuto::automatic(), *value);
+                 },
+                 [&](CountOrAll* value) {
+                   return assign_or_word<int64_t>(key, node, "all", CountOrAll::all(), *value);
+                 },
                  [&](Recompute* value) { return assign_recompute(key, node, *value); },
-                 [&](BoolOrAuto* value) { return assign_bool(key, node, *value); },
+                 [&](BoolOrAuto* value) {
+                   return assign_or_word<bool>(key, node, "auto", BoolOrAuto::automatic(), *value);
+                 },
                  [&](Offload* value) { return assign_offload(node, *value); },
                  [&](std::pair<double, double>* value) { return assign_pair(key, node, *value); },
                  [&](NumberMap<int64_t>* value) { return assign_map(key, node, *value); },
@@ -394,7 +370,9 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  },
                  [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
-                 [](BoolOrAuto* value) { return bool_as_yaml(*value); },
+                 [](BoolOrAuto* value) {
+                   return std::string(value->is_automatic() ? "auto" : value->of(false) ? "true" : "false");
+                 },
                  [](Offload* value) { return offload_as_yaml(*value); },
                  [](std::pair<double, double>* value) {
                    return concat("[", number_as_yaml(value->first), ", ", number_as_yaml(value->second), "]");

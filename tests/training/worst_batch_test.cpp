@@ -1,0 +1,74 @@
+#include "trainer/training/worst_batch.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "trainer/data/batching.h"
+#include "trainer/training/evaluate.h"
+
+namespace trainer {
+namespace {
+
+TEST(WorstBatch, HasTheRowsThatTheBudgetsAllow) {
+  Config config;
+  config.data.packing = false;
+  config.training.batch_size = 4;
+  config.training.effective_batch_size = 100;
+  config.data.max_source_length = 100;
+  config.data.max_target_length = 50;
+  const EffectiveBatch full = worst_batch(config, true);
+  EXPECT_EQ(full.samples.size(), 8);
+  EXPECT_EQ(full.samples[0].input_ids.size(), 100);
+  EXPECT_EQ(full.samples[0].labels.size(), 50);
+  // Data with shorter samples: more of them go together, up to either budget.
+  EXPECT_EQ(worst_batch(config, true, {50, 10}).samples.size(), 16);
+  EXPECT_EQ(worst_batch(config, true, {10, 25}).samples.size(), 16);
+  config.training.micro_batching = MicroBatching::samples;
+  EXPECT_EQ(worst_batch(config, true, {50, 10}).samples.size(), 8);
+  config.training.effective_batch_size = 3;
+  EXPECT_EQ(worst_batch(config, true).samples.size(), 3);
+}
+
+TEST(WorstBatch, FillsPackedSourcesAndTargets) {
+  Config config;
+  config.data.packing = true;
+  config.training.batch_size = 4;
+  config.training.effective_batch_size = 100;
+  config.data.max_source_length = 100;
+  config.data.max_target_length = 50;
+  for (const LongestSample& longest : {LongestSample{}, {70, 10}, {10, 25}, {100, 3}}) {
+    const EffectiveBatch batch = worst_batch(config, true, longest);
+    EXPECT_EQ(batch.supervised_tokens, 2 * 4 * 50) << longest.source;
+    EXPECT_EQ(batch.tokens, 2 * 4 * 150) << longest.source;
+    int64_t largest = 0;
+    for (const auto& slots : cut(batch, cut_limits(config, true, 4), true)) {
+      int64_t tokens = 0;
+      for (const int64_t slot : slots) tokens += token_count(batch.samples[static_cast<size_t>(slot)], true);
+      largest = std::max(largest, tokens);
+    }
+    EXPECT_GE(largest, 4 * 150 * 98 / 100) << longest.source;
+  }
+  config.training.effective_batch_size = 3;
+  EXPECT_EQ(worst_batch(config, true).tokens, 3 * 150) << "all samples of a step in one micro-batch";
+}
+
+TEST(WorstBatch, FillsPackedRows) {
+  Config config;
+  config.data.packing = true;
+  config.data.max_length = 100;
+  config.training.batch_size = 2;
+  config.training.effective_batch_size = 100;
+  const auto tokens = [&](int64_t longest) { return worst_batch(config, false, {longest, 0}).tokens; };
+  EXPECT_EQ(tokens(0), 400);
+  EXPECT_EQ(tokens(70), 400);
+  EXPECT_EQ(tokens(3), 400);
+  config.training.effective_batch_size = 2;
+  EXPECT_EQ(tokens(70), 140) << "all samples of a step in one row";
+  config.training.micro_batching = MicroBatching::samples;
+  config.training.effective_batch_size = 100;
+  EXPECT_EQ(tokens(70), 280);
+}
+
+}  // namespace
+}  // namespace trainer
