@@ -1,5 +1,6 @@
 """A Hugging Face Hub on this machine, with the faults that networks have. Large files lie on "another host": the same
 server under another name."""
+import functools
 import hashlib
 import http.server
 import json
@@ -11,6 +12,7 @@ import urllib.parse
 TOKEN = "hf_verysecret"
 
 
+@functools.cache
 def git_sha1(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
@@ -18,7 +20,7 @@ def git_sha1(content):
 class Repository:
     def __init__(self, files, large=()):
         self.files, self.large = dict(files), set(large)
-        self.commit = hashlib.sha1(repr(sorted(self.files.items())).encode()).hexdigest()
+        self.commit = hashlib.sha1(repr([(path, git_sha1(self.files[path])) for path in sorted(self.files)]).encode()).hexdigest()
         self.private = self.gated = False
         self.granted = True  # whether the token's account has accepted the conditions
 
@@ -150,7 +152,7 @@ class HubServer:
         self.server.hub = self
         self.port = self.server.server_address[1]
         self.endpoint, self.other_host = f"http://127.0.0.1:{self.port}", f"http://localhost:{self.port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self.server.shutdown()

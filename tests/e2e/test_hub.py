@@ -1,5 +1,6 @@
 """`trainer fetch` against a hub on this machine: what is downloaded, how it is laid out, and what happens when the network
 or the cache fails."""
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -169,11 +170,16 @@ class Transfer(Hub):
         self.assert_weights()
 
     def test_errors_that_stay(self):
+        # Both wait before they give up, so they wait at the same time.
         self.server.fail(status(503), times=99, path="stored")
-        self.refused("503", "try again later")
-        self.server.reset()
-        self.server.fail(status(429), times=99, path="/api/")
-        self.refused("too many requests", "HF_TOKEN")
+        other = HubServer()
+        self.addCleanup(other.close)
+        other.fail(status(429), times=99, path="/api/")
+        with concurrent.futures.ThreadPoolExecutor() as beside:
+            refused = beside.submit(self.refused, "too many requests", "HF_TOKEN", HF_ENDPOINT=other.endpoint,
+                                    HF_HOME=str(self.scratch / "other"))
+            self.refused("503", "try again later")
+            refused.result()
         self.server.reset()
         self.fetch(MODEL)
 

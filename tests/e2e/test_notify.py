@@ -1,5 +1,6 @@
 """Messages about a run (section notify): what arrives, that no server makes a run slower or ends it, and that the address
 stays secret."""
+import concurrent.futures
 import contextlib
 import http.server
 import json
@@ -49,7 +50,7 @@ class Receiver:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self):
@@ -216,9 +217,11 @@ class Notify(EndToEnd):
         self.assertEqual((self.scratch / "events.jsonl.kinds").read_text(), "start\nfinished\n")
 
     def test_a_command_that_fails_or_hangs_is_a_warning(self):
-        for name, command, words in (("fails", "exit 3", "exit code 3"), ("hangs", "sleep 300", "not sent")):
+        cases = (("fails", "exit 3", "exit code 3"), ("hangs", "sleep 300", "not sent"))
+        with concurrent.futures.ThreadPoolExecutor() as beside:  # one waits
+            results = [beside.submit(self.run_trainer, name, f"notify.command={command}") for name, command, _ in cases]
+        for (name, _, words), result in zip(cases, (each.result() for each in results)):
             with self.subTest(name):
-                result = self.run_trainer(name, f"notify.command={command}")
                 self.assert_done(result)
                 self.assertEqual(len(self.losses(name)), 20)
                 self.assertEqual(result.stderr.count(words), 1, result.stderr)

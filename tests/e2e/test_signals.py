@@ -85,12 +85,12 @@ class Signals(EndToEnd):
 
     def test_a_run_that_is_stopped_again_and_again_is_the_undisturbed_one(self):
         evaluated = ("training.eval_strategy=steps", "training.eval_steps=3", f"data.eval={self.data / 'heldout.jsonl'}",
-                     "max_steps=12", "effective_batch_size=48", "training.dropout=0.1")
+                     "max_steps=7", "effective_batch_size=48", "training.dropout=0.1")
         whole, parts = self.scratch / "whole", self.scratch / "parts"
         with self.running(whole, *evaluated) as process:
             self.assertEqual(self.end_of(process)[0], 0)
         stops = 0
-        for _ in range(13):
+        for _ in range(8):
             with self.running(parts, *evaluated) as process:
                 with contextlib.suppress(AssertionError):  # complete before it could be stopped
                     self.wait_for(process, "step ", "loss")
