@@ -27,7 +27,11 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
 constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
+// A rank leaves its word before it closes its connections; one that was killed leaves none.
+constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
+
+constexpr char kFirstEnd[] = "first end";  // whose it was
 
 std::string end_key(int64_t rank) { return concat("end/", rank); }
 
@@ -109,9 +113,14 @@ struct Ranks::Group {
     try {
       return use(of(channel));
     } catch (const LostRank&) {
-      patience.given_up = true;
+      give_up();
       throw;
     }
+  }
+
+  void give_up() {
+    has_lost_one = true;
+    patience.given_up = true;
   }
 
   const GlooGroup& of(Channel channel) const {
@@ -148,7 +157,7 @@ struct Ranks::Group {
 
   Store store;
   bool hosts_store;
-  std::atomic<bool> store_is_silent{false};
+  std::atomic<bool> store_is_silent{false}, has_lost_one{false};
   Patience patience;  // given up: a rank was lost in `steps` or `weights`, and nobody waits for it elsewhere
   std::unique_ptr<GlooGroup> steps, phases, checkpoints, weights;
   std::optional<Heartbeat> heartbeat;
@@ -210,7 +219,7 @@ void Ranks::tell_end(const RankEnd& end) const noexcept {
   try {
     group_->ask_store([end, rank = rank_](c10d::Store& store) {
       store.set(end_key(rank), bytes_of(note_of(end)));
-      if (end.code != 0) store.compareSet("first end", {}, bytes_of(std::to_string(rank)));
+      if (end.code != 0) store.compareSet(kFirstEnd, {}, bytes_of(std::to_string(rank)));
     });
   } catch (...) {  // the store has gone with rank 0: there is nobody to tell
   }
@@ -220,7 +229,10 @@ void Ranks::tell_end(const RankEnd& end) const noexcept {
 std::optional<RankEnd> Ranks::first_end() const noexcept {
   if (!group_) return std::nullopt;
   try {
-    const auto first = group_->ask_store([](c10d::Store& store) { return store.get("first end"); });
+    const auto first = group_->ask_store([](c10d::Store& store) {
+      store.wait({kFirstEnd}, kForFirstEnd);
+      return store.get(kFirstEnd);
+    });
     return end_of(std::stoll(std::string(first.begin(), first.end())));
   } catch (...) {  // nobody has left a word, or the store has gone
     return std::nullopt;
@@ -240,19 +252,26 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
 }
 
 void Ranks::give_up() const noexcept {
-  if (group_) group_->patience.given_up = true;
+  if (group_) group_->give_up();
 }
 
 void Ranks::wait_for_ends(double seconds) const noexcept {
   if (!group_) return;
   const milliseconds longest = in_milliseconds(seconds);
-  const auto talk = [rank = rank_, count = count_, hosts = group_->hosts_store, longest](c10d::Store& store) {
+  const auto talk = [rank = rank_, count = count_, hosts = group_->hosts_store, longest,
+                     has_lost_one = group_->has_lost_one.load()](c10d::Store& store) {
     const auto key = [](int64_t of) { return concat("gone/", of); };
     store.set(key(rank), bytes_of("yes"));
     if (!hosts) return;
-    std::vector<std::string> keys;
-    for (int64_t other = 1; other < count; other++) keys.push_back(key(other));
-    store.wait(keys, longest);
+    // Where this rank was the first to end because it had lost another, that one comes no more.
+    const bool one_is_silent = has_lost_one && store.get(kFirstEnd) == bytes_of(std::to_string(rank));
+    const auto until = std::chrono::steady_clock::now() + longest;
+    while (std::chrono::steady_clock::now() < until) {
+      int64_t gone = 0;
+      for (int64_t other = 1; other < count; other++) gone += store.check({key(other)}) ? 1 : 0;
+      if (gone >= count - (one_is_silent ? 2 : 1)) return;
+      std::this_thread::sleep_for(milliseconds(20));
+    }
   };
   try {
     group_->ask_store(talk, longest + kForWords);

@@ -126,6 +126,19 @@ TEST(Ranks, ARankThatLeavesIsNoticedAndItsWordIsRead) {
   });
 }
 
+TEST(Ranks, NobodyWaitsForTheEndOfARankThatIsGone) {
+  // Rank 1 leaves without a word, as if it was killed; rank 2 leaves a word later than rank 0.
+  std::latch over(1);
+  in_ranks(3, [&](const Ranks& ranks) {
+    if (ranks.rank() == 1) return;
+    EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
+    if (ranks.rank() == 2) over.wait();
+    ranks.tell_end({ranks.rank(), 8, "lost", std::nullopt});
+    if (ranks.is_first()) over.count_down();
+    ranks.wait_for_ends(1e6);  // the test would not end
+  });
+}
+
 TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
   in_ranks(
       2,

@@ -90,8 +90,8 @@ class Ranks {
   void tell_end(const RankEnd& end) const noexcept;
   std::optional<RankEnd> first_end() const noexcept;
   std::optional<RankEnd> end_of(int64_t rank) const noexcept;
-  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here until the
-  // others have made it, at most so long.
+  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here at most so
+  // long until the others have made it, but for one that was lost without a word.
   void wait_for_ends(double seconds) const noexcept;
 
  private:
