@@ -1,4 +1,5 @@
 """What the end-to-end tests share: the program, tiny models and data, and readers of a run's output."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -31,6 +32,12 @@ def trainer(*arguments, text=None, timeout=300):
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
     return subprocess.run([TRAINER, *map(str, arguments)], input=text, text=True, capture_output=True, timeout=timeout,
                           env=environment, cwd=ROOT)
+
+
+def at_once(*works):
+    """Calls functions that mostly wait, side by side; returns what they return, or raises what the first raised."""
+    with concurrent.futures.ThreadPoolExecutor(len(works)) as threads:
+        return [result.result() for result in [threads.submit(work) for work in works]]
 
 
 def read_rows(path):

@@ -1,6 +1,4 @@
-"""`trainer fetch` against a hub on this machine: what is downloaded, how it is laid out, and what happens when the network
-or the cache fails."""
-import concurrent.futures
+"""`trainer fetch` against a hub on this machine: what is downloaded, how it is laid out, and what fails."""
 import hashlib
 import json
 import os
@@ -14,7 +12,7 @@ import time
 import unittest
 
 from hub_server import TOKEN, HubServer, cut_after, lie, stall, status
-from support import ROOT, TRAINER
+from support import ROOT, TRAINER, at_once
 
 MODEL = "google/flan-t5-tiny"
 MEGABYTE = 1 << 20
@@ -170,16 +168,12 @@ class Transfer(Hub):
         self.assert_weights()
 
     def test_errors_that_stay(self):
-        # Both wait before they give up, so they wait at the same time.
-        self.server.fail(status(503), times=99, path="stored")
         other = HubServer()
         self.addCleanup(other.close)
+        self.server.fail(status(503), times=99, path="stored")
         other.fail(status(429), times=99, path="/api/")
-        with concurrent.futures.ThreadPoolExecutor() as beside:
-            refused = beside.submit(self.refused, "too many requests", "HF_TOKEN", HF_ENDPOINT=other.endpoint,
-                                    HF_HOME=str(self.scratch / "other"))
-            self.refused("503", "try again later")
-            refused.result()
+        elsewhere = {"HF_ENDPOINT": other.endpoint, "HF_HOME": str(self.scratch / "other")}
+        at_once(lambda: self.refused("503", "try again later"), lambda: self.refused("too many requests", "HF_TOKEN", **elsewhere))
         self.server.reset()
         self.fetch(MODEL)
 

@@ -1,6 +1,5 @@
 """Messages about a run (section notify): what arrives, that no server makes a run slower or ends it, and that the address
 stays secret."""
-import concurrent.futures
 import contextlib
 import http.server
 import json
@@ -11,7 +10,7 @@ import threading
 import time
 import unittest
 
-from support import ROOT, TRAINER, EndToEnd, read_rows
+from support import ROOT, TRAINER, EndToEnd, at_once, read_rows
 
 SECRET = "verysecret0123456789"
 LONGEST_WAIT = 8  # seconds that the last message may take, and noise
@@ -218,9 +217,9 @@ class Notify(EndToEnd):
 
     def test_a_command_that_fails_or_hangs_is_a_warning(self):
         cases = (("fails", "exit 3", "exit code 3"), ("hangs", "sleep 300", "not sent"))
-        with concurrent.futures.ThreadPoolExecutor() as beside:  # one waits
-            results = [beside.submit(self.run_trainer, name, f"notify.command={command}") for name, command, _ in cases]
-        for (name, _, words), result in zip(cases, (each.result() for each in results)):
+        results = at_once(*(lambda name=name, command=command: self.run_trainer(name, f"notify.command={command}")
+                            for name, command, _ in cases))
+        for (name, _, words), result in zip(cases, results):
             with self.subTest(name):
                 self.assert_done(result)
                 self.assertEqual(len(self.losses(name)), 20)
