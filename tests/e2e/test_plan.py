@@ -193,6 +193,14 @@ class Plan(EndToEnd):
                       "effective_batch_size=6")
         self.assertIn("2 of the GPUs get no sample: a step has 6", few.stdout)
 
+    def test_what_the_gpus_of_a_machine_offload_together(self):
+        small = ("flan_t5_xl.yaml", "model.path=flan-t5-small", "memory.offload=[optimizer]")
+        (row,) = self.plan(*small, "--gpus", "3x4x24GB")["gpus"]
+        self.assertTrue(row["fits"])
+        self.assertEqual(row["offloaded_on_machine"], 4 * self.plan(*small, "parallel.gpus=12")["offloaded"]["total"])
+        result = trainer("plan", "--config", ROOT / "configs" / small[0], *small[1:], "--gpus", "2x24GB,24GB")
+        self.assertEqual(result.stdout.count("of main memory on each machine"), 1)
+
     def test_cards_that_are_no_cards(self):
         for cards in ("2x", "0x24GB", "twox24GB", "2x2x2x24GB"):
             self.assert_refused(trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", cards), 2,

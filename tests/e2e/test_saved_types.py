@@ -10,10 +10,12 @@ PYTHON = python_with("transformers")
 LOAD = """
 import json, sys, torch
 from transformers import AutoModelForCausalLM
-model, seen = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype="auto", output_loading_info=True)
-print(json.dumps({"types": sorted({str(value.dtype) for value in model.parameters()}),
-                  "finite": all(bool(torch.isfinite(value).all()) for value in model.parameters()),
-                  "problems": [str(seen[what]) for what in ("missing_keys", "unexpected_keys", "mismatched_keys") if seen[what]]}))
+for line in sys.stdin:
+    model, seen = AutoModelForCausalLM.from_pretrained(line.rstrip("\\n"), dtype="auto", output_loading_info=True)
+    print(json.dumps({"types": sorted({str(value.dtype) for value in model.parameters()}),
+                      "finite": all(bool(torch.isfinite(value).all()) for value in model.parameters()),
+                      "problems": [str(seen[what]) for what in ("missing_keys", "unexpected_keys", "mismatched_keys") if seen[what]]}),
+          flush=True)
 """
 
 
@@ -60,14 +62,28 @@ class SavedTypes(EndToEnd):
         self.assert_done(result)
         return output, result.stderr
 
+    @classmethod
+    def loader(cls):
+        """A process that loads the models whose paths it is given, for all tests: Transformers takes seconds to start."""
+        if "loads" not in cls.__dict__:
+            with (cls.scratch / "loader").open("w") as errors:
+                cls.loads = subprocess.Popen([PYTHON, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                                             text=True)
+            for end in (cls.loads.wait, cls.loads.stdout.close, cls.loads.stdin.close):  # called from the last to the first
+                cls.addClassCleanup(end)
+        return cls.loads
+
     def assert_loads(self, output, kind):
         config = json.loads((output / "config.json").read_text())
         self.assertEqual(config.get("dtype", config.get("torch_dtype")), kind)
         if PYTHON is None:
             self.skipTest("needs transformers")
-        loaded = subprocess.run([PYTHON, "-c", LOAD, str(output)], capture_output=True, text=True, check=False)
-        self.assertEqual(loaded.returncode, 0, loaded.stderr)
-        self.assertEqual(json.loads(loaded.stdout), {"types": [f"torch.{kind}"], "finite": True, "problems": []})
+        loader = self.loader()
+        loader.stdin.write(f"{output}\n")
+        loader.stdin.flush()
+        said = loader.stdout.readline()
+        self.assertTrue(said, (self.scratch / "loader").read_text())
+        self.assertEqual(json.loads(said), {"types": [f"torch.{kind}"], "finite": True, "problems": []})
 
     def test_bf16_trained_in_fp32_is_saved_in_bf16(self):
         model = self.came_in("bf16", lambda name: "BF16")
