@@ -141,6 +141,29 @@ class SameAsOne(Ranks):
         self.assertEqual(self.texts[1], "")
 
 
+class DividedDecoder(Ranks):
+    family = "qwen2"
+
+    def arguments(self, output, *overrides):
+        common = [setting for setting in COMMON if not setting.startswith("training.dropout")]
+        return ["--config", ROOT / "configs/tiny_qwen.yaml", f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}",
+                f"data.eval={self.data / 'heldout.jsonl'}", *common, f"output_dir={output}", *overrides]
+
+    def test_nf4_below_an_adapter(self):
+        """Packed rows, evaluated with answers; the scales of another rank's weights come with them."""
+        settings = ("model.quantize=nf4", "data.packing=true", *SameAsOne.GENERATE)
+        one = self.run_one("one", *settings)
+        many = self.run_ranks(2, "many", "parallel.shard=all", *settings)
+        self.assert_near(one, many, "loss")
+        self.assert_near(one, many, "eval_loss", "eval")
+        self.assertLessEqual(distance(self.result(one), self.result(many)), 1e-6)
+        predicted = [(output / "predictions" / f"step-{STEPS}.jsonl").read_text() for output in (one, many)]
+        self.assertEqual(predicted[0], predicted[1])
+
+    def test_a_rank_alone_has_all(self):
+        self.run_one("alone", "parallel.shard=all")
+
+
 class Resume(Ranks):
     def test_with_another_number_and_another_division(self):
         whole = self.run_one("whole")
