@@ -64,7 +64,9 @@ TEST(Ranks, ExchangeNoMoreThanThePlanCounts) {
       target.ranks = 2;
       const RankTraffic planned = rank_traffic(config, golden_directory("t5_v1_1") / "model", target);
       ASSERT_GT(planned.sent, 0);
-      for (const After& rank : on_ranks(2, "t5_v1_1", config, dtype)) {
+      GoldenRun run("t5_v1_1");
+      run.dtype = dtype;
+      for (const After& rank : on_ranks(2, run, config)) {
         for (const int64_t given : rank.exchanged)
           EXPECT_EQ(shard == Shard::none ? given : given / 2, planned.sent);
       }
@@ -80,7 +82,8 @@ TEST(Ranks, HaveEvenPartsOfLargeModels) {
         std::filesystem::path(SOURCE_DIR) / "configs/models" / card, at::kBFloat16, /*train_all=*/true);
     const std::vector<TrainedParameter> parameters = trained_parameters(*model);
     for (const int64_t count : {2, 4, 8}) {
-      const auto owners = owners_among(Ranks::planned(count), config_of_ranks(Shard::optimizer), parameters);
+      const auto owners =
+          owners_among(Ranks::planned(count), config_of_ranks(Shard::optimizer), /*divided=*/{}, parameters);
       std::vector<double> elements(static_cast<size_t>(count));
       for (const TrainedParameter& parameter : parameters)
         elements.at(static_cast<size_t>(owners.at(parameter.name))) +=
