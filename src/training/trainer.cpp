@@ -80,8 +80,9 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       gradients_(parameters_, config.optimizer.grad_dtype, copies_),
       seen_(seen_by_device(parameters_, device)),
       exchange_(ranks, device,
-                divided_.empty() ? bytes_exchanged(parameters_, config.optimizer.grad_dtype)
-                                 : TensorExchange::kMessageBytes),
+                divided_.empty() || target_of(device) == c10::kCPU
+                    ? bytes_exchanged(parameters_, config.optimizer.grad_dtype)
+                    : TensorExchange::kMessageBytes),
       optimizer_(make_with_state(seen_, config, optimizer, owners_, ranks.rank())),
       state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
