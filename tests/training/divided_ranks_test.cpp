@@ -3,12 +3,14 @@
 
 #include "trainer/base/error.h"
 #include "trainer/generation/generate.h"
+#include "trainer/memory/offload.h"
 #include "trainer/models/block_hook.h"
 #include "trainer/nn/block_weights.h"
 #include "trainer/nn/divided_blocks.h"
 #include "trainer/training/plan.h"
 #include "trainer/training/rank_traffic.h"
 
+#include "support/temporary_directory.h"
 #include "training/steps_of_ranks.h"
 
 namespace trainer {
@@ -29,7 +31,13 @@ GoldenRun in_nf4(const std::string& name, const std::string& form,
   return run;
 }
 
-class DividedRanks : public testing::TestWithParam<DividedCase> {};
+class DividedRanks : public testing::TestWithParam<DividedCase> {
+ protected:
+  DividedRanks() { set_offload_directory(directory_.path()); }
+
+ private:
+  test::TemporaryDirectory directory_;
+};
 
 // Weights are the same wherever they come from. So with frozen ones, losses have the bits of as many ranks
 // that divide nothing else. Trained ones are divided in another way, and the norm's sum has another order.

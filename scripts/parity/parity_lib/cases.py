@@ -88,7 +88,7 @@ FP32_CASES = [
 ADAFACTOR = {"weight_decay": 0.0, "max_grad_norm": 0.0, "schedule": "constant_with_warmup", "learning_rate": 1e-3}
 RELATIVE = {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}
 FP32_CASES += [
-    Case("t5_adafactor", "t5_v1_1", adafactor={}, steps=20, **ADAFACTOR),
+    Case("t5_adafactor", "t5_v1_1", adafactor={}, steps=15, **ADAFACTOR),
     Case("t5_v1_0_adafactor", "t5_v1_0", adafactor={"beta1": 0.9, "clip_threshold": 0.5}, changes=OTHER_CUT, steps=50),
     Case("t5_v1_1_adafactor_relative", "t5_v1_1", adafactor=RELATIVE, steps=50, weight_decay=0.1),
     Case("t5_v1_1_adafactor_lora", "t5_v1_1", LORA_ALL, adafactor={"scale_parameter": True}, steps=50),
