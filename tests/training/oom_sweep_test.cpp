@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"t5_v1_1", false, false}, Case{"t5_v1_1", false, true}, Case{"t5_v1_1", true, false},
                     Case{"t5_v1_1", true, true}, Case{"qwen2", false, false}, Case{"qwen2", false, true},
                     Case{"qwen2", true, false}, Case{"qwen2", true, true}, Case{"qwen2", false, true, true},
-                    Case{"t5_v1_1", false, true, true}, Case{"t5_v1_1", true, false, true},
+                    Case{"t5_v1_1", false, false, true}, Case{"t5_v1_1", true, false, true},
                     Case{"mistral", true, false, true}, Case{"gemma2", true, false, true},
                     Case{"t5_v1_1", false, true, false, true, true}, Case{"qwen2", true, true, false, true},
                     Case{"qwen2", false, true, false, true}),
