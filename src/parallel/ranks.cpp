@@ -33,6 +33,13 @@ constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 
 constexpr char kFirstEnd[] = "first end";  // whose it was
 
+// LibTorch's record of collectives, for its own debugging. It is filled without a lock
+// (FlightRecorderDetail.hpp of 2.11), so first calls of two threads could end the process.
+void turn_off_flight_recorder() {
+  static const int done = ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  static_cast<void>(done);
+}
+
 std::string end_key(int64_t rank) { return concat("end/", rank); }
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
@@ -91,6 +98,7 @@ milliseconds in_milliseconds(double seconds) {
 struct Ranks::Group {
   Group(const RankPlace& place, milliseconds timeout)
       : store(open_store(place, timeout)), hosts_store(place.rank == 0 && !place.hosted) {
+    turn_off_flight_recorder();
     meet(*store, place, timeout);
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
