@@ -273,7 +273,9 @@ class Refused(Ranks):
         for limit, shard in (("3MB", "auto"), ("3MB", "all"), ("2MB", "all")):
             self.run_ranks(2, "small", f"memory.limit={limit}", f"parallel.shard={shard}", "effective_batch_size=4", codes=[5, 5])
             self.assertIn("out of memory", self.texts[0])
-            self.assertLessEqual(sum("What helps" in text or "would fit" in text for text in self.texts), 1)
+            told = sum("What helps" in text or "would fit" in text for text in self.texts)
+            # With divided weights both may run out while they are laid out, before the first step; each says so.
+            self.assertLessEqual(told, 1 if shard == "auto" else 2)
 
     def test_a_rank_that_does_not_come(self):
         self.run_ranks(2, "missing", "parallel.timeout=2", codes=[8], start=1)
