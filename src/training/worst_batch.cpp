@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "trainer/data/batching.h"
 
@@ -24,9 +25,18 @@ EffectiveBatch counted(EffectiveBatch batch, bool encoder_decoder) {
   return batch;
 }
 
-// The share of `total` that the sample at place `i` of `samples` has, at most `longest`.
-int64_t portion(int64_t total, int64_t i, int64_t samples, int64_t longest) {
-  return std::min(longest, total / samples + (i < total % samples ? 1 : 0));
+// Divides `total` among samples of at least one token. Of few samples as many as possible have the longest
+// length, because attention's memory grows faster than that. Many even ones take nearly as much, and are
+// split into two equal micro-batches.
+std::vector<int64_t> portions(int64_t total, int64_t samples, int64_t longest) {
+  constexpr int64_t kFew = 3;
+  std::vector<int64_t> lengths;
+  for (int64_t left = samples; left > 0; left--) {
+    const int64_t length = samples <= kFew ? total - (left - 1) : (total + left - 1) / left;
+    lengths.push_back(std::clamp<int64_t>(length, 1, longest));
+    total -= lengths.back();
+  }
+  return lengths;
 }
 
 // Packed sources and targets each fill their budget: with the fewest samples that fill the one which takes
@@ -43,10 +53,11 @@ EffectiveBatch worst_packed_pairs(const Config& config, int64_t source, int64_t 
   const auto needed = [](int64_t total, int64_t longest) { return (total + longest - 1) / longest; };
   const int64_t samples =
       std::clamp<int64_t>(std::max(needed(sources, source), needed(targets, target)), 1, effective);
+  const std::vector<int64_t> source_lengths = portions(sources, samples, source),
+                             target_lengths = portions(targets, samples, target);
   for (int micro_batch = 0; micro_batch < 2; micro_batch++) {
-    for (int64_t i = 0; i < samples; i++)
-      batch.samples.push_back(
-          sample_of(portion(sources, i, samples, source), portion(targets, i, samples, target)));
+    for (size_t i = 0; i < source_lengths.size(); i++)
+      batch.samples.push_back(sample_of(source_lengths[i], target_lengths[i]));
   }
   return counted(std::move(batch), true);
 }

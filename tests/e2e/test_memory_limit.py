@@ -78,7 +78,7 @@ class MemoryLimit(EndToEnd):
         limit = 100e6
         while True:
             result, output = self.run_with(f"late-{limit:.0f}", f"data.train={data}", "data.shuffle=false",
-                                           "data.max_source_length=4096", f"memory.limit={limit / 1e3:.0f}kB")
+                                           "data.max_source_length=704", f"memory.limit={limit / 1e3:.0f}kB")
             if result.returncode != 0:
                 break
             self.assertGreater(limit, 1e5, "nothing is hopeless?")

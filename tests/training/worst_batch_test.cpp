@@ -53,6 +53,22 @@ TEST(WorstBatch, FillsPackedSourcesAndTargets) {
   EXPECT_EQ(worst_batch(config, true).tokens, 3 * 150) << "all samples of a step in one micro-batch";
 }
 
+// One long sample takes more memory for attention than two of half its length.
+TEST(WorstBatch, HasTheLongestSampleWhereFewFillTheBudget) {
+  Config config;
+  config.data.packing = true;
+  config.training.batch_size = 1;
+  config.training.effective_batch_size = 100;
+  config.data.max_source_length = 704;
+  config.data.max_target_length = 96;
+  const EffectiveBatch batch = worst_batch(config, true, {632, 72});
+  int64_t longest = 0;
+  for (const Sample& sample : batch.samples)
+    longest = std::max(longest, static_cast<int64_t>(sample.input_ids.size()));
+  EXPECT_EQ(longest, 632);
+  EXPECT_EQ(batch.tokens, 2 * (704 + 96));
+}
+
 TEST(WorstBatch, FillsPackedRows) {
   Config config;
   config.data.packing = true;
