@@ -19,7 +19,7 @@
 
 namespace trainer {
 
-// The sums that are apart from the leaves.
+// Sums that are apart from the leaves, always or in this step.
 struct Gradients::Sums {
   struct Sum {
     at::Tensor value;                        // undefined: the leaf has it
@@ -28,7 +28,18 @@ struct Gradients::Sums {
     std::shared_ptr<OffloadedWeight> giver;  // of a leaf that is not on the device; else null
     bool below = false;                      // the value is offloaded, and allocated for good
     at::ScalarType type = at::kFloat;        // of the value
+    at::Tensor aside = {};                   // the sum that was set aside, in place of leaf and value
+    bool hooked = false;                     // autograd calls arrive()
   };
+
+  // Called by autograd when a leaf's gradient of this micro-batch is complete.
+  void arrive(size_t i, const at::Tensor& leaf) {
+    if (!leaf.grad().defined()) return;  // a copy of the leaf got it
+    const bool dropped = of[i].aside.defined();
+    if (of[i].apart && !dropped) take(i, leaf.grad());
+    if (of[i].apart || dropped) leaf.mutable_grad().reset();
+    if (listener) listener(i);
+  }
 
   // Adds the gradient of a micro-batch.
   void take(size_t i, const at::Tensor& gradient) {
@@ -46,6 +57,7 @@ struct Gradients::Sums {
 
   std::vector<Sum> of;
   std::shared_ptr<CopyStream> stream;
+  std::function<void(size_t)> listener;
 
  private:
   void take_offloaded(const at::Tensor& sum, const at::Tensor& gradient, bool first) const {
@@ -95,11 +107,12 @@ at::Tensor norms_of_pieces(const at::Tensor& gradient) {
 
 }  // namespace
 
-// Called by autograd when a leaf's gradient of this micro-batch is complete.
-struct MoveToSum : torch::autograd::PostAccumulateGradHook {
-  explicit MoveToSum(std::function<void(const at::Tensor&)> move) : move_(std::move(move)) {}
-  void operator()(const torch::autograd::Variable& leaf) override { move_(leaf); }
-  std::function<void(const at::Tensor&)> move_;
+struct Gradients::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(std::shared_ptr<Sums> all, size_t place) : sums(std::move(all)), i(place) {}
+  void operator()(const torch::autograd::Variable& leaf) override { sums->arrive(i, leaf); }
+
+  std::shared_ptr<Sums> sums;
+  size_t i;
 };
 
 std::vector<TrainedParameter> trained_parameters(Module& model) {
@@ -119,7 +132,8 @@ std::vector<TrainedParameter> trained_parameters(Module& model) {
 }
 
 Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
-                     std::shared_ptr<CopyStream> stream) {
+                     std::shared_ptr<CopyStream> stream)
+    : sums_(std::make_shared<Sums>()) {
   for (const TrainedParameter& parameter : parameters) {
     places_[parameter.name] = leaves_.size();
     leaves_.push_back(parameter.value);
@@ -129,11 +143,10 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
                      });
   const bool offloaded = std::ranges::any_of(
       parameters, [](const TrainedParameter& parameter) { return parameter.offloaded != nullptr; });
+  sums_->of.resize(leaves_.size());
   if (!wider && !offloaded) return;
   const InPhase phase(MemoryPhase::gradients);
-  sums_ = std::make_shared<Sums>();
   sums_->stream = std::move(stream);
-  sums_->of.resize(leaves_.size());
   for (size_t i = 0; i < leaves_.size(); i++) {
     Sums::Sum& sum = sums_->of[i];
     sum.giver = parameters[i].offloaded;
@@ -145,34 +158,52 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
     if (sum.giver) {
       sum.giver->take_gradient = [sums = sums_, i](const at::Tensor& gradient) { sums->take(i, gradient); };
     }
-    auto move = [sums = sums_, i](const at::Tensor& leaf) {
-      if (!leaf.grad().defined()) return;  // a copy of the leaf got it
-      sums->take(i, leaf.grad());
-      leaf.mutable_grad().reset();
-    };
-    torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], std::make_unique<MoveToSum>(move));
+    hook(i);
   }
 }
 
 Gradients::~Gradients() {
-  if (!sums_) return;
   for (size_t i = 0; i < leaves_.size(); i++) {
     const Sums::Sum& sum = sums_->of[i];
-    if (sum.apart) torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], nullptr);
+    if (sum.hooked) torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], nullptr);
     if (sum.giver) sum.giver->take_gradient = nullptr;
   }
 }
 
+void Gradients::hook(size_t i) {
+  sums_->of[i].hooked = true;
+  torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], std::make_unique<Hook>(sums_, i));
+}
+
+void Gradients::on_gradient(std::function<void(size_t place)> listener) {
+  sums_->listener = std::move(listener);
+  for (size_t i = 0; i < leaves_.size(); i++) hook(i);
+}
+
+at::Tensor Gradients::set_aside(size_t place) {
+  Sums::Sum& sum = sums_->of[place];
+  const at::Tensor whole = sum_of(place);
+  TORCH_CHECK(whole.defined() && !sum.below, "there is no sum on the device to set aside");
+  sum.aside = whole;
+  leaves_[place].mutable_grad().reset();
+  if (sum.apart) sum.value.reset();
+  sum.begun = false;
+  keeps_ = true;
+  return sum.aside;
+}
+
+void Gradients::put_back() { keeps_ = false; }
+
 void Gradients::clear() {
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
-  if (!sums_) return;
   for (Sums::Sum& sum : sums_->of) {
     sum.begun = false;
     if (!sum.below) sum.value.reset();
+    if (!keeps_) sum.aside.reset();
   }
 }
 
-bool Gradients::is_apart(size_t i) const { return sums_ && sums_->of[i].apart; }
+bool Gradients::is_apart(size_t i) const { return sums_->of[i].apart; }
 
 at::Tensor Gradients::get(const TrainedParameter& parameter) const {
   return sum_of(places_.at(parameter.name));
@@ -198,14 +229,16 @@ void Gradients::make_zeros(const TrainedParameter& parameter) {
 void Gradients::drop(const TrainedParameter& parameter) {
   const size_t i = places_.at(parameter.name);
   leaves_[i].mutable_grad().reset();
+  sums_->of[i].aside.reset();
   if (!is_apart(i)) return;
   sums_->of[i].begun = false;
   if (!sums_->of[i].below) sums_->of[i].value.reset();
 }
 
 at::Tensor Gradients::sum_of(size_t i) const {
-  if (!is_apart(i)) return leaves_[i].grad();
   const Sums::Sum& sum = sums_->of[i];
+  if (sum.aside.defined()) return sum.aside;
+  if (!sum.apart) return leaves_[i].grad();
   if (!sum.begun) return {};
   return sum.below ? seen_from(sum.value, sums_->stream->device()) : sum.value;
 }
@@ -216,7 +249,7 @@ at::Tensor Gradients::norm() const {
     if (const at::Tensor gradient = sum_of(i); gradient.defined()) gradients.push_back(gradient);
   }
   if (gradients.empty()) return at::zeros({});
-  if (sums_ && sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());
+  if (sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());
   if (target_of(gradients.front().device()) != c10::kCPU) return gradient_norm_gpu(gradients);
   std::vector<at::Tensor> norms;
   for (const at::Tensor& gradient : gradients) {

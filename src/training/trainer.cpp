@@ -29,6 +29,7 @@
 #include "trainer/training/plan.h"
 
 #include "training/attempts.h"
+#include "training/gradient_sums.h"
 #include "training/memory_table.h"
 #include "training/rank_owners.h"
 #include "training/with_blocks_together.h"
@@ -65,6 +66,17 @@ std::unique_ptr<Optimizer> make_with_state(std::vector<TrainedParameter> paramet
   return make(std::move(parameters), config.optimizer, static_cast<uint64_t>(config.seed));
 }
 
+// Returns the last micro-batch that has labels, whose backward pass is the last.
+size_t last_with_labels(const EffectiveBatch& batch, const Division& division) {
+  const auto has_labels = [&](int64_t slot) {
+    return supervised_tokens(batch.samples[static_cast<size_t>(slot)], division.encoder_decoder) > 0;
+  };
+  size_t last = division.slots.size();
+  while (last-- > 0)
+    if (std::ranges::any_of(division.slots[last], has_labels)) break;
+  return last;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
@@ -88,6 +100,12 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       thrash_watch_([this] { return allocator_retries(device_); }) {
+  if (!ranks.alone()) {
+    // Weights that are fetched take the same ways during the passes.
+    const bool early = divided_.empty() && !device.is_meta();
+    sums_ = std::make_unique<GradientSums>(ranks, exchange_, *copies_, gradients_, parameters_,
+                                           config.optimizer.grad_dtype, owners_, early);
+  }
   set_up_offload();
   set_up_divided_blocks();
 }
@@ -236,6 +254,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
     loss_sum = at::zeros({}, options.dtype(at::kDouble));
     const int64_t count = std::ssize(division.slots);
+    const size_t last = last_with_labels(batch, division);
     Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
     for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
       if (count > 1) shown.set(static_cast<int64_t>(place.micro_batch));
@@ -248,7 +267,9 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
       const LossSum out = model_.loss(micro, context);
       place.stage = "backward";
       const Deterministic sums(target_of(device_), config_.training.deterministic);
+      if (sums_) sums_->begin_pass(division.recomputed_blocks, place.micro_batch == last);
       torch::autograd::backward({out.loss}, {seed});
+      if (sums_) sums_->end_pass();
       loss_sum += out.loss.detach();
     }
   });

@@ -1,5 +1,5 @@
 // What a step does among several ranks. The passes, and what is repeated when memory runs out, are each
-// rank's own; sums over the ranks come after them, so that no rank repeats one alone.
+// rank's own. No sum over the ranks is repeated: what a rank has given to one (gradient_sums.h), it keeps.
 #include <cmath>
 #include <sstream>
 
@@ -17,6 +17,7 @@
 #include "trainer/training/trainer.h"
 
 #include "training/attempts.h"
+#include "training/gradient_sums.h"
 #include "training/rank_owners.h"
 #include "training/with_blocks_together.h"
 
@@ -110,16 +111,17 @@ std::optional<int64_t> Trainer::owner_of(const TrainedParameter& parameter) cons
   return owners_.empty() ? std::nullopt : std::optional(owners_.at(parameter.name));
 }
 
-// Computes the gradients of this rank's share, then their sums over the ranks. Returns the sum of the token
+// Computes the gradients of this rank's share and their sums over the ranks. Returns the sum of the token
 // losses of the share.
 at::Tensor Trainer::accumulate_everywhere(const EffectiveBatch& batch, Division& division,
                                           Attempts& attempts) {
   at::Tensor loss_sum;
   const std::vector<std::string> reached = with_blocks_together(model_, ranks_, [&] {
-    loss_sum = accumulate(batch, division, attempts);
+    const auto share = [&] { loss_sum = accumulate(batch, division, attempts); };
+    sums_ ? sums_->during(share) : share();
     return reached_parameters();
   });
-  if (!ranks_.alone()) add_up_gradients(reached, attempts);
+  if (sums_) add_up_gradients(reached, attempts);
   return loss_sum;
 }
 
@@ -131,8 +133,8 @@ std::string Trainer::reached_parameters() const {
   return reached.find('0') == std::string::npos ? "" : reached;
 }
 
-// A rank whose share did not reach a parameter adds zeros. A parameter that nobody reached gets no gradient,
-// as on one rank. Gradients of parameters that another rank updates are dropped.
+// Adds up what is left. A rank whose share did not reach a parameter adds zeros. A parameter that nobody
+// reached gets no gradient, as on one rank. Gradients of parameters that another rank updates are dropped.
 void Trainer::add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts) {
   const at::NoGradGuard no_grad;
   const bool some_lack =
@@ -150,12 +152,7 @@ void Trainer::add_up_gradients(const std::vector<std::string>& reached, Attempts
     });
   }
   copies_->finish();
-  std::vector<SharedTensor> sums;
-  for (const TrainedParameter& parameter : parameters_) {
-    if (const at::Tensor sum = gradients_.get(parameter); sum.defined())
-      sums.push_back({sum, owner_of(parameter)});
-  }
-  exchange_.add_up(sums);
+  sums_->add_up_rest();
   for (const TrainedParameter& parameter : parameters_) {
     if (owner_of(parameter).value_or(ranks_.rank()) != ranks_.rank()) gradients_.drop(parameter);
   }

@@ -1,6 +1,8 @@
 // The gradients of one optimizer step, summed over its micro-batches.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,17 +48,30 @@ class Gradients {
   void make_zeros(const TrainedParameter& parameter);
   // Forgets the sum of one parameter, and frees its memory.
   void drop(const TrainedParameter& parameter);
+
+  // For sums over ranks that begin before the passes have ended. From now on autograd, maybe on several
+  // threads, calls `listener` each time a micro-batch's gradient of a parameter that is on the device has
+  // come. Its argument is the parameter's place in the list that the constructor got. Empty: nobody listens.
+  void on_gradient(std::function<void(size_t place)> listener);
+  // Returns a parameter's sum, and keeps it from now on: clear() leaves it, and gradients that come are
+  // dropped. There must be a sum, of a parameter that is on the device.
+  at::Tensor set_aside(size_t place);
+  // What was set aside is a sum like all others again.
+  void put_back();
   // Returns the Euclidean norm over all parameters that have a sum, an fp32 scalar on the device.
   at::Tensor norm() const;
 
  private:
   struct Sums;
+  struct Hook;
+  void hook(size_t i);
   at::Tensor sum_of(size_t i) const;
   bool is_apart(size_t i) const;
 
   std::vector<at::Tensor> leaves_;
   std::map<std::string, size_t> places_;  // by name
-  std::shared_ptr<Sums> sums_;  // of parameters whose gradients do not stay with them; null: of none
+  std::shared_ptr<Sums> sums_;            // what is not with the leaves; autograd's hooks share it
+  bool keeps_ = false;                    // clear() leaves what was set aside
 };
 
 }  // namespace trainer

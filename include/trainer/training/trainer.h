@@ -49,6 +49,7 @@ class Attempts;
 class BlockWeights;
 class CopyStream;
 class DividedBlocks;
+class GradientSums;
 class KeptInputs;
 struct AttemptOptions;
 struct Division;
@@ -145,6 +146,7 @@ class Trainer {
   Gradients gradients_;
   std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
   TensorExchange exchange_;
+  std::unique_ptr<GradientSums> sums_;  // over the ranks; null for one rank alone
   std::unique_ptr<Optimizer> optimizer_;
   bool updating_ = false;  // the ranks may have different weights
   int64_t state_below_;    // bytes of the optimizer's state that lie below the device
