@@ -4,10 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <list>
-#include <map>
 #include <mutex>
-#include <sys/mman.h>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -15,75 +12,22 @@
 
 #include "trainer/base/strings.h"
 
+#include "memory/page_pool.h"
+
 namespace trainer {
 namespace {
 
 constexpr size_t kAlignment = 64;     // of data; a block's header is as long and lies before it
 constexpr size_t kLarge = 256 << 10;  // smaller blocks are left to malloc
-constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kSlack = 32 << 20;  // kept beyond the peak
 
 struct Header {
-  size_t capacity;  // bytes of the mapping; 0: from malloc
+  size_t capacity;  // bytes from the pool; 0: from malloc
   int64_t charged;
 };
 static_assert(sizeof(Header) <= kAlignment);
 
 Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<char*>(data) - kAlignment); }
-
-// Maps anonymous pages. Large blocks begin at a huge page, which saves page faults and address translation.
-void* map_pages(size_t bytes) {
-  const bool huge = bytes >= 2 * kHugePage;
-  const size_t reserved = huge ? bytes + kHugePage : bytes;
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return nullptr;
-  if (!huge) return base;
-  const auto address = reinterpret_cast<uintptr_t>(base);
-  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  if (begin > address) munmap(base, begin - address);
-  if (const size_t behind = address + reserved - (begin + bytes); behind > 0) {
-    munmap(reinterpret_cast<void*>(begin + bytes), behind);
-  }
-  madvise(reinterpret_cast<void*>(begin), bytes, MADV_HUGEPAGE);
-  return reinterpret_cast<void*>(begin);
-}
-
-// The free blocks, by size and by age.
-class KeptBlocks {
- public:
-  // Takes a block of at least `bytes` and at most an eighth more; nullptr if there is none.
-  Header* take(size_t bytes) {
-    const auto found = by_size_.lower_bound(bytes);
-    if (found == by_size_.end() || found->first > bytes + bytes / 8) return nullptr;
-    Header* block = *found->second;
-    by_age_.erase(found->second);
-    by_size_.erase(found);
-    total_ -= block->capacity;
-    return block;
-  }
-  void put(Header* block) {
-    by_age_.push_back(block);
-    by_size_.emplace(block->capacity, std::prev(by_age_.end()));
-    total_ += block->capacity;
-  }
-  // Frees the oldest blocks until at most `bytes` are kept.
-  void shrink_to(size_t bytes) {
-    while (total_ > bytes && !by_age_.empty()) {
-      Header* oldest = by_age_.front();
-      auto [first, last] = by_size_.equal_range(oldest->capacity);
-      by_size_.erase(std::find_if(first, last, [&](const auto& entry) { return *entry.second == oldest; }));
-      by_age_.pop_front();
-      total_ -= oldest->capacity;
-      munmap(oldest, oldest->capacity);
-    }
-  }
-  size_t total() const { return total_; }
-
- private:
-  std::list<Header*> by_age_;
-  std::multimap<size_t, std::list<Header*>::iterator> by_size_;
-  size_t total_ = 0;
-};
 
 // Counts the memory in use and enforces the limit. Without a lock, because small tensors are allocated all
 // the time.
@@ -149,11 +93,11 @@ class HostAllocator final : public c10::Allocator {
   HostMemory memory() {
     const std::lock_guard lock(mutex_);
     HostMemory memory = account_.memory();
-    memory.kept = static_cast<int64_t>(kept_.total());
+    memory.kept = static_cast<int64_t>(pool_.free_bytes());
     return memory;
   }
   Account& account() { return account_; }
-  // Kept blocks make room for memory that is allocated elsewhere.
+  // Free memory of the pool makes room for memory that is allocated elsewhere.
   void trim() {
     const std::lock_guard lock(mutex_);
     shrink_kept(in_use_);
@@ -180,32 +124,27 @@ class HostAllocator final : public c10::Allocator {
   }
 
   void* allocate_large(size_t bytes) {
-    const size_t granule = bytes < 4 * kHugePage ? kHugePage / 32 : kHugePage;
-    const size_t capacity = (bytes + kAlignment + granule - 1) / granule * granule;
+    constexpr size_t kUnit = PagePool::kUnit;
+    const size_t capacity = (bytes + kAlignment + kUnit - 1) / kUnit * kUnit;
     const std::lock_guard lock(mutex_);
-    Header* block = kept_.take(capacity);
-    if (block == nullptr) block = map_block(capacity);
-    if (block == nullptr) return nullptr;
-    in_use_ += block->capacity;
+    void* base = pool_.take(capacity);
+    if (base == nullptr && grow(capacity)) base = pool_.take(capacity);
+    if (base == nullptr) return nullptr;
+    static_cast<Header*>(base)->capacity = capacity;
+    in_use_ += capacity;
     peak_ = std::max(peak_, in_use_);
     shrink_kept(in_use_);
-    return reinterpret_cast<char*>(block) + kAlignment;
+    return static_cast<char*>(base) + kAlignment;
   }
 
-  Header* map_block(size_t capacity) {
-    shrink_kept(in_use_ + capacity);
-    void* base = map_pages(capacity);
-    if (base == nullptr) {
-      kept_.shrink_to(0);
-      base = map_pages(capacity);
-    }
-    if (base == nullptr) return nullptr;
-    auto* block = static_cast<Header*>(base);
-    block->capacity = capacity;
-    return block;
+  bool grow(size_t bytes) {
+    shrink_kept(in_use_ + bytes);
+    if (pool_.grow(bytes)) return true;
+    pool_.shrink_to(0);
+    return pool_.grow(bytes);
   }
 
-  // Releases free blocks that would add to the peak or exceed the limit when `in_use` bytes of blocks are in
+  // Releases free memory that would add to the peak or exceed the limit when `in_use` bytes of blocks are in
   // use (blocks are a little larger than the bytes charged for them).
   void shrink_kept(size_t in_use) {
     size_t most = std::max(peak_, in_use) + kSlack - in_use;
@@ -213,8 +152,8 @@ class HostAllocator final : public c10::Allocator {
       const int64_t room = limit - std::max(static_cast<int64_t>(in_use), account_.in_use());
       most = std::min(most, static_cast<size_t>(std::max<int64_t>(room, 0)));
     }
-    kept_.shrink_to(most);
-    kept_bytes_.store(static_cast<int64_t>(kept_.total()), std::memory_order_relaxed);
+    pool_.shrink_to(most);
+    kept_bytes_.store(static_cast<int64_t>(pool_.free_bytes()), std::memory_order_relaxed);
   }
 
   static void free_data(void* data);
@@ -222,13 +161,13 @@ class HostAllocator final : public c10::Allocator {
   void free_large(Header* block) {
     const std::lock_guard lock(mutex_);
     in_use_ -= block->capacity;
-    kept_.put(block);
+    pool_.give_back(block, block->capacity);
     shrink_kept(in_use_);
   }
 
   Account account_;
   std::mutex mutex_;
-  KeptBlocks kept_;
+  PagePool pool_;
   std::atomic<int64_t> kept_bytes_ = 0;
   size_t in_use_ = 0, peak_ = 0;  // bytes of large blocks
 };
