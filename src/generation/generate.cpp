@@ -9,6 +9,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/random.h"
+#include "trainer/base/strings.h"
+#include "trainer/data/batching.h"
+#include "trainer/device/target_device.h"
 
 #include "generation/beam_search.h"
 #include "generation/logits_processors.h"
@@ -17,18 +20,26 @@
 namespace trainer {
 namespace {
 
-// [batch, longest] int64, padded with zeros on the right, and the lengths.
-std::pair<at::Tensor, at::Tensor> padded(const std::vector<Tokens>& inputs, at::Device device) {
-  size_t longest = 1;
-  for (const Tokens& input : inputs) longest = std::max(longest, input.size());
-  const int64_t batch = static_cast<int64_t>(inputs.size());
-  at::Tensor ids = at::zeros({batch, static_cast<int64_t>(longest)}, at::kLong),
-             lengths = at::empty({batch}, at::kLong);
-  for (size_t i = 0; i < inputs.size(); i++) {
-    std::ranges::copy(inputs[i], ids.mutable_data_ptr<int64_t>() + i * longest);
-    lengths.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(inputs[i].size());
+// Inputs of one length have no padding in rows of their own, and attention takes them together.
+bool packs(const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device) {
+  if (std::ranges::all_of(inputs, [&](const Tokens& i) { return i.size() == inputs.front().size(); }))
+    return false;
+  return config.packing.value_or(target_of(device) == c10::kCPU);
+}
+
+MicroBatch laid_out(const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config,
+                    at::Device device) {
+  EffectiveBatch batch;
+  std::vector<int64_t> slots;
+  for (const Tokens& input : inputs) {
+    if (input.empty())
+      throw DataError(concat("input ", slots.size(), " of a generation is empty: it needs a token"));
+    slots.push_back(std::ssize(slots));
+    batch.samples.push_back({input, {}});
   }
-  return {ids.to(device), lengths.to(device)};
+  CollateOptions options = model.collate_options();
+  options.packing = packs(inputs, config, device);
+  return collate(batch, slots, options, device);
 }
 
 void check(const GenerationConfig& config) {
@@ -134,8 +145,7 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
   at::NoGradGuard no_grad;
   GenerationHooks numbered = hooks;
   for (size_t i = numbered.numbers.size(); i < inputs.size(); i++) numbered.numbers.push_back(i);
-  const auto [ids, lengths] = padded(inputs, device);
-  const std::unique_ptr<Generation> generation = model.generate(ids, lengths);
+  const std::unique_ptr<Generation> generation = model.generate(laid_out(model, inputs, config, device));
   std::vector<Tokens> prompts = inputs;
   if (model.encoder_decoder()) {
     const int64_t start = model.collate_options().decoder_start_id;

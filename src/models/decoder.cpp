@@ -62,6 +62,8 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   in.causal = pass.positions == nullptr && !in.mask.defined();
   if (pass.positions != nullptr) {
     std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
+  } else if (cache != nullptr && pass.packed) {
+    cache->fill_packed(in.k, in.v, pass.packed->lengths);
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }

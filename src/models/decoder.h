@@ -101,7 +101,7 @@ class Decoder : public Model, public BlockHook {
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
+  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }

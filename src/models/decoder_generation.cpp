@@ -6,21 +6,19 @@ namespace trainer {
 
 class DecoderGeneration : public Generation {
  public:
-  DecoderGeneration(const Decoder& model, const at::Tensor& ids, const at::Tensor& lengths)
+  DecoderGeneration(const Decoder& model, const MicroBatch& prompts)
       : model_(model),
-        ids_(ids),
-        slots_(at::arange(ids.size(0), ids.options())),
-        positions_(lengths),
+        prompts_(prompts),
+        slots_(prompts.slots),
+        positions_(prompts.input_lengths, prompts.lengths),
         caches_(model.body_.layers.size()) {}
 
-  // Padding is on the right, so a causal mask alone hides it, as in training. Its entries in the cache are
-  // masked until new tokens overwrite them.
+  // The prompts are laid out as in training. What the cache has after the end of a prompt is masked until new
+  // tokens overwrite it.
   at::Tensor start(int64_t) override {
-    const at::Tensor h = model_.embed(ids_);
-    const at::Tensor positions = at::arange(ids_.size(1), ids_.options());
-    const DecoderPass pass = model_.start(context_, slots_, h, positions, positions_.lengths_on_host());
-    const at::Tensor last = positions_.lengths() - 1 + slots_ * ids_.size(1);
-    return logits(through_layers(h, pass).flatten(0, 1).index_select(0, last));
+    const at::Tensor h = model_.embed(prompts_.input_ids);
+    const DecoderPass pass = model_.start(context_, prompts_, h);
+    return logits(through_layers(h, pass).flatten(0, 1).index_select(0, last_tokens()));
   }
 
   // Rotary embedding of type dynamic: a key keeps the rotation that it got first, as in Transformers.
@@ -47,6 +45,11 @@ class DecoderGeneration : public Generation {
   }
 
  private:
+  // Returns the row of each prompt's last token in the flat states.
+  at::Tensor last_tokens() const {
+    if (prompts_.packed) return prompts_.packed->starts.narrow(0, 1, slots_.size(0)) - 1;
+    return prompts_.input_lengths - 1 + slots_ * prompts_.input_ids.size(1);
+  }
   // [B, S, D] -> [B, S, D]
   at::Tensor through_layers(const at::Tensor& embedded, const DecoderPass& pass) {
     ResidualStream h(embedded);
@@ -63,13 +66,14 @@ class DecoderGeneration : public Generation {
 
   const Decoder& model_;
   ForwardContext context_;
-  at::Tensor ids_, slots_;
+  MicroBatch prompts_;
+  at::Tensor slots_;
   CachePositions positions_;
   std::vector<KvCache> caches_;
 };
 
-std::unique_ptr<Generation> Decoder::generate(const at::Tensor& input_ids, const at::Tensor& lengths) const {
-  return std::make_unique<DecoderGeneration>(*this, input_ids, lengths);
+std::unique_ptr<Generation> Decoder::generate(const MicroBatch& prompts) const {
+  return std::make_unique<DecoderGeneration>(*this, prompts);
 }
 
 }  // namespace trainer

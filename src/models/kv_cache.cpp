@@ -18,9 +18,8 @@ at::Tensor with_room(const at::Tensor& x, int64_t capacity) {
 
 }  // namespace
 
-CachePositions::CachePositions(const at::Tensor& lengths) : lengths_(lengths) {
-  const at::Tensor host = lengths.to(at::kCPU);
-  host_.assign(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
+CachePositions::CachePositions(const at::Tensor& lengths, const std::vector<int64_t>& on_host)
+    : lengths_(lengths), host_(on_host) {
   update();
 }
 
@@ -51,9 +50,28 @@ at::Tensor CachePositions::mask(at::ScalarType type, std::optional<int64_t> wind
   return at::zeros(hidden.sizes(), lengths_.options().dtype(type)).masked_fill_(hidden, -INFINITY);
 }
 
+// Masked positions must hold numbers, because their weight of 0 is multiplied with them.
+at::Tensor by_sequence(const at::Tensor& packed, const std::vector<int64_t>& lengths, int64_t room) {
+  const at::Tensor all = packed.squeeze(0);
+  const at::Tensor out = at::zeros({std::ssize(lengths), all.size(0), room, all.size(2)}, all.options());
+  int64_t begin = 0;
+  for (int64_t row = 0; row < out.size(0); row++) {
+    const int64_t length = lengths[static_cast<size_t>(row)];
+    out.select(0, row).narrow(1, 0, length).copy_(all.narrow(1, begin, length));
+    begin += length;
+  }
+  return out;
+}
+
 void KvCache::fill(const at::Tensor& k, const at::Tensor& v) {
   k_ = with_room(k, k.size(2) + kStep);
   v_ = with_room(v, v.size(2) + kStep);
+}
+
+void KvCache::fill_packed(const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& lengths) {
+  const int64_t room = *std::ranges::max_element(lengths) + kStep;
+  k_ = by_sequence(k, lengths, room);
+  v_ = by_sequence(v, lengths, room);
 }
 
 void KvCache::write(at::Tensor& cache, const at::Tensor& x, const CachePositions& positions) {

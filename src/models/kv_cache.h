@@ -1,6 +1,7 @@
 // The key/value cache of generation: keys and values of one attention in one layer.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@ namespace trainer {
 // Where the sequences of a batch end, each after its own number of tokens.
 class CachePositions {
  public:
-  explicit CachePositions(const at::Tensor& lengths);  // int64 [batch]
+  // int64 [batch] on the device, and the same numbers on the host.
+  CachePositions(const at::Tensor& lengths, const std::vector<int64_t>& on_host);
 
   void advance();  // each sequence becomes one token longer
   void select(const std::vector<int64_t>& rows);
@@ -34,11 +36,17 @@ class CachePositions {
   bool equal_ = true;
 };
 
+// Takes keys or values of sequences that lie one after another, [1, heads, tokens, head_dim]. Returns
+// [sequences, heads, room, head_dim], with 0 after the end of each sequence.
+at::Tensor by_sequence(const at::Tensor& packed, const std::vector<int64_t>& lengths, int64_t room);
+
 // Allocates room for more than it holds and grows in steps, so that appending a token does not copy the rest.
 class KvCache {
  public:
   // Stores the first n positions of each row, padding included: k, v [batch, heads, n, head_dim].
   void fill(const at::Tensor& k, const at::Tensor& v);
+  // Stores sequences that lie one after another: k, v [1, heads, tokens, head_dim].
+  void fill_packed(const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& lengths);
   // Appends one position to the end of each row: k, v [batch, heads, 1, head_dim]. Returns keys and values
   // [batch, heads, longest + 1, head_dim]; positions beyond a row's end must be masked.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v,

@@ -63,6 +63,10 @@ AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor&
   in.k = split(kv[0]);
   in.v = split(kv[1]);
   if (cache != nullptr) {
+    if (pass.packed_sources != nullptr) {
+      in.k = by_sequence(in.k, *pass.packed_sources, pass.source_positions);
+      in.v = by_sequence(in.v, *pass.packed_sources, pass.source_positions);
+    }
     cache->cross_k = in.k;
     cache->cross_v = in.v;
   }
@@ -193,6 +197,11 @@ static at::Tensor padding_mask(const at::Tensor& lengths, int64_t keys, at::Scal
   return at::zeros(padded.sizes(), lengths.options().dtype(type)).masked_fill_(padded, -INFINITY);
 }
 
+static std::shared_ptr<const std::vector<AttentionGroup>> shared_groups(
+    const std::vector<AttentionGroup>& groups) {
+  return std::make_shared<const std::vector<AttentionGroup>>(groups);
+}
+
 T5Stack::T5Stack(const T5Config& c, bool decoder)
     : final_layer_norm(c.d_model, c.epsilon), decoder_(decoder), bias_in_every_block_(c.bias_in_every_block) {
   for (int64_t i = 0; i < (decoder ? c.decoder_layers : c.encoder_layers); i++) {
@@ -224,7 +233,7 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
     }
   }
   if (decoder_ && pass.source_lengths.defined() && pass.dropout == 0.0) {
-    pass.cross_mask = padding_mask(pass.source_lengths, pass.source_rows.size(1), embedded.scalar_type());
+    pass.cross_mask = padding_mask(pass.source_lengths, pass.source_positions, embedded.scalar_type());
   }
 }
 
@@ -287,44 +296,26 @@ T5::T5(const nlohmann::json& config, bool separate_head)
   assign_names();
 }
 
-at::Tensor T5::supervised(const at::Tensor& decoded, const MicroBatch& batch, const T5Pass& pass) const {
-  return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
-                      pass.rows.flatten().index_select(0, batch.supervised_rows), *pass.context);
-}
-
-at::Tensor T5::packed_states(const MicroBatch& batch, const ForwardContext& context) const {
-  const PackedTarget& target = *batch.packed_target;
-  const auto shared = [](const std::vector<AttentionGroup>& groups) {
-    return std::make_shared<const std::vector<AttentionGroup>>(groups);
-  };
-  const int64_t encoder_recompute = std::min(context.recompute_blocks, c_.encoder_layers);
-  T5Pass encoding = start(context, row_keys(batch.packed->slots, batch.packed->positions));
-  encoding.self_groups = shared(target.encoder);
-  const at::Tensor encoded = encoder_.forward(encoder_embed_.forward(batch.input_ids, dtype()), std::nullopt,
-                                              encoding, encoder_recompute);
-
-  T5Pass pass = start(context, row_keys(target.row.slots, target.row.positions));
-  pass.source_rows = encoding.rows;
-  pass.self_groups = shared(target.decoder);
-  pass.cross_groups = shared(target.cross);
-  const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
-                                              encoded, pass, context.recompute_blocks - encoder_recompute);
-  return supervised(decoded, batch, pass);
-}
-
 at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
-  if (batch.packed) return packed_states(batch, context);
-  const at::Tensor source_rows = row_keys(batch.slots, batch.input_ids.size(1));
   const int64_t encoder_recompute = std::min(context.recompute_blocks, c_.encoder_layers);
-  const at::Tensor encoded =
-      encode(batch.input_ids, batch.input_lengths, source_rows, context, encoder_recompute);
-
-  T5Pass pass = start(context, row_keys(batch.slots, batch.decoder_input_ids.size(1)));
-  pass.source_rows = source_rows;
-  pass.source_lengths = batch.input_lengths;
-  const at::Tensor decoded = decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()),
-                                              encoded, pass, context.recompute_blocks - encoder_recompute);
-  return supervised(decoded, batch, pass);
+  const Encoded source = encode(batch, context, encoder_recompute);
+  T5Pass pass;
+  if (batch.packed) {
+    const PackedTarget& target = *batch.packed_target;
+    pass = start(context, row_keys(target.row.slots, target.row.positions));
+    pass.self_groups = shared_groups(target.decoder);
+    pass.cross_groups = shared_groups(target.cross);
+  } else {
+    pass = start(context, row_keys(batch.slots, batch.decoder_input_ids.size(1)));
+    pass.source_lengths = batch.input_lengths;
+    pass.source_positions = batch.input_ids.size(1);
+  }
+  pass.source_rows = source.rows;
+  const at::Tensor decoded =
+      decoder_.forward(decoder_embed_.forward(batch.decoder_input_ids, dtype()), source.states, pass,
+                       context.recompute_blocks - encoder_recompute);
+  return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
+                      pass.rows.flatten().index_select(0, batch.supervised_rows), context);
 }
 
 void T5::untie_head() {
@@ -357,11 +348,16 @@ T5Pass T5::start(const ForwardContext& context, const at::Tensor& rows) const {
   return pass;
 }
 
-at::Tensor T5::encode(const at::Tensor& ids, const at::Tensor& lengths, const at::Tensor& rows,
-                      const ForwardContext& context, int64_t recompute) const {
-  T5Pass pass = start(context, rows);
-  pass.lengths = lengths;
-  return encoder_.forward(encoder_embed_.forward(ids, dtype()), std::nullopt, pass, recompute);
+Encoded T5::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute) const {
+  T5Pass pass = start(context, batch.packed ? row_keys(batch.packed->slots, batch.packed->positions)
+                                            : row_keys(batch.slots, batch.input_ids.size(1)));
+  if (batch.packed) {
+    pass.self_groups = shared_groups(batch.packed_target->encoder);
+  } else {
+    pass.lengths = batch.input_lengths;
+  }
+  const at::Tensor embedded = encoder_embed_.forward(batch.input_ids, dtype());
+  return {encoder_.forward(embedded, std::nullopt, pass, recompute), pass.rows};
 }
 
 std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head) {

@@ -28,7 +28,9 @@ struct T5Pass {
   double dropout = 0.0;          // 0 outside training
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal mask)
-  at::Tensor source_lengths;     // for cross-attention
+  // For cross-attention: lengths, and positions of each source with padding.
+  at::Tensor source_lengths;
+  int64_t source_positions = 0;
   // For SDPA, if there is no dropout and the bias is frozen. The first mask contains the shared position
   // bias; it is undefined if nothing is masked and there is no bias.
   at::Tensor self_mask, cross_mask;
@@ -37,6 +39,8 @@ struct T5Pass {
   at::Tensor buckets;
   bool causal = false;
   const CachePositions* positions = nullptr;  // in generation: where the new token of each row goes
+  // In generation: the lengths of packed sources, whose keys and values the cache has by source.
+  const std::vector<int64_t>* packed_sources = nullptr;
   // Packed samples: B is 1, and what masks and lengths say otherwise is said by these groups.
   std::shared_ptr<const std::vector<AttentionGroup>> self_groups, cross_groups;
 };
@@ -141,13 +145,18 @@ class T5Stack : public Module {
   bool decoder_, bias_in_every_block_;
 };
 
+// What the encoder makes of the sources: states [B, S, D], and their dropout keys [B, S].
+struct Encoded {
+  at::Tensor states, rows;
+};
+
 class T5 : public Model, public BlockHook {
  public:
   T5(const nlohmann::json& config, bool separate_head);
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const at::Tensor& input_ids, const at::Tensor& lengths) const override;
+  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }
@@ -166,12 +175,7 @@ class T5 : public Model, public BlockHook {
   friend class T5Generation;
 
   T5Pass start(const ForwardContext& context, const at::Tensor& rows) const;
-  at::Tensor packed_states(const MicroBatch& batch, const ForwardContext& context) const;
-  // decoded [B, T, D] -> the supervised rows of it, as the head takes them
-  at::Tensor supervised(const at::Tensor& decoded, const MicroBatch& batch, const T5Pass& pass) const;
-  // [B, S] -> [B, S, D]
-  at::Tensor encode(const at::Tensor& ids, const at::Tensor& lengths, const at::Tensor& rows,
-                    const ForwardContext& context, int64_t recompute) const;
+  Encoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute) const;
 
   T5Config c_;
   Embedding shared_;

@@ -31,13 +31,15 @@ std::vector<int64_t> spread(int64_t size, int64_t limit) {
   return indices;
 }
 
-GenerationConfig resolved(GenerationConfig generation, const EvaluationConfig& config, const Dataset& data) {
+GenerationConfig resolved(GenerationConfig generation, const Config& all, const Dataset& data) {
+  const EvaluationConfig& config = all.evaluation;
   const double longest = static_cast<double>(data.report().target.longest);
   generation.max_new_tokens =
       config.max_new_tokens.value_or(std::max<int64_t>(1, std::llround(std::ceil(1.5 * longest))));
   generation.num_beams = config.num_beams;
   generation.num_return_sequences = 1;
   generation.do_sample = false;
+  if (!all.data.packing.is_automatic()) generation.packing = all.data.packs();
   if (const auto end = data.end_of_answer()) generation.eos_token_ids.push_back(*end);
   return generation;
 }
@@ -60,7 +62,7 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
     : data_(data),
       tokenizer_(tokenizer),
       metrics_(config.evaluation.metrics),
-      generation_(resolved(std::move(generation), config.evaluation, data)),
+      generation_(resolved(std::move(generation), config, data)),
       recovery_(config.recovery),
       samples_(spread(data.size(), config.evaluation.max_samples.value_or(max_samples))),
       batch_size_(std::min(config.generation_batch_size(), std::ssize(samples_))) {

@@ -57,6 +57,15 @@ class Eval(EndToEnd):
             self.assertIn(line, self.result.stderr)
         self.assertNotIn(f"target      {rows[2]['target']}", self.result.stderr)
 
+    def test_answers_do_not_depend_on_packing(self):
+        answers = []
+        for packing in ("true", "false"):
+            file = self.scratch / f"packing-{packing}.jsonl"
+            self.measure(self.output, self.rows, "--generate", "--max-new-tokens", 20, f"data.packing={packing}",
+                         "evaluation.generation_batch_size=24", "--predictions", file)
+            answers.append(read_rows(file))
+        self.assertEqual(*answers)
+
     def test_answers_do_not_change_the_run(self):
         without = self.scratch / "without"
         self.assert_done(self.train("tiny_t5.yaml", without, "max_steps=30", "optimizer.learning_rate=3e-3",

@@ -62,9 +62,13 @@ TEST_P(GenerationTest, EveryPromptAloneIsAnsweredAsTransformersDoes) {
 }
 
 TEST_P(GenerationTest, ABatchOfDifferentLengthsGivesTheSame) {
-  for_each_case(
-      [](const Model& model, const GenerationConfig& config, const std::vector<Tokens>& prompts,
-         const Answers& expected) { EXPECT_EQ(generate(model, prompts, config, at::kCPU), expected); });
+  for_each_case([](const Model& model, GenerationConfig config, const std::vector<Tokens>& prompts,
+                   const Answers& expected) {
+    for (const bool packing : {true, false}) {
+      config.packing = packing;
+      EXPECT_EQ(generate(model, prompts, config, at::kCPU), expected) << "packing " << packing;
+    }
+  });
 }
 
 TEST_P(GenerationTest, WhatIsSampledDependsOnTheSeedAndThePromptsNumberOnly) {

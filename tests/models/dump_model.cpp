@@ -63,6 +63,7 @@ void dump(const fs::path& folder, bool packed, json& result) {
   write_safetensors(folder / "ours.safetensors", views);
   GenerationConfig config = read_generation_config(folder / "model", model->vocab_size());
   config.max_new_tokens = samples["max_new_tokens"];
+  config.packing = packed;
   for (const auto& answers : generate(*model, samples["prompts"].get<Ids>(), config, at::kCPU))
     result["generated"].push_back(answers.at(0));
 }

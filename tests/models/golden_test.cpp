@@ -105,10 +105,13 @@ TEST_P(GoldenTest, GreedyGenerationAgrees) {
   const auto prompts = generation["prompts"].get<std::vector<std::vector<int32_t>>>();
   GenerationConfig config = read_generation_config(golden.directory / "model", golden.model->vocab_size());
   config.max_new_tokens = generation["max_new_tokens"].get<int64_t>();
-  std::vector<Tokens> answers;
-  for (const auto& sequences : generate(*golden.model, prompts, config, at::kCPU))
-    answers.push_back(sequences[0]);
-  EXPECT_EQ(answers, generation["generated"].get<std::vector<Tokens>>());
+  for (const bool packing : {true, false}) {
+    config.packing = packing;
+    std::vector<Tokens> answers;
+    for (const auto& sequences : generate(*golden.model, prompts, config, at::kCPU))
+      answers.push_back(sequences[0]);
+    EXPECT_EQ(answers, generation["generated"].get<std::vector<Tokens>>()) << "packing " << packing;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest, testing::ValuesIn(golden_names()),

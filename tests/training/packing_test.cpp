@@ -5,11 +5,13 @@
 #include "trainer/base/log.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/evaluate.h"
+#include "trainer/training/predictions.h"
 #include "trainer/training/trainer.h"
 
 #include "data/fixture.h"
 #include "models/golden.h"
 #include "support/error_message.h"
+#include "support/product_rows.h"
 
 namespace trainer {
 namespace {
@@ -136,6 +138,30 @@ TEST_F(PackingTest, EvaluationOfAnEncoderDecoderGivesTheSameNumbers) {
   EXPECT_NEAR(packed.loss, padded.loss, 1e-6 * padded.loss);
   EXPECT_EQ(packed.token_accuracy, padded.token_accuracy);
   EXPECT_EQ(packed.supervised_tokens, padded.supervised_tokens);
+}
+
+TEST_F(PackingTest, InputsThatAreAnsweredAreLaidOutAsTheKeySays) {
+  std::string rows;
+  for (int i = 0; i < 4; i++) {
+    std::string input;
+    for (int word = 0; word <= i * i; word++) input += " " + std::to_string(20 + word);
+    rows += "{\"prompt\": \"" + input + "\", \"completion\": \"30\"}\n";
+  }
+  const Dataset dataset = data(rows);  // 2, 3, 6 and 11 tokens
+  const Golden golden("t5_v1_1");
+  Config config;
+  config.evaluation.generation_batch_size = 4;
+  config.evaluation.max_new_tokens = 1;
+  const auto products = [&] {
+    Predictor predictor(dataset, t5_, config, {}, /*max_samples=*/0);
+    return rows_of_products([&] { predictor.predict(*golden.model, at::kCPU); });
+  };
+  const std::set<int64_t> packed{4, 22}, padded{4, 44};
+  EXPECT_EQ(products(), packed);
+  config.data.packing = false;
+  EXPECT_EQ(products(), padded);
+  config.data.packing = true;
+  EXPECT_EQ(products(), packed);
 }
 
 TEST_F(PackingTest, AutoPacksOnTheCpuAndPadsOnAGpu) {

@@ -27,9 +27,9 @@ struct GenerationHooks {
 
 // Returns the new tokens for each input: num_return_sequences answers each, best first with beams. An answer
 // does not repeat the prompt, and includes the end token if it was reached. All inputs go through the model
-// together, padded; an answer depends neither on the other inputs nor on the padding, except for the rounding
-// of larger matrix products. Inputs must not be empty. Throws ConfigError if options contradict each other
-// (num_return_sequences above num_beams, or above 1 for greedy decoding).
+// together, as config.packing says; an answer depends neither on the other inputs nor on padding, except for
+// the rounding of larger matrix products. Throws ConfigError if options contradict each other
+// (num_return_sequences above num_beams, or above 1 for greedy decoding), and DataError for an empty input.
 std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<Tokens>& inputs,
                                           const GenerationConfig& config, at::Device device,
                                           const GenerationHooks& hooks = {});

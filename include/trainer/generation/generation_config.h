@@ -1,5 +1,5 @@
 // The settings of generation: the values of generation_config.json, under Hugging Face's names
-// (transformers, generation/configuration_utils.py).
+// (transformers, generation/configuration_utils.py), and what it does not have: seed and packing.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,10 @@ struct GenerationConfig {
   std::vector<int32_t> forced_eos_token_ids;  // forced as the last token that max_new_tokens allows
   std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
   bool renormalize_logits = false;
+
+  // Whether inputs of different lengths go through the model one after another, without padding; unset: on
+  // the CPU. The answers are the same, except for rounding.
+  std::optional<bool> packing;
 };
 
 // Reads generation_config.json or, if the directory has none, the generation keys of config.json (as

@@ -19,8 +19,8 @@ namespace trainer {
 class Generation {
  public:
   virtual ~Generation() = default;
-  // Returns the fp32 logits [batch, vocab] of the token after each prompt. An encoder-decoder's answers begin
-  // with `start_token`; a decoder does not use it.
+  // Comes first. Returns the fp32 logits [batch, vocab] of the token after each prompt. An encoder-decoder's
+  // answers begin with `start_token`; a decoder does not use it.
   virtual at::Tensor start(int64_t start_token) = 0;
   // Appends a token to each sequence, int64 [batch]; returns the fp32 logits [batch, vocab] of the next
   // token.
@@ -45,10 +45,9 @@ class Model : public Module {
     return head().loss(supervised_states(batch, context), batch.supervised_labels, options);
   }
 
-  // Starts generation from prompts, or from an encoder-decoder's sources: input_ids [batch, seq] int64,
-  // padded on the right, input_lengths [batch] int64. The model must outlive the result.
-  virtual std::unique_ptr<Generation> generate(const at::Tensor& input_ids,
-                                               const at::Tensor& input_lengths) const = 0;
+  // Starts generation from prompts, or from an encoder-decoder's sources, in slots 0, 1, ...: padded or
+  // packed. Labels are not used. The model must outlive the result.
+  virtual std::unique_ptr<Generation> generate(const MicroBatch& prompts) const = 0;
 
   virtual bool encoder_decoder() const = 0;
   virtual int64_t num_blocks() const = 0;     // blocks that can be recomputed
