@@ -132,8 +132,7 @@ std::vector<TrainedParameter> trained_parameters(Module& model) {
 }
 
 Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
-                     std::shared_ptr<CopyStream> stream)
-    : sums_(std::make_shared<Sums>()) {
+                     std::shared_ptr<CopyStream> stream) {
   for (const TrainedParameter& parameter : parameters) {
     places_[parameter.name] = leaves_.size();
     leaves_.push_back(parameter.value);
@@ -143,9 +142,10 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
                      });
   const bool offloaded = std::ranges::any_of(
       parameters, [](const TrainedParameter& parameter) { return parameter.offloaded != nullptr; });
-  sums_->of.resize(leaves_.size());
   if (!wider && !offloaded) return;
   const InPhase phase(MemoryPhase::gradients);
+  sums_ = std::make_shared<Sums>();
+  sums_->of.resize(leaves_.size());
   sums_->stream = std::move(stream);
   for (size_t i = 0; i < leaves_.size(); i++) {
     Sums::Sum& sum = sums_->of[i];
@@ -163,6 +163,7 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
 }
 
 Gradients::~Gradients() {
+  if (!sums_) return;
   for (size_t i = 0; i < leaves_.size(); i++) {
     const Sums::Sum& sum = sums_->of[i];
     if (sum.hooked) torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], nullptr);
@@ -176,11 +177,16 @@ void Gradients::hook(size_t i) {
 }
 
 void Gradients::on_gradient(std::function<void(size_t place)> listener) {
+  if (!sums_) {
+    sums_ = std::make_shared<Sums>();
+    sums_->of.resize(leaves_.size());
+  }
   sums_->listener = std::move(listener);
   for (size_t i = 0; i < leaves_.size(); i++) hook(i);
 }
 
 at::Tensor Gradients::set_aside(size_t place) {
+  TORCH_CHECK(sums_, "nobody listens to gradients");
   Sums::Sum& sum = sums_->of[place];
   const at::Tensor whole = sum_of(place);
   TORCH_CHECK(whole.defined() && !sum.below, "there is no sum on the device to set aside");
@@ -196,6 +202,7 @@ void Gradients::put_back() { keeps_ = false; }
 
 void Gradients::clear() {
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+  if (!sums_) return;
   for (Sums::Sum& sum : sums_->of) {
     sum.begun = false;
     if (!sum.below) sum.value.reset();
@@ -203,7 +210,7 @@ void Gradients::clear() {
   }
 }
 
-bool Gradients::is_apart(size_t i) const { return sums_->of[i].apart; }
+bool Gradients::is_apart(size_t i) const { return sums_ && sums_->of[i].apart; }
 
 at::Tensor Gradients::get(const TrainedParameter& parameter) const {
   return sum_of(places_.at(parameter.name));
@@ -229,13 +236,14 @@ void Gradients::make_zeros(const TrainedParameter& parameter) {
 void Gradients::drop(const TrainedParameter& parameter) {
   const size_t i = places_.at(parameter.name);
   leaves_[i].mutable_grad().reset();
-  sums_->of[i].aside.reset();
+  if (sums_) sums_->of[i].aside.reset();
   if (!is_apart(i)) return;
   sums_->of[i].begun = false;
   if (!sums_->of[i].below) sums_->of[i].value.reset();
 }
 
 at::Tensor Gradients::sum_of(size_t i) const {
+  if (!sums_) return leaves_[i].grad();
   const Sums::Sum& sum = sums_->of[i];
   if (sum.aside.defined()) return sum.aside;
   if (!sum.apart) return leaves_[i].grad();
@@ -249,7 +257,7 @@ at::Tensor Gradients::norm() const {
     if (const at::Tensor gradient = sum_of(i); gradient.defined()) gradients.push_back(gradient);
   }
   if (gradients.empty()) return at::zeros({});
-  if (sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());
+  if (sums_ && sums_->stream) sums_->stream->work_waits_for(sums_->stream->mark_copies());
   if (target_of(gradients.front().device()) != c10::kCPU) return gradient_norm_gpu(gradients);
   std::vector<at::Tensor> norms;
   for (const at::Tensor& gradient : gradients) {
