@@ -15,12 +15,15 @@ namespace {
 struct LinkTime {
   Link link;
   double seconds;  // for what each GPU sends
+  double hidden;   // of these, during the last backward pass
   double speed;    // as a multiple of one GPU
 };
 
 struct StepTime {
   int64_t sent;       // bytes that each GPU sends
+  int64_t early;      // of these, what may travel during the last backward pass
   double arithmetic;  // seconds on each GPU
+  double last_pass;   // of these, the last backward pass
   double on_one;      // seconds of the same step on one GPU, if it had the memory
   int64_t tokens;     // of the step, with samples of full length
   std::vector<LinkTime> links;
@@ -41,18 +44,26 @@ struct OnCards {
   }
 };
 
-// Sums do not overlap with passes (training/trainer_ranks.cpp), so that their times add up.
+// Sums overlap with the last backward pass (training/gradient_sums.h), which is two thirds of a micro-batch's
+// arithmetic or, with recompute, more.
 StepTime time_of(PlansByRanks& plans, const Cards& cards, const MemoryPlan& plan) {
   const MemoryPlan& alone =
       plans.planner(1).choice(plan.batch_size, plan.recompute_blocks, plan.offload).plan;
-  StepTime time{plans.traffic(cards.count()).in_step(plans.config(), cards.count(), plan.batch_size),
-                plans.planner(cards.count()).seconds(plan),
+  const RankTraffic& traffic = plans.traffic(cards.count());
+  const double arithmetic = plans.planner(cards.count()).seconds(plan);
+  const auto micro_batches =
+      static_cast<double>(micro_batches_of_a_rank(plans.config(), cards.count(), plan.batch_size));
+  StepTime time{traffic.in_step(plans.config(), cards.count(), plan.batch_size),
+                plan.offload.weights ? 0 : traffic.early,
+                arithmetic,
+                arithmetic / micro_batches * 2 / 3,
                 plans.planner(1).seconds(alone),
                 plan.sample_tokens * plans.config().effective_batch_size(),
                 {}};
   for (const Link& link : links_for(cards)) {
     const double seconds = static_cast<double>(time.sent) / link.rate;
-    time.links.push_back({link, seconds, time.on_one / (time.arithmetic + seconds)});
+    const double hidden = std::min(static_cast<double>(time.early) / link.rate, time.last_pass);
+    time.links.push_back({link, seconds, hidden, time.on_one / (time.arithmetic + seconds - hidden)});
   }
   return time;
 }
@@ -75,12 +86,13 @@ void print_step(const OnCards& on, std::ostream& out) {
   const StepTime& step = *on.step;
   out << std::fixed << std::setprecision(2) << "             a step of " << grouped(step.tokens)
       << " tokens, estimated with " << (on.fits ? "this configuration" : "the fastest that fits") << ": "
-      << step.arithmetic << " s of arithmetic on each GPU, then each sends " << bytes_string(step.sent)
+      << step.arithmetic << " s of arithmetic on each GPU, and each sends " << bytes_string(step.sent)
       << ":\n";
   for (const LinkTime& link : step.links) {
     out << "               " << std::left << std::setw(30) << link.link.name << std::right << std::setw(9)
         << bytes_string(static_cast<int64_t>(link.link.rate)) << "/s  " << std::setprecision(2)
-        << std::setw(7) << link.seconds << " s, " << link.speed << " times as fast as one GPU\n";
+        << std::setw(7) << link.seconds << " s, " << link.hidden << " s of it during the last backward pass, "
+        << link.speed << " times as fast as one GPU\n";
   }
 }
 
@@ -110,13 +122,16 @@ void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& ou
 nlohmann::ordered_json step_as_json(const StepTime& step) {
   nlohmann::ordered_json json{{"tokens", step.tokens},
                               {"sent", step.sent},
+                              {"sent_early", step.early},
                               {"arithmetic_seconds", step.arithmetic},
+                              {"last_backward_seconds", step.last_pass},
                               {"one_gpu_seconds", step.on_one},
                               {"links", nlohmann::ordered_json::array()}};
   for (const LinkTime& link : step.links)
     json["links"].push_back({{"link", link.link.key},
                              {"rate", link.link.rate},
                              {"seconds", link.seconds},
+                             {"hidden_seconds", link.hidden},
                              {"speed", link.speed}});
   return json;
 }
@@ -161,9 +176,8 @@ void print_cards(PlansByRanks& plans, const std::vector<Cards>& list, std::ostre
   for (const Cards& cards : list)
     print_one(plan_on(plans, cards), plans.config().effective_batch_size(), out);
   if (std::ranges::any_of(list, [](const Cards& cards) { return cards.count() > 1; }))
-    out << "Times: each GPU computes at 50 TFLOP/s, sends at the rate of the line while all send, and does "
-           "one "
-           "after the other; nothing is measured. On GPUs that compute faster, sending weighs more.\n";
+    out << "Times: each GPU computes at 50 TFLOP/s, and sends at the rate of the line while all send. "
+           "Nothing is measured. On GPUs that compute faster, sending weighs more.\n";
 }
 
 nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Cards>& list) {

@@ -19,6 +19,10 @@ int64_t share_of_a_rank(const Config& config, int64_t ranks) {
   return (config.effective_batch_size() + ranks - 1) / ranks;
 }
 
+int64_t micro_batches_of_a_rank(const Config& config, int64_t ranks, int64_t batch_size) {
+  return (share_of_a_rank(config, ranks) + batch_size - 1) / batch_size;
+}
+
 namespace {
 
 // Each owner sends its weights to each other rank.
@@ -41,7 +45,7 @@ int64_t fetched_for_a_micro_batch(Model& model, int64_t ranks) {
 }  // namespace
 
 int64_t RankTraffic::in_step(const Config& config, int64_t ranks, int64_t batch_size) const {
-  return sent + fetched * ((share_of_a_rank(config, ranks) + batch_size - 1) / batch_size);
+  return sent + fetched * micro_batches_of_a_rank(config, ranks, batch_size);
 }
 
 RankTraffic rank_traffic(const Config& config, const std::filesystem::path& path, const PlanTarget& target) {
@@ -59,14 +63,17 @@ RankTraffic rank_traffic(const Config& config, const std::filesystem::path& path
   RankTraffic traffic;
   traffic.shards = !owners_among(ranks, config, divided, parameters).empty();
   traffic.divides = divides;
-  int64_t weights = 0, gradients = 0;
+  int64_t weights = 0, gradients = 0, early = 0;
   for (const TrainedParameter& parameter : parameters) {
     const int64_t elements = parameter.value.numel(), size = parameter.value.element_size();
     if (!divided.contains(parameter.name)) weights += elements * size;
-    gradients += elements * (config.optimizer.grad_dtype == StateDtype::fp32 ? 4 : size);
+    const int64_t gradient = elements * (config.optimizer.grad_dtype == StateDtype::fp32 ? 4 : size);
+    gradients += gradient;
+    if (!divides && !parameter.embedding && parameter.offloaded == nullptr) early += gradient;
   }
   const int64_t both = gradients + (traffic.shards ? weights : gradients);
   traffic.sent = both / target.ranks * (target.ranks - 1);
+  traffic.early = (traffic.shards ? 1 : 2) * early / target.ranks * (target.ranks - 1);
   if (divides) traffic.fetched = fetched_for_a_micro_batch(*model, target.ranks);
   return traffic;
 }

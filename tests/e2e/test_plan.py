@@ -133,12 +133,18 @@ class Plan(EndToEnd):
         parameters = 2_849_757_184  # FLAN-T5-XL's; gradients and weights in bf16
         for cards, gpus in (("2x80GB", 2), ("8x80GB", 8), ("4x8x80GB", 32)):
             for shard in ("none", "optimizer"):
-                (row,) = self.on_cards("flan_t5_xl.yaml", cards, f"parallel.shard={shard}", "effective_batch_size=64")
+                (row,) = self.on_cards("flan_t5_xl.yaml", cards, f"parallel.shard={shard}", "effective_batch_size=64", "batch_size=2")
                 step = row["step"]
                 self.assertLess(abs(step["sent"] / (2 * parameters * 2 * (gpus - 1) / gpus) - 1), 1e-3, cards)
                 for link in step["links"]:
                     self.assertAlmostEqual(link["seconds"], step["sent"] / link["rate"])
                     self.assertLess(link["speed"], gpus)
+                    # Sums of gradients, except the table's, travel during the last of equal backward passes.
+                    sums = (2 * parameters - 2 * 32128 * 2048) * (gpus - 1) / gpus * (2 if shard == "none" else 1)
+                    most = step["arithmetic_seconds"] / (64 / gpus / 2) * 2 / 3
+                    self.assertLess(abs(link["hidden_seconds"] / min(sums / link["rate"], most) - 1), 2e-3, (cards, shard))
+                    self.assertAlmostEqual(link["speed"], step["one_gpu_seconds"] /
+                                           (step["arithmetic_seconds"] + link["seconds"] - link["hidden_seconds"]))
                 speeds = [link["speed"] for link in step["links"]]
                 self.assertEqual(speeds, sorted(speeds, reverse=True), "the fastest connection comes first")
                 self.assertEqual(all(link["link"].startswith("net_") for link in step["links"]), gpus == 32)

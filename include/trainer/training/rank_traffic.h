@@ -12,8 +12,9 @@
 
 namespace trainer {
 
-// Returns how many samples of a step are one rank's, if all are equally long.
+// Returns how many samples of a step are one rank's, if all are equally long, and in how many micro-batches.
 int64_t share_of_a_rank(const Config& config, int64_t ranks);
+int64_t micro_batches_of_a_rank(const Config& config, int64_t ranks, int64_t batch_size);
 
 struct RankTraffic {
   bool shards = false;   // the optimizer's state is divided among the ranks (parallel.shard)
@@ -22,6 +23,9 @@ struct RankTraffic {
   // gradients (Patarasuk and Yuan 2009, ring all-reduce). With `shards`, (N - 1) / N of the gradients to
   // their owners, and as much of the weights back, except of divided ones.
   int64_t sent = 0;
+  // Bytes of `sent` that may travel during the last backward pass: sums of gradients, but for those of
+  // embedding tables and offloaded ones (docs/parallel.md); none with `divides`.
+  int64_t early = 0;
   // With `divides`, bytes that move for each micro-batch besides, counted at the rank that sends or receives
   // most of a block: each block is fetched for the forward pass and for the backward pass.
   int64_t fetched = 0;
