@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;     // of data; a block's header is as long and lies before it
 constexpr size_t kLarge = 256 << 10;  // smaller blocks are left to malloc
-constexpr size_t kSlack = 32 << 20;  // kept beyond the peak
+constexpr size_t kSlack = 32 << 20;   // kept beyond the peak
 
 struct Header {
   size_t capacity;  // bytes from the pool; 0: from malloc

@@ -21,7 +21,8 @@ uintptr_t map_anywhere(size_t bytes) {
   return base == MAP_FAILED ? 0 : reinterpret_cast<uintptr_t>(base);
 }
 
-// The same, beginning at a huge page. Linux does that by itself from 6.7 on, and then fills gaps between ranges.
+// The same, beginning at a huge page. Linux does that by itself from 6.7 on, and then fills gaps between
+// ranges.
 uintptr_t map_huge_pages(size_t bytes) {
   const uintptr_t as_given = map_anywhere(bytes);
   if (as_given % kHugePage == 0) return as_given;
@@ -85,7 +86,8 @@ bool PagePool::grow(size_t bytes) {
   return true;
 }
 
-// From the longest range first, and whole huge pages of it: the system would keep a huge page of which a part is used.
+// From the longest range first, and whole huge pages of it: the system would keep a huge page of which a part
+// is used.
 void PagePool::shrink_to(size_t bytes) {
   while (free_bytes_ > bytes) {
     const auto [size, begin] = *by_size_.rbegin();

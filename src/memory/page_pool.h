@@ -9,9 +9,9 @@
 
 namespace trainer {
 
-// Free ranges of pages. A range grows together with free neighbours, and a block is cut from the smallest range that
-// holds it. So pages that were once written serve blocks of any size: micro-batches have other sizes every time, and a
-// list of free blocks would seldom have one that fits. Not thread-safe.
+// Free ranges of pages. A range grows together with free neighbours, and a block is cut from the smallest
+// range that holds it. So pages that were once written serve blocks of any size: micro-batches have other
+// sizes every time, and a list of free blocks would seldom have one that fits. Not thread-safe.
 class PagePool {
  public:
   static constexpr size_t kUnit = 64 << 10;  // all sizes are multiples of it
@@ -20,8 +20,8 @@ class PagePool {
   void* take(size_t bytes);
   void give_back(void* begin, size_t bytes);
 
-  // Adds a free range of at least `bytes` from the system: whole huge pages, which save page faults and address
-  // translation. False if the system has none.
+  // Adds a free range of at least `bytes` from the system: whole huge pages, which save page faults and
+  // address translation. False if the system has none.
   bool grow(size_t bytes);
   // Returns memory to the system until at most `bytes` are free.
   void shrink_to(size_t bytes);

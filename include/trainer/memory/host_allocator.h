@@ -1,16 +1,17 @@
-// The allocator of CPU tensors: it counts memory, enforces a limit, and keeps freed blocks for the next
-// tensor of their size. The system hands out fresh pages of zeros for every large tensor, and a training step
-// makes thousands of these: a quarter of a step's time went into page faults. So a run keeps what it once
-// needed.
+// The allocator of CPU tensors: it counts memory, enforces a limit, and keeps freed memory for later tensors.
+// The system hands out fresh pages of zeros for every large tensor, and a training step makes thousands of
+// these: a quarter of a step's time went into page faults. So a run keeps what it once needed.
 #pragma once
 
 #include <cstdint>
 
 namespace trainer {
 
-// From now on LibTorch allocates CPU tensors with this allocator. Freed blocks of 256 KB and more are kept
-// for tensors of about their size. Used and kept blocks together never exceed the limit, and never exceed the
-// highest use so far by more than 32 MB, so keeping blocks adds nothing to the process's peak. Call once,
+// From now on LibTorch allocates CPU tensors with this allocator. The memory of freed tensors of 256 KB and
+// more is kept for tensors of any such size: it is cut where they are smaller, and neighbours are joined
+// where they are larger. Steps of changing sizes so take fresh pages only until they have been through their
+// largest one. Used and kept memory together never exceed the limit, and never exceed the highest use so far
+// by more than 32 MB, so keeping adds nothing to the process's peak. A tensor takes whole 64 KB. Call once,
 // before the first tensor.
 void install_host_allocator();
 
@@ -21,7 +22,7 @@ constexpr int64_t charged_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; 
 struct HostMemory {
   int64_t in_use = 0;       // charged bytes of living tensors, plus what HostCharge adds
   int64_t peak = 0;         // the highest in_use since the last reset_host_peak()
-  int64_t kept = 0;         // bytes of free blocks that are kept for reuse
+  int64_t kept = 0;         // bytes of freed tensors that are kept for reuse
   int64_t limit = 0;        // bytes; 0: no limit
   int64_t allocations = 0;  // number of allocations so far
 };
