@@ -20,7 +20,8 @@ class HostMatrix {
       : tensor_(empty_for_upload({rows, columns}, at::kLong, device).fill_(fill)),
         data_(tensor_.mutable_data_ptr<int64_t>()),
         columns_(columns) {}
-  int64_t& at(int64_t row, int64_t column) { return data_[row * columns_ + column]; }
+  // A pointer, because a matrix without elements has no first one.
+  int64_t* at(int64_t row, int64_t column) { return data_ + row * columns_ + column; }
   const at::Tensor& tensor() const { return tensor_; }
 
  private:
@@ -65,8 +66,8 @@ struct HostRow {
         token_slots(1, starts.back(), 0, device) {
     for (size_t i = 0; i < slots.size(); i++) {
       const int64_t begin = starts[i], length = lengths[i];
-      std::iota(&positions.at(0, begin), &positions.at(0, begin) + length, 0);
-      std::fill_n(&token_slots.at(0, begin), length, slots[i]);
+      std::iota(positions.at(0, begin), positions.at(0, begin) + length, 0);
+      std::fill_n(token_slots.at(0, begin), length, slots[i]);
     }
   }
   static std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths) {
@@ -109,10 +110,10 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
   Supervision supervision;
   for (size_t i = 0; i < slots.size(); i++) {
     const Sample& sample = batch.samples[static_cast<size_t>(slots[i])];
-    std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.ids.at(0, inputs.starts[i]));
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), inputs.ids.at(0, inputs.starts[i]));
     if (options.encoder_decoder) {
       add_supervision(supervision, sample.labels, targets.starts[i], 0);
-      shift_right(sample.labels, &targets.ids.at(0, targets.starts[i]), target_lengths[i], options);
+      shift_right(sample.labels, targets.ids.at(0, targets.starts[i]), target_lengths[i], options);
     } else {
       add_supervision(supervision, sample.labels, inputs.starts[i], 1);
     }
@@ -155,7 +156,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
   for (int64_t row = 0; row < rows; row++) {
     const Sample& sample = sample_of(row);
     const auto length = static_cast<int64_t>(sample.input_ids.size());
-    if (length > 0) std::copy(sample.input_ids.begin(), sample.input_ids.end(), &inputs.at(row, 0));
+    if (length > 0) std::copy(sample.input_ids.begin(), sample.input_ids.end(), inputs.at(row, 0));
     // An empty input is one token of padding: attention over nothing has no value.
     result.lengths.push_back(std::max<int64_t>(length, 1));
     result.tokens += token_count(sample, options.encoder_decoder);
@@ -164,7 +165,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
       continue;
     }
     add_supervision(supervision, sample.labels, row * target_length, 0);
-    shift_right(sample.labels, &decoder_inputs.at(row, 0), target_length, options);
+    shift_right(sample.labels, decoder_inputs.at(row, 0), target_length, options);
   }
   Upload upload(device);
   result.input_ids = upload(inputs.tensor());

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "trainer/base/error.h"
 
@@ -52,14 +53,16 @@ Config one_pass(Shard shard) {
 
 // A trained golden of one rank.
 struct RankRun {
-  RankRun(const GoldenRun& run, const Config& config, const Ranks& ranks)
+  RankRun(const GoldenRun& run, Config settings, const Ranks& ranks)
       : ranks(ranks),
+        config(std::move(settings)),
         golden(golden_of(run, config, ranks)),
         trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks) {}
 
   StepResult step(int64_t number) { return trainer.step(batch_of_step(golden, number, ranks)); }
 
   const Ranks& ranks;
+  const Config config;  // the trainer refers to it
   const Golden golden;
   Trainer trainer;
 };
@@ -109,10 +112,10 @@ TEST_P(EarlySums, HaveTheBitsOfLateOnes) {
   std::vector<After> early(2), late(2);
   in_ranks(2, [&](const Ranks& ranks) {
     RankRun run(GetParam().run, config(), ranks);
-    const Golden again = golden_of(GetParam().run, config(), ranks);
+    const Golden again = golden_of(GetParam().run, run.config, ranks);
     const auto rank = static_cast<size_t>(ranks.rank());
     for (int64_t step = 0; step < 5; step++) {
-      Trainer resumed(config(), *again.model, at::kCPU, 10, make_optimizer, ranks);
+      Trainer resumed(run.config, *again.model, at::kCPU, 10, make_optimizer, ranks);
       if (step > 0) resumed.restore_optimizer(run.trainer.optimizer_state(), "");
       resumed.set_steps_taken(step);
       late[rank].losses.push_back(resumed.step(batch_of_step(again, step, ranks)).loss);
