@@ -39,7 +39,9 @@ inline std::vector<std::string> names_of(TruncationSide) { return {"right", "lef
 inline std::vector<std::string> names_of(BadRows) { return {"error", "skip"}; }
 inline std::vector<std::string> names_of(LossOn) { return {"all_turns", "last_turn", "everything"}; }
 inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
-inline std::vector<std::string> names_of(CpuProducts) { return {"auto", "mkl", "onednn", "by_type"}; }
+inline std::vector<std::string> names_of(CpuProducts) {
+  return {"auto", "mkl", "onednn", "by_type", "builtin"};
+}
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(SaveDtype) { return {"auto", "bf16", "fp16", "fp32"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }

@@ -87,12 +87,12 @@ TORCH_LIBRARY_FRAGMENT(trainer, library) {
       "int key, float p, bool plus_one) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(trainer, CPU, library) {
-  library.impl("add_norm", add_norm_composite);
-  library.impl("add_norm_backward", add_norm_backward_composite);
+  library.impl("add_norm", add_norm_host);
+  library.impl("add_norm_backward", add_norm_backward_host);
 }
 TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("add_norm", ByTarget<add_norm_composite, add_norm_gpu>::call);
-  library.impl("add_norm_backward", ByTarget<add_norm_backward_composite, add_norm_backward_gpu>::call);
+  library.impl("add_norm", ByTarget<add_norm_host, add_norm_gpu>::call);
+  library.impl("add_norm_backward", ByTarget<add_norm_backward_host, add_norm_backward_gpu>::call);
 }
 TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
   library.impl("add_norm", add_norm_gpu);

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "nn/product_tiles.h"
+
 namespace trainer {
 namespace {
 
@@ -10,9 +12,12 @@ std::atomic<CpuProducts> wanted_products{CpuProducts::automatic};
 CpuProducts fastest_here() {
 #if defined(__x86_64__)
   const bool bf16 = __builtin_cpu_supports("avx512bf16");
-  // MKL takes 256-bit instructions on AMD; oneDNN takes AVX-512, and bf16 at twice the rate of fp32.
-  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f"))
+  if (__builtin_cpu_is("amd")) {
+    // MKL has 256-bit instructions only. So have the built-in products, but their threads wait less.
+    if (!__builtin_cpu_supports("avx512f")) return CpuProducts::builtin;
+    // oneDNN takes AVX-512, and bf16 at twice the rate of fp32.
     return bf16 ? CpuProducts::onednn : CpuProducts::mkl;
+  }
   // Intel's bf16 dot products before AMX run at half the rate of fp32.
   return __builtin_cpu_supports("amx-bf16") ? CpuProducts::by_type : CpuProducts::mkl;
 #else
@@ -26,14 +31,22 @@ void set_cpu_products(CpuProducts wanted) { wanted_products = wanted; }
 
 CpuProducts cpu_products() {
   static const CpuProducts fastest = fastest_here();
-  const CpuProducts wanted = wanted_products;
-  return wanted == CpuProducts::automatic ? fastest : wanted;
+  static const bool tiles = has_product_tiles();
+  const CpuProducts wanted = wanted_products, chosen = wanted == CpuProducts::automatic ? fastest : wanted;
+  return chosen == CpuProducts::builtin && !tiles ? CpuProducts::mkl : chosen;
+}
+
+bool widens_bf16() {
+  const CpuProducts products = cpu_products();
+  return products == CpuProducts::mkl || products == CpuProducts::builtin;
 }
 
 std::string describe_cpu_products() {
   switch (cpu_products()) {
     case CpuProducts::mkl:
       return "fp32 by MKL, bf16 as fp32";
+    case CpuProducts::builtin:
+      return "fp32 by trainer, bf16 as fp32";
     case CpuProducts::onednn:
       return "fp32 and bf16 by oneDNN";
     default:

@@ -59,9 +59,9 @@ struct DoraLinear : torch::autograd::Function<DoraLinear> {
         times_transposed(dropped, weight, x.scalar_type()).addmm_(low_rank, for_products(b).t(), 1, scale);
     const at::Tensor gc = before_c.to(at::kFloat).mul_(gy).sum(0);
     const at::Tensor scaled = (gy * c).to(gy.scalar_type());  // [rows, out]
-    const at::Tensor gb = scaled.t().mm(low_rank).mul_(scale).to(b.scalar_type());
+    const at::Tensor gb = product(scaled.t(), low_rank).mul_(scale).to(b.scalar_type());
     const at::Tensor g_low_rank = times(scaled, b).mul_(scale);
-    const at::Tensor ga = g_low_rank.t().mm(dropped).to(a.scalar_type());
+    const at::Tensor ga = product(g_low_rank.t(), dropped).to(a.scalar_type());
     at::Tensor gx;
     if (ctx->needs_input_grad(0)) {
       // With dropout, (c - 1) of the frozen product uses the dropped-out copy, 1 uses x itself.

@@ -11,6 +11,8 @@
 #include "trainer/memory/memory_phase.h"
 #include "trainer/nn/matmul.h"
 
+#include "nn/softmax_loss.h"
+
 namespace trainer {
 namespace {
 
@@ -23,21 +25,6 @@ at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
   const at::Tensor slope = want_slope ? logits.square().neg_().add_(1) : at::Tensor();
   logits.mul_(soft_cap);
   return slope;
-}
-
-// Returns the sums of one chunk; leaves d(loss)/d(logits) in `logits` if requested.
-at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient) {
-  const int64_t vocab = logits.size(1);
-  const at::Tensor index = labels.unsqueeze(1);
-  const at::Tensor log_normaliser = at::logsumexp(logits, {1}, /*keepdim=*/true);            // [rows, 1]
-  at::Tensor loss = log_normaliser.sum() - logits.gather(1, index).sum() * (1 - smoothing);  // sum of nll
-  if (smoothing > 0) loss -= logits.sum() * (smoothing / static_cast<double>(vocab));
-  if (want_gradient) {
-    logits.sub_(log_normaliser).exp_();
-    if (smoothing > 0) logits.sub_(smoothing / static_cast<double>(vocab));
-    logits.scatter_add_(1, index, at::full({1, 1}, smoothing - 1, logits.options()).expand_as(index));
-  }
-  return loss;
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
@@ -83,7 +70,7 @@ LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weigh
     at::Tensor logits = times_transposed(input, weight).to(at::kFloat);
     const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
     if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
-    out.loss += chunk_loss(logits, y, smoothing, wanted.any());
+    out.loss += softmax_loss(logits, y, smoothing, wanted.any()).sum();
     if (wanted.any() && slope.defined()) logits.mul_(slope);
     const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
     if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));

@@ -45,7 +45,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (slots.a >= 0) {
         const at::Tensor low_rank =
             times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a].to(layout->type));
-        y.addmm_(low_rank, parameters[slots.b].to(layout->type).t(), 1, slots.scale);
+        add_product(y, low_rank, parameters[slots.b].to(layout->type).t(), slots.scale);
         slots.low_rank = static_cast<int>(saved.size());
         saved.push_back(low_rank);
       }
@@ -92,7 +92,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
 
     void through(const Slots& slots, const at::Tensor& gy) {
       const at::ScalarType seen = saved[0].scalar_type();  // the type that the weight was multiplied in
-      if (needs(slots.weight)) put(slots.weight, gy.t().mm(input()).to(seen));
+      if (needs(slots.weight)) put(slots.weight, product(gy.t(), input()).to(seen));
       if (needs(slots.bias)) put(slots.bias, gy.sum(0));
       const bool needs_x = ctx->needs_input_grad(0);
       if (needs_x)
@@ -103,11 +103,11 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     void through_adapter(const Slots& slots, const at::Tensor& gy, bool needs_x) {
       const at::Tensor& row_keys = saved[1];
       if (needs(slots.b)) {
-        put(slots.b, gy.t().mm(saved[static_cast<size_t>(slots.low_rank)]).mul_(slots.scale));
+        put(slots.b, product(gy.t(), saved[static_cast<size_t>(slots.low_rank)]).mul_(slots.scale));
       }
       const at::Tensor a = parameter(slots.a).to(type);
       const at::Tensor g_low_rank = times(gy, parameter(slots.b).to(type)).mul_(slots.scale);
-      if (needs(slots.a)) put(slots.a, g_low_rank.t().mm(adapter_input(input(), row_keys, slots)));
+      if (needs(slots.a)) put(slots.a, product(g_low_rank.t(), adapter_input(input(), row_keys, slots)));
       if (!needs_x) return;
       if (slots.dropout > 0) {
         gx.add_(adapter_input(times(g_low_rank, a), row_keys, slots));

@@ -7,6 +7,7 @@
 #include "trainer/device/target_device.h"
 #include "trainer/nn/cpu_products.h"
 
+#include "nn/builtin_product.h"
 #include "nn/onednn_product.h"
 
 namespace trainer {
@@ -15,9 +16,7 @@ namespace {
 constexpr int64_t kPanelElements = 4 << 20;  // of a weight, at a time in fp32
 
 // Whether bf16 products are computed in fp32 on this device.
-bool multiplies_wide(c10::Device device) {
-  return target_of(device) == c10::kCPU && cpu_products() == CpuProducts::mkl;
-}
+bool multiplies_wide(c10::Device device) { return target_of(device) == c10::kCPU && widens_bf16(); }
 
 int64_t panel_rows(int64_t rows, int64_t columns) {
   return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(columns, 1), 1, std::max<int64_t>(rows, 1));
@@ -28,7 +27,13 @@ int64_t panel_rows(const Weight& w, const at::Tensor& x) {
   return target_of(x.device()) == c10::kCPU ? panel_rows(w.size(0), w.size(1)) : w.size(0);
 }
 
+// Also for y in another type, if it suits_builtin().
 at::Tensor fastest_product(const at::Tensor& x, const at::Tensor& y) {
+  if (suits_builtin(x, y)) {
+    at::Tensor out = at::empty({x.size(0), y.size(1)}, x.options());
+    add_builtin_product(out, x, y, 1.0, /*begun=*/false);
+    return out;
+  }
   return suits_onednn(x, y) ? onednn_product(x, y) : x.mm(y);
 }
 
@@ -51,7 +56,7 @@ void panels_into(at::Tensor& sum, const at::Tensor& x, int64_t n, int64_t step, 
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
     if (begun) {
-      sum.addmm_(x.narrow(1, row, rows), panel(row, rows));
+      add_product(sum, x.narrow(1, row, rows), panel(row, rows));
     } else {
       sum = fastest_product(x.narrow(1, row, rows), panel(row, rows));
     }
@@ -69,7 +74,7 @@ at::Tensor for_products(const at::Tensor& x) { return x.to(product_type(x)); }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w) {
   const at::ScalarType type = x.scalar_type();
-  if (w.scalar_type() == type) return fastest_product(x, w.t());
+  if (w.scalar_type() == type || suits_builtin(x, w.t())) return fastest_product(x, w.t());
   const int64_t n = w.size(0);
   return panels_transposed(x, n, panel_rows(n, w.size(1)),
                            [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
@@ -83,13 +88,24 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& w) {
 
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
   const at::ScalarType type = x.scalar_type();
-  const int64_t n = w.size(0), step = w.scalar_type() == type ? n : panel_rows(n, w.size(1));
-  panels_into(sum, x, n, step,
-              [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
+  const bool as_it_is = w.scalar_type() == type || suits_builtin(x, w);
+  const int64_t n = w.size(0), step = as_it_is ? n : panel_rows(n, w.size(1));
+  panels_into(sum, x, n, step, [&](int64_t first, int64_t rows) {
+    const at::Tensor part = w.narrow(0, first, rows);
+    return as_it_is ? part : part.to(type);
+  });
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& y) { return fastest_product(x, y); }
+
+void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale) {
+  if (suits_builtin(x, y)) return add_builtin_product(sum, x, y, scale, /*begun=*/true);
+  at::Tensor to = sum;
+  to.addmm_(x, y, 1, scale);
 }
 
 at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y) {
-  if (x.scalar_type() == at::kFloat) return x.mm(y);
+  if (x.scalar_type() == at::kFloat) return fastest_product(x, y);
   // Only CUDA has this operator; meta has it for plans (meta_kernels.cpp).
   if (target_of(x.device()) == c10::kCUDA) return at::mm(x, y, at::kFloat);
   return x.to(at::kFloat).mm(y.to(at::kFloat));

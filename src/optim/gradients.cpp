@@ -16,6 +16,7 @@
 #include "trainer/nn/embedding.h"
 
 #include "optim/gradient_norm.h"
+#include "optim/norms_of_pieces.h"
 
 namespace trainer {
 
@@ -85,24 +86,6 @@ namespace {
 // counts as a bias.
 bool is_norm_or_bias(const std::string& name) {
   return name.find("bias") != std::string::npos || name.find("norm") != std::string::npos;
-}
-
-// The norms of a gradient's pieces, [pieces]. LibTorch's norm on the CPU keeps one vector of fp32 sums and
-// loses small addends: over 66 million elements the result is 0.5 % too small.
-at::Tensor norms_of_pieces(const at::Tensor& gradient) {
-  constexpr int64_t kElements = 32768;  // added up at once
-  if (gradient.numel() <= kElements)
-    return at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kFloat).view({1});
-  const int64_t rows = gradient.size(0), row = gradient.numel() / rows;
-  const int64_t step = std::max<int64_t>(1, kElements / row);
-  at::Tensor norms = at::empty({(rows + step - 1) / step}, gradient.options().dtype(at::kFloat));
-  if (gradient.is_meta()) return norms;  // the loop allocates nothing, and may be very long
-  for (int64_t i = 0; i < norms.size(0); i++) {
-    at::Tensor norm = norms.select(0, i);
-    const at::Tensor piece = gradient.narrow(0, i * step, std::min(step, rows - i * step));
-    at::linalg_vector_norm_out(norm, piece, 2, std::nullopt, false, at::kFloat);
-  }
-  return norms;
 }
 
 }  // namespace

@@ -3,9 +3,11 @@ import json
 import os
 import subprocess
 import unittest
+from pathlib import Path
 
 from support import ROOT, TRAINER, EndToEnd, trainer, write_rows
 
+HAS_AVX2 = " avx2 " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
 FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"
 
 
@@ -46,7 +48,8 @@ class Doctor(EndToEnd):
 
     def test_it_says_what_multiplies(self):
         for wanted, words in (("mkl", "fp32 by MKL, bf16 as fp32"), ("onednn", "fp32 and bf16 by oneDNN"),
-                              ("by_type", "fp32 by MKL, bf16 by oneDNN")):
+                              ("by_type", "fp32 by MKL, bf16 by oneDNN"),
+                              ("builtin", f"fp32 by {'trainer' if HAS_AVX2 else 'MKL'}, bf16 as fp32")):
             found, _ = self.of_run(f"training.cpu_products={wanted}")
             self.assertIn(f"products: {words}", found["processor"]["text"])
 

@@ -7,6 +7,7 @@
 #include "trainer/nn/cpu_products.h"
 #include "trainer/nn/matmul.h"
 
+#include "nn/product_tiles.h"
 #include "nn/reference.h"
 
 namespace trainer {
@@ -78,11 +79,17 @@ TEST(CpuProductsSetting, EachGivesTheProductInFp64ToTheRoundingOfItsType) {
   Random random(6);
   const at::Tensor x = random.normal({256, 320}), w = random.normal({384, 320});
   const at::Tensor bf16_x = x.to(at::kBFloat16), bf16_w = w.to(at::kBFloat16);
-  for (const CpuProducts wanted : {CpuProducts::mkl, CpuProducts::onednn, CpuProducts::by_type}) {
+  for (const CpuProducts wanted :
+       {CpuProducts::mkl, CpuProducts::onednn, CpuProducts::by_type, CpuProducts::builtin}) {
     const CpuProductsAre set(wanted);
+    if (wanted == CpuProducts::builtin && !has_product_tiles()) {
+      EXPECT_EQ(cpu_products(), CpuProducts::mkl);
+      continue;
+    }
     EXPECT_EQ(cpu_products(), wanted);
     EXPECT_EQ(suits_onednn(x, w.t()), wanted == CpuProducts::onednn);
-    EXPECT_EQ(product_type(bf16_x), wanted == CpuProducts::mkl ? at::kFloat : at::kBFloat16);
+    EXPECT_EQ(product_type(bf16_x), widens_bf16() ? at::kFloat : at::kBFloat16);
+    EXPECT_EQ(widens_bf16(), wanted == CpuProducts::mkl || wanted == CpuProducts::builtin);
     EXPECT_LT(error_of(times_transposed(x, w), x, w.t()), 1e-6);
     const at::Tensor product = times_transposed(for_products(bf16_x), bf16_w);
     EXPECT_LT(error_of(product.to(at::kBFloat16), bf16_x, bf16_w.t()), 3e-3);

@@ -23,7 +23,7 @@ enum class TruncationSide { right, left };
 enum class BadRows { error, skip };
 enum class LossOn { all_turns, last_turn, everything };
 enum class MicroBatching { tokens, samples };
-enum class CpuProducts { automatic, mkl, onednn, by_type };
+enum class CpuProducts { automatic, mkl, onednn, by_type, builtin };
 enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class SaveDtype { automatic, bf16, fp16, fp32 };

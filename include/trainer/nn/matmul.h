@@ -25,6 +25,11 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& w);
 // Adds x w to `sum`; an undefined sum becomes x w.
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
 
+// Returns x y for two matrices of the type of products.
+at::Tensor product(const at::Tensor& x, const at::Tensor& y);
+// sum += scale * x y, for three matrices of the type of products.
+void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale = 1.0);
+
 // Returns x y in fp32 for two matrices of one type. A GPU does not round the sums to that type in between.
 at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y);
 

@@ -1,0 +1,186 @@
+#include "nn/product_tiles.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace trainer {
+
+#if defined(__x86_64__)
+
+#define TRAINER_AVX2 __attribute__((target("avx2,fma")))
+#define TRAINER_AVX2_INLINE TRAINER_AVX2 inline __attribute__((always_inline))
+
+bool has_product_tiles() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+namespace {
+
+// Twelve sums += a number of each row times 16 columns.
+TRAINER_AVX2_INLINE void add_place(__m256 (&sums)[kTileRows][2], const float* a, const float* b) {
+  const __m256 left = _mm256_load_ps(b), right = _mm256_load_ps(b + 8);
+#pragma GCC unroll 6
+  for (int row = 0; row < kTileRows; row++) {
+    const __m256 x = _mm256_broadcast_ss(a + row);
+    sums[row][0] = _mm256_fmadd_ps(x, left, sums[row][0]);
+    sums[row][1] = _mm256_fmadd_ps(x, right, sums[row][1]);
+  }
+}
+
+TRAINER_AVX2_INLINE void begin_tile(__m256 (&sums)[kTileRows][2], const float* c, int64_t c_stride) {
+#pragma GCC unroll 6
+  for (int row = 0; row < kTileRows; row++) {
+    _mm_prefetch(reinterpret_cast<const char*>(c + row * c_stride), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(c + row * c_stride + 15), _MM_HINT_T0);
+    sums[row][0] = sums[row][1] = _mm256_setzero_ps();
+  }
+}
+
+TRAINER_AVX2_INLINE void end_tile(const __m256 (&sums)[kTileRows][2], float* c, int64_t c_stride, bool add) {
+#pragma GCC unroll 6
+  for (int row = 0; row < kTileRows; row++) {
+    float* to = c + row * c_stride;
+    const __m256 left = add ? _mm256_add_ps(sums[row][0], _mm256_loadu_ps(to)) : sums[row][0];
+    const __m256 right = add ? _mm256_add_ps(sums[row][1], _mm256_loadu_ps(to + 8)) : sums[row][1];
+    _mm256_storeu_ps(to, left);
+    _mm256_storeu_ps(to + 8, right);
+  }
+}
+
+TRAINER_AVX2_INLINE __m256 load8(const float* from) { return _mm256_loadu_ps(from); }
+TRAINER_AVX2_INLINE __m256 load8(const c10::BFloat16* from) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+TRAINER_AVX2_INLINE void transpose8(__m256 (&rows)[8]) {
+  __m256 pairs[8], fours[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    pairs[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+    pairs[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    rows[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    rows[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
+}
+
+// Stores the first `count` of eight numbers; writes nothing behind them.
+TRAINER_AVX2_INLINE void store_first(float* to, __m256 x, int64_t count) {
+  if (count >= 8) return _mm256_storeu_ps(to, x);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(x));  // kTileRows: four and two
+  _mm_storel_pi(reinterpret_cast<__m64*>(to + 4), _mm256_extractf128_ps(x, 1));
+}
+
+template <class T, int width>
+TRAINER_AVX2 void pack_columns_by(const T* from, int64_t row_stride, int64_t depth, float scale, float* to) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  for (int64_t place = 0; place < depth; place++, from += row_stride, to += width) {
+    if constexpr (width == kTileColumns) {
+      _mm256_storeu_ps(to, _mm256_mul_ps(load8(from), factor));
+      _mm256_storeu_ps(to + 8, _mm256_mul_ps(load8(from + 8), factor));
+    } else {
+      for (int i = 0; i < width; i++) to[i] = static_cast<float>(from[i]) * scale;
+    }
+  }
+}
+
+template <class T, int width>
+TRAINER_AVX2 void pack_rows_by(const T* from, int64_t row_stride, int64_t count, int64_t depth, float scale,
+                               float* to) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  int64_t place = 0;
+  for (; place + 8 <= depth; place += 8) {
+    for (int first = 0; first < width; first += 8) {
+      __m256 rows[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i++) {
+        const int row = first + i;
+        rows[i] = row < width && row < count ? _mm256_mul_ps(load8(from + row * row_stride + place), factor)
+                                             : _mm256_setzero_ps();
+      }
+      transpose8(rows);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i++) store_first(to + (place + i) * width + first, rows[i], width - first);
+    }
+  }
+  for (; place < depth; place++) {
+    for (int i = 0; i < width; i++)
+      to[place * width + i] = i < count ? static_cast<float>(from[i * row_stride + place]) * scale : 0.0f;
+  }
+}
+
+}  // namespace
+
+TRAINER_AVX2 void add_tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride,
+                           bool add) {
+  __m256 sums[kTileRows][2];
+  begin_tile(sums, c, c_stride);
+  int64_t place = 0;
+  for (; place + 4 <= depth; place += 4) {
+    _mm_prefetch(reinterpret_cast<const char*>(a + 96), _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      _mm_prefetch(reinterpret_cast<const char*>(b + 256 + i * kTileColumns), _MM_HINT_T0);
+      add_place(sums, a + i * kTileRows, b + i * kTileColumns);
+    }
+    a += 4 * kTileRows;
+    b += 4 * kTileColumns;
+  }
+  for (; place < depth; place++) {
+    add_place(sums, a, b);
+    a += kTileRows;
+    b += kTileColumns;
+  }
+  end_tile(sums, c, c_stride, add);
+}
+
+template <class T>
+void pack_columns(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
+                  float* to) {
+  if (count >= width) {
+    return width == kTileRows ? pack_columns_by<T, kTileRows>(from, row_stride, depth, scale, to)
+                              : pack_columns_by<T, kTileColumns>(from, row_stride, depth, scale, to);
+  }
+  for (int64_t place = 0; place < depth; place++, from += row_stride, to += width) {
+    for (int64_t i = 0; i < width; i++) to[i] = i < count ? static_cast<float>(from[i]) * scale : 0.0f;
+  }
+}
+
+template <class T>
+void pack_rows(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
+               float* to) {
+  width == kTileRows ? pack_rows_by<T, kTileRows>(from, row_stride, count, depth, scale, to)
+                     : pack_rows_by<T, kTileColumns>(from, row_stride, count, depth, scale, to);
+}
+
+#else
+
+// cpu_products() never names these products where has_product_tiles() is false.
+bool has_product_tiles() { return false; }
+void add_tile(int64_t, const float*, const float*, float*, int64_t, bool) {}
+template <class T>
+void pack_columns(const T*, int64_t, int64_t, int64_t, int64_t, float, float*) {}
+template <class T>
+void pack_rows(const T*, int64_t, int64_t, int64_t, int64_t, float, float*) {}
+
+#endif
+
+template void pack_columns<float>(const float*, int64_t, int64_t, int64_t, int64_t, float, float*);
+template void pack_columns<c10::BFloat16>(const c10::BFloat16*, int64_t, int64_t, int64_t, int64_t, float,
+                                          float*);
+template void pack_rows<float>(const float*, int64_t, int64_t, int64_t, int64_t, float, float*);
+template void pack_rows<c10::BFloat16>(const c10::BFloat16*, int64_t, int64_t, int64_t, int64_t, float,
+                                       float*);
+
+}  // namespace trainer

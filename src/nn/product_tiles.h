@@ -1,0 +1,32 @@
+// The innermost parts of builtin_product(): a tile of a product in registers, and the packing of operands.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/util/BFloat16.h>
+
+namespace trainer {
+
+// A tile has this many rows and columns: 6 x 16 sums are 12 registers of AVX2, which leaves 4 for operands.
+constexpr int64_t kTileRows = 6, kTileColumns = 16;
+
+// Returns whether the processor has AVX2 and FMA, which the functions below need.
+bool has_product_tiles();
+
+// A panel is one operand's part of a row of tiles: `width` numbers (kTileRows or kTileColumns) for each of
+// `depth` places along the dimension that is summed over. Packed, it is [depth, width] in fp32.
+
+// c = a b, or c += a b, for packed panels a [depth, kTileRows] and b [depth, kTileColumns] and a tile c
+// [kTileRows, kTileColumns] in rows of `c_stride`. b is aligned to 32 bytes.
+void add_tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride, bool add);
+
+// Packs `width` columns of `depth` rows, times `scale`; columns from `count` on become 0.
+template <class T>
+void pack_columns(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
+                  float* to);
+// The same of the transposed matrix: packs `width` rows of `depth` columns.
+template <class T>
+void pack_rows(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
+               float* to);
+
+}  // namespace trainer

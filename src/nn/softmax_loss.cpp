@@ -1,0 +1,121 @@
+#include "nn/softmax_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "nn/operators.h"
+#include "nn/vector_math.h"
+
+namespace trainer {
+namespace {
+
+// The exponentials of a row are added up in parts of this size, and the parts in fp64.
+constexpr int64_t kSummedAtOnce = 1024;
+
+TRAINER_VECTORISED float largest(const float* __restrict__ x, int64_t count) {
+  float most = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < count; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+TRAINER_VECTORISED float sum_of_exps(const float* __restrict__ x, float most, int64_t count) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; i++) sum += fast_exp(x[i] - most);
+  return sum;
+}
+
+TRAINER_VECTORISED float sum_of(const float* __restrict__ x, int64_t count) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; i++) sum += x[i];
+  return sum;
+}
+
+TRAINER_VECTORISED void to_gradient(float* __restrict__ x, float most, float inverse, float less,
+                                    int64_t count) {
+  for (int64_t i = 0; i < count; i++) x[i] = fast_exp(x[i] - most) * inverse - less;
+}
+
+template <class Sum>
+double in_parts(const float* row, int64_t count, const Sum& sum) {
+  double all = 0.0;
+  for (int64_t i = 0; i < count; i += kSummedAtOnce) all += sum(row + i, std::min(kSummedAtOnce, count - i));
+  return all;
+}
+
+float row_loss(float* row, int64_t label, int64_t vocab, double smoothing, bool want_gradient) {
+  const float most = largest(row, vocab);
+  const double sum =
+      in_parts(row, vocab, [&](const float* part, int64_t count) { return sum_of_exps(part, most, count); });
+  const double log_normaliser = static_cast<double>(most) + std::log(sum);
+  double loss = log_normaliser - (1 - smoothing) * static_cast<double>(row[label]);
+  if (smoothing > 0) loss -= smoothing / static_cast<double>(vocab) * in_parts(row, vocab, sum_of);
+  if (want_gradient) {
+    const auto less = static_cast<float>(smoothing / static_cast<double>(vocab));
+    to_gradient(row, most, static_cast<float>(1 / sum), less, vocab);
+    row[label] += static_cast<float>(smoothing - 1);
+  }
+  return static_cast<float>(loss);
+}
+
+at::Tensor softmax_loss_host(const at::Tensor& logits, const at::Tensor& labels_, double smoothing,
+                             bool want_gradient) {
+  const int64_t rows = logits.size(0), vocab = logits.size(1);
+  TORCH_CHECK(logits.scalar_type() == at::kFloat && logits.is_contiguous() && labels_.numel() == rows,
+              "softmax_loss: logits ", logits.sizes(), ", labels ", labels_.sizes());
+  at::Tensor losses = at::empty({rows}, logits.options());
+  if (logits.is_meta()) return losses;
+  const at::Tensor labels = labels_.contiguous();
+  const int64_t* label = labels.const_data_ptr<int64_t>();
+  float *row = logits.mutable_data_ptr<float>(), *loss = losses.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      TORCH_CHECK(label[i] >= 0 && label[i] < vocab, "softmax_loss: label ", label[i], " of ", vocab);
+      loss[i] = row_loss(row + i * vocab, label[i], vocab, smoothing, want_gradient);
+    }
+  });
+  return losses;
+}
+
+at::Tensor softmax_loss_composite(const at::Tensor& logits_, const at::Tensor& labels, double smoothing,
+                                  bool want_gradient) {
+  at::Tensor logits = logits_;
+  const int64_t vocab = logits.size(1);
+  const at::Tensor index = labels.unsqueeze(1);
+  const at::Tensor log_normaliser = at::logsumexp(logits, {1}, /*keepdim=*/true);  // [rows, 1]
+  at::Tensor losses = (log_normaliser - logits.gather(1, index) * (1 - smoothing)).squeeze(1);
+  if (smoothing > 0) losses -= logits.sum(1) * (smoothing / static_cast<double>(vocab));
+  if (want_gradient) {
+    logits.sub_(log_normaliser).exp_();
+    if (smoothing > 0) logits.sub_(smoothing / static_cast<double>(vocab));
+    logits.scatter_add_(1, index, at::full({1, 1}, smoothing - 1, logits.options()).expand_as(index));
+  }
+  return losses;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def(
+      "softmax_loss(Tensor(a!) logits, Tensor labels, float smoothing, bool want_gradient) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("softmax_loss", softmax_loss_host); }
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("softmax_loss", softmax_loss_composite); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("softmax_loss", ByTarget<softmax_loss_host, softmax_loss_composite>::call);
+}
+
+at::Tensor softmax_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, double, bool)> op(
+      "trainer::softmax_loss");
+  return op(logits, labels, smoothing, want_gradient);
+}
+
+}  // namespace trainer

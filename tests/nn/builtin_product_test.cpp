@@ -1,0 +1,115 @@
+// The program's own products have the values of products in fp64, and bits that depend on nothing else.
+#include "nn/builtin_product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "trainer/nn/cpu_products.h"
+#include "trainer/nn/matmul.h"
+
+#include "nn/product_tiles.h"
+#include "nn/reference.h"
+
+namespace trainer {
+namespace {
+
+struct BuiltinProduct : ::testing::Test {
+  void SetUp() override {
+    if (!has_product_tiles()) GTEST_SKIP() << "this processor has no AVX2";
+    set_cpu_products(CpuProducts::builtin);
+  }
+  void TearDown() override { set_cpu_products(CpuProducts::automatic); }
+
+  static at::Tensor product_of(const at::Tensor& x, const at::Tensor& y, double scale = 1.0) {
+    EXPECT_TRUE(suits_builtin(x, y)) << x.sizes() << " " << y.sizes();
+    const at::Tensor out = at::full({x.size(0), y.size(1)}, std::nan(""));
+    add_builtin_product(out, x, y, scale, /*begun=*/false);
+    return out;
+  }
+
+  // The distance from the product in fp64, as a part of its 2-norm.
+  static double error_of(const at::Tensor& result, const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor expected = x.to(at::kDouble).mm(y.to(at::kDouble));
+    return ((result.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+  }
+
+  Random random{1};
+};
+
+// Sides that are no multiple of a tile, a block or a vector, and such as are longer than what is packed at
+// once.
+TEST_F(BuiltinProduct, HasTheValuesOfTheProductInFp64) {
+  const int64_t shapes[][3] = {{8, 1, 8},      {9, 7, 17},      {97, 16, 129},   {100, 321, 48},
+                               {513, 64, 300}, {250, 2049, 33}, {1200, 1000, 9}, {31, 4500, 1100}};
+  for (const auto& [m, k, n] : shapes) {
+    const at::Tensor x = random.normal({m, k}), y = random.normal({k, n});
+    const at::Tensor x_columns = x.t().contiguous().t(), y_columns = y.t().contiguous().t();
+    for (const at::Tensor& a : {x, x_columns}) {
+      for (const at::Tensor& b : {y, y_columns, y.to(at::kBFloat16), y_columns.to(at::kBFloat16)}) {
+        EXPECT_LT(error_of(product_of(a, b), a, b), 1e-6) << m << " " << k << " " << n;
+      }
+    }
+  }
+}
+
+TEST_F(BuiltinProduct, ReadsAndWritesPartsOfLargerMatrices) {
+  const at::Tensor x = random.normal({50, 400}).narrow(1, 3, 300),
+                   y = random.normal({500, 90}).narrow(0, 7, 300).narrow(1, 5, 70);
+  const at::Tensor whole = at::ones({60, 100}), part = whole.narrow(0, 4, 50).narrow(1, 9, 70);
+  add_builtin_product(part, x, y, 1.0, /*begun=*/false);
+  EXPECT_LT(error_of(part, x, y), 1e-6);
+  part.fill_(1);
+  EXPECT_TRUE(at::equal(whole, at::ones({60, 100}))) << "nothing else was written";
+}
+
+TEST_F(BuiltinProduct, AddsToASumTimesAScale) {
+  const at::Tensor x = random.normal({70, 2100}), y = random.normal({2100, 40});
+  at::Tensor sum = random.normal({70, 40});
+  const at::Tensor expected = sum.to(at::kDouble) + 0.25 * x.to(at::kDouble).mm(y.to(at::kDouble));
+  add_builtin_product(sum, x, y, 0.25, /*begun=*/true);
+  EXPECT_LT(((sum.to(at::kDouble) - expected).norm() / expected.norm()).item<double>(), 1e-6);
+}
+
+// A sample has the same numbers whatever shares its micro-batch, on any number of threads.
+TEST_F(BuiltinProduct, HasTheSameBitsWhateverTheOtherRowsAndTheThreads) {
+  const at::Tensor x = random.normal({700, 600}), y = random.normal({600, 500});
+  const at::Tensor all = product_of(x, y);
+  EXPECT_TRUE(at::equal(product_of(x.narrow(0, 101, 50), y), all.narrow(0, 101, 50)));
+  EXPECT_TRUE(at::equal(product_of(x, y.narrow(1, 33, 77)), all.narrow(1, 33, 77)));
+  const int threads = at::get_num_threads();
+  for (const int other : {1, 3}) {
+    at::set_num_threads(other);
+    EXPECT_TRUE(at::equal(product_of(x, y), all)) << other << " threads";
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_F(BuiltinProduct, IsNotChosenWhereItCannotServe) {
+  const at::Tensor x = random.normal({64, 64}), y = random.normal({64, 64});
+  EXPECT_TRUE(suits_builtin(x, y));
+  EXPECT_FALSE(suits_builtin(x.to(at::kBFloat16), y));
+  EXPECT_FALSE(suits_builtin(x, y.to(at::kDouble)));
+  EXPECT_FALSE(suits_builtin(x.narrow(0, 0, 7), y));
+  EXPECT_FALSE(suits_builtin(x, y.unfold(1, 1, 2).squeeze(2))) << "no dimension is contiguous";
+  EXPECT_FALSE(suits_builtin(x.clone().set_requires_grad(true), y));
+  set_cpu_products(CpuProducts::mkl);
+  EXPECT_FALSE(suits_builtin(x, y));
+}
+
+// The products that layers ask for, with weights in either type.
+TEST_F(BuiltinProduct, ServesTheProductsOfWeights) {
+  const at::Tensor x = random.normal({120, 96}), g = random.normal({120, 200}), w = random.normal({200, 96});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor weight = w.to(type);
+    EXPECT_LT(error_of(times_transposed(x, weight), x, weight.t()), 1e-6);
+    at::Tensor sum = times(g, weight);
+    EXPECT_LT(error_of(sum, g, weight), 1e-6);
+    times_into(sum, g, weight);
+    EXPECT_LT(error_of(sum, g, 2 * weight), 1e-6);
+  }
+  EXPECT_LT(error_of(product(g.t(), x), g.t(), x), 1e-6);
+}
+
+}  // namespace
+}  // namespace trainer
