@@ -12,10 +12,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/library.h>
 
 #include "trainer/device/target_device.h"
 #include "trainer/nn/cpu_products.h"
 
+#include "nn/operators.h"
 #include "nn/product_tiles.h"
 
 namespace trainer {
@@ -191,19 +193,8 @@ bool is_plain(const at::Tensor& x) {
   return x.layout() == at::kStrided && x.dim() == 2 && (x.stride(0) == 1 || x.stride(1) == 1);
 }
 
-}  // namespace
-
-bool suits_builtin(const at::Tensor& x, const at::Tensor& y) {
-  if (cpu_products() != CpuProducts::builtin || target_of(x.device()) != c10::kCPU) return false;
-  const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || y.requires_grad());
-  const bool typed =
-      x.scalar_type() == at::kFloat && (y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16);
-  return !recorded && typed && is_plain(x) && is_plain(y) && x.size(1) > 0 &&
-         std::min(x.size(0), y.size(1)) >= kSmallestSide;
-}
-
-void add_builtin_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale,
-                         bool begun) {
+void add_product_host(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale,
+                      bool begun) {
   const int64_t m = x.size(0), k = x.size(1), n = y.size(1);
   TORCH_CHECK(y.size(0) == k && sum.size(0) == m && sum.size(1) == n && sum.stride(1) == 1 &&
                   sum.scalar_type() == at::kFloat,
@@ -224,6 +215,31 @@ void add_builtin_product(const at::Tensor& sum, const at::Tensor& x, const at::T
       }
     }
   }
+}
+
+}  // namespace
+
+bool suits_builtin(const at::Tensor& x, const at::Tensor& y) {
+  if (cpu_products() != CpuProducts::builtin || target_of(x.device()) != c10::kCPU) return false;
+  const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || y.requires_grad());
+  const bool typed =
+      x.scalar_type() == at::kFloat && (y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16);
+  return !recorded && typed && is_plain(x) && is_plain(y) && x.size(1) > 0 &&
+         std::min(x.size(0), y.size(1)) >= kSmallestSide;
+}
+
+// An operator, so that LibTorch's profiler and our tests see these products like those of its libraries.
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("add_product(Tensor(a!) sum, Tensor x, Tensor y, float scale, bool begun) -> ()");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("add_product", add_product_host); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("add_product", add_product_host); }
+
+void add_builtin_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale,
+                         bool begun) {
+  static const Operator<void(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool)> op(
+      "trainer::add_product");
+  op(sum, x, y, scale, begun);
 }
 
 }  // namespace trainer

@@ -12,7 +12,9 @@ namespace {
 std::set<int64_t>* rows_seen = nullptr;
 
 std::unique_ptr<at::ObserverContext> note_rows(const at::RecordFunction& call) {
-  if (call.name() == std::string("aten::mm")) rows_seen->insert(call.inputs()[0].toTensor().size(0));
+  const std::string name = call.name();
+  if (name == "aten::mm") rows_seen->insert(call.inputs()[0].toTensor().size(0));
+  if (name == "trainer::add_product") rows_seen->insert(call.inputs()[1].toTensor().size(0));
   return nullptr;
 }
 
