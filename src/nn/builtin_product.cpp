@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <ATen/ATen.h>
@@ -170,10 +169,9 @@ void compute(const Part& part, bool pack_x) {
   const int64_t blocks = divided_up(part.rows, kBlockRows) * across;
   const bool serial =
       at::in_parallel_region() || 2 * part.rows * part.columns * part.depth < kSerialOperations;
-  const auto threads =
-      serial ? 1 : static_cast<int>(std::min<int64_t>(at::get_num_threads(), std::max(blocks, panels)));
   std::atomic<int64_t> next_panel{0}, next_block{0};
-#pragma omp parallel num_threads(threads) if (threads > 1)
+// Of as many threads as LibTorch's operators have: OpenMP ends those that one team has less than the last.
+#pragma omp parallel if (!serial)
   {
     for (int64_t first; (first = next_panel.fetch_add(kPanelsAtOnce)) < panels;) {
       for (int64_t panel = first; panel < std::min(first + kPanelsAtOnce, panels); panel++) part.pack(panel);

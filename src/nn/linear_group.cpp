@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/device/target_device.h"
 #include "trainer/nn/dropout.h"
 #include "trainer/nn/matmul.h"
 
@@ -107,6 +108,11 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       }
       const at::Tensor a = parameter(slots.a).to(type);
       const at::Tensor g_low_rank = times(gy, parameter(slots.b).to(type)).mul_(slots.scale);
+      if (slots.dropout > 0 && needs(slots.a) && needs_x && target_of(gx.device()) == c10::kCPU) {
+        const at::Tensor seen =
+            dropout_with_gradient(input(), times(g_low_rank, a), gx, row_keys, slots.key, slots.dropout);
+        return put(slots.a, product(g_low_rank.t(), seen));
+      }
       if (needs(slots.a)) put(slots.a, product(g_low_rank.t(), adapter_input(input(), row_keys, slots)));
       if (!needs_x) return;
       if (slots.dropout > 0) {

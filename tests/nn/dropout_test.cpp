@@ -48,6 +48,18 @@ TEST(Dropout, BackwardUsesTheMaskOfForward) {
   EXPECT_TRUE(x.grad().equal(y.detach()));
 }
 
+TEST(Dropout, TogetherWithAGradientHasTheBitsOfBothOneByOne) {
+  at::manual_seed(1);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({60, 70}).to(type), g = at::randn({60, 70}).to(type),
+                     sum = at::randn({60, 70}).to(type), keys = keys_of({3, 8}, 30);
+    at::Tensor both = sum.clone();
+    const at::Tensor dropped = dropout_with_gradient(x, g, both, keys, 7, 0.2);
+    EXPECT_TRUE(at::equal(dropped, dropout_apply(x, keys, 7, 0.2)));
+    EXPECT_TRUE(at::equal(both, sum + dropout_apply(g, keys, 7, 0.2)));
+  }
+}
+
 TEST(Dropout, WithLibTorchsOperatorsTheMaskIsThatOfTheKernel) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({4, 17, 65}).to(type);

@@ -16,6 +16,11 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key
 // The same without autograd, for Functions that call it in forward and backward.
 at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p);
 
+// Returns dropout_apply() of x, and adds that of g, which has the same mask, to `sum`. All have one shape and
+// type. For the CPU, where it computes the mask once and takes one pass.
+at::Tensor dropout_with_gradient(const at::Tensor& x, const at::Tensor& g, const at::Tensor& sum,
+                                 const at::Tensor& row_keys, uint64_t key, double p);
+
 // Returns the keys of the rows of [batch, seq, ...] states, int64 [batch, seq]. A key is made of the sample's
 // slot in its effective batch and the position.
 at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
