@@ -29,7 +29,7 @@ TRAINER_VECTORISED void drop_rows_and_add(const T* __restrict__ x, T* __restrict
     const bool keeps = mask.keeps(col);
     out[col] = keeps ? static_cast<T>(static_cast<float>(x[col]) * mask.scale) : static_cast<T>(0.0f);
     const T part = keeps ? static_cast<T>(static_cast<float>(g[col]) * mask.scale) : static_cast<T>(0.0f);
-    sum[col] = static_cast<T>(static_cast<float>(sum[col]) + static_cast<float>(part));
+    sum[col] = sum[col] + part;
   }
 }
 
@@ -65,9 +65,9 @@ at::Tensor dropout_with_gradient_host(const at::Tensor& x_, const at::Tensor& g_
               "dropout: ", x.sizes(), ", ", g.sizes(), " and ", sum.sizes());
   if (x.is_meta()) return out;
   const int64_t* row_key = keys.const_data_ptr<int64_t>();
-  with_element_type(x, "dropout_with_gradient", [&]<class T>() {
-    const T *in = x.const_data_ptr<T>(), *gradient = g.const_data_ptr<T>();
-    T *to = out.mutable_data_ptr<T>(), *to_sum = sum.mutable_data_ptr<T>();
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "dropout_with_gradient", [&] {
+    const scalar_t *in = x.const_data_ptr<scalar_t>(), *gradient = g.const_data_ptr<scalar_t>();
+    scalar_t *to = out.mutable_data_ptr<scalar_t>(), *to_sum = sum.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, rows, rows_at_once(cols), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; row++) {
         const int64_t at = row * cols;
