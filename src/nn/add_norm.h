@@ -30,42 +30,25 @@ std::tuple<at::Tensor, at::Tensor> add_norm_backward(const at::Tensor& grad,
                                                      const at::Tensor& rstd, const PartDropout& dropped,
                                                      bool plus_one);
 
-// What the CPU uses: one pass over each row.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_host(const at::Tensor& x, const at::Tensor& y,
-                                                             const at::Tensor& weight,
-                                                             const std::optional<at::Tensor>& row_keys,
-                                                             int64_t key, double p, double epsilon,
-                                                             bool plus_one);
-std::tuple<at::Tensor, at::Tensor> add_norm_backward_host(const at::Tensor& grad,
-                                                          const std::optional<at::Tensor>& grad_h,
-                                                          const at::Tensor& h, const at::Tensor& weight,
-                                                          const at::Tensor& rstd,
-                                                          const std::optional<at::Tensor>& row_keys,
-                                                          int64_t key, double p, bool plus_one);
+// The operators' signatures.
+using AddNorm = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor& x, const at::Tensor& y,
+                                                               const at::Tensor& weight,
+                                                               const std::optional<at::Tensor>& row_keys,
+                                                               int64_t key, double p, double epsilon,
+                                                               bool plus_one);
+using AddNormBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& grad,
+                                                           const std::optional<at::Tensor>& grad_h,
+                                                           const at::Tensor& h, const at::Tensor& weight,
+                                                           const at::Tensor& rstd,
+                                                           const std::optional<at::Tensor>& row_keys,
+                                                           int64_t key, double p, bool plus_one);
 
+// What the CPU uses: one pass over each row.
+AddNorm add_norm_host;
+AddNormBackward add_norm_backward_host;
 // What CUDA uses: kernels/add_norm.cu, or the composite if that does not work: the operators that are fused,
 // one after another.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_gpu(const at::Tensor& x, const at::Tensor& y,
-                                                            const at::Tensor& weight,
-                                                            const std::optional<at::Tensor>& row_keys,
-                                                            int64_t key, double p, double epsilon,
-                                                            bool plus_one);
-std::tuple<at::Tensor, at::Tensor> add_norm_backward_gpu(const at::Tensor& grad,
-                                                         const std::optional<at::Tensor>& grad_h,
-                                                         const at::Tensor& h, const at::Tensor& weight,
-                                                         const at::Tensor& rstd,
-                                                         const std::optional<at::Tensor>& row_keys,
-                                                         int64_t key, double p, bool plus_one);
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_composite(const at::Tensor& x, const at::Tensor& y,
-                                                                  const at::Tensor& weight,
-                                                                  const std::optional<at::Tensor>& row_keys,
-                                                                  int64_t key, double p, double epsilon,
-                                                                  bool plus_one);
-std::tuple<at::Tensor, at::Tensor> add_norm_backward_composite(const at::Tensor& grad,
-                                                               const std::optional<at::Tensor>& grad_h,
-                                                               const at::Tensor& h, const at::Tensor& weight,
-                                                               const at::Tensor& rstd,
-                                                               const std::optional<at::Tensor>& row_keys,
-                                                               int64_t key, double p, bool plus_one);
+AddNorm add_norm_gpu, add_norm_composite;
+AddNormBackward add_norm_backward_gpu, add_norm_backward_composite;
 
 }  // namespace trainer

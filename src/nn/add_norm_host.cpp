@@ -15,12 +15,7 @@ namespace {
 
 using MaybeKeys = std::optional<at::Tensor>;
 
-// Rounded as the operators one after another round.
-template <class T>
-TRAINER_INLINE T dropped(T x, const RowMask& mask, int64_t column) {
-  return mask.keeps(column) ? static_cast<T>(static_cast<float>(x) * mask.scale) : static_cast<T>(0.0f);
-}
-
+// Every step is rounded, as the operators one after another round.
 template <class T>
 TRAINER_VECTORISED void sum_row(const T* __restrict__ x, const T* __restrict__ y, T* __restrict__ h,
                                 int64_t columns) {
@@ -32,7 +27,7 @@ template <class T>
 TRAINER_VECTORISED void sum_row_with_dropout(const T* __restrict__ x, const T* __restrict__ y,
                                              T* __restrict__ h, int64_t columns, RowMask mask) {
   for (int64_t c = 0; c < columns; c++)
-    h[c] = static_cast<T>(static_cast<float>(dropped(y[c], mask, c)) + static_cast<float>(x[c]));
+    h[c] = static_cast<T>(static_cast<float>(mask.drop(y[c], c)) + static_cast<float>(x[c]));
 }
 
 template <class T>
@@ -44,7 +39,7 @@ TRAINER_VECTORISED void add_row(T* __restrict__ sum, const T* __restrict__ x, in
 template <class T>
 TRAINER_VECTORISED void dropped_row(const T* __restrict__ x, T* __restrict__ out, int64_t columns,
                                     RowMask mask) {
-  for (int64_t c = 0; c < columns; c++) out[c] = dropped(x[c], mask, c);
+  for (int64_t c = 0; c < columns; c++) out[c] = mask.drop(x[c], c);
 }
 
 // Calls body(row) for each row, from several threads.

@@ -13,7 +13,7 @@ CpuProducts fastest_here() {
 #if defined(__x86_64__)
   const bool bf16 = __builtin_cpu_supports("avx512bf16");
   if (__builtin_cpu_is("amd")) {
-    // MKL has 256-bit instructions only. So have the built-in products, but their threads wait less.
+    // Equal to MKL on one thread of Zen 3, faster on two (docs/performance.md).
     if (!__builtin_cpu_supports("avx512f")) return CpuProducts::builtin;
     // oneDNN takes AVX-512, and bf16 at twice the rate of fp32.
     return bf16 ? CpuProducts::onednn : CpuProducts::mkl;

@@ -15,8 +15,7 @@ namespace {
 template <class T>
 TRAINER_VECTORISED void drop_row(const T* __restrict__ in, T* __restrict__ out, int64_t cols, RowMask mask) {
   for (int64_t col = 0; col < cols; col++) {
-    out[col] =
-        mask.keeps(col) ? static_cast<T>(static_cast<float>(in[col]) * mask.scale) : static_cast<T>(0.0f);
+    out[col] = mask.drop(in[col], col);
   }
 }
 
@@ -26,10 +25,8 @@ TRAINER_VECTORISED void drop_rows_and_add(const T* __restrict__ x, T* __restrict
                                           const T* __restrict__ g, T* __restrict__ sum, int64_t cols,
                                           RowMask mask) {
   for (int64_t col = 0; col < cols; col++) {
-    const bool keeps = mask.keeps(col);
-    out[col] = keeps ? static_cast<T>(static_cast<float>(x[col]) * mask.scale) : static_cast<T>(0.0f);
-    const T part = keeps ? static_cast<T>(static_cast<float>(g[col]) * mask.scale) : static_cast<T>(0.0f);
-    sum[col] = sum[col] + part;
+    out[col] = mask.drop(x[col], col);  // the compiler computes the bits of a column once
+    sum[col] = sum[col] + mask.drop(g[col], col);
   }
 }
 

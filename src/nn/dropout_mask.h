@@ -26,6 +26,12 @@ struct RowMask {
     return random_bits(low, high, static_cast<uint32_t>(col)) >= threshold;
   }
 
+  // Returns x, which is element `col`, after dropout.
+  template <class T>
+  TRAINER_INLINE T drop(T x, int64_t col) const {
+    return keeps(col) ? static_cast<T>(static_cast<float>(x) * scale) : static_cast<T>(0.0f);
+  }
+
   uint32_t low, high, threshold;
   float scale;
 };

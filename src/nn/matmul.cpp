@@ -27,20 +27,10 @@ int64_t panel_rows(const Weight& w, const at::Tensor& x) {
   return target_of(x.device()) == c10::kCPU ? panel_rows(w.size(0), w.size(1)) : w.size(0);
 }
 
-// Also for y in another type, if it suits_builtin().
-at::Tensor fastest_product(const at::Tensor& x, const at::Tensor& y) {
-  if (suits_builtin(x, y)) {
-    at::Tensor out = at::empty({x.size(0), y.size(1)}, x.options());
-    add_builtin_product(out, x, y, 1.0, /*begun=*/false);
-    return out;
-  }
-  return suits_onednn(x, y) ? onednn_product(x, y) : x.mm(y);
-}
-
 // x w^T, and sum += x w, for a weight w [n, k]: `panel` makes its rows, `step` at a time, in x's type.
 template <class Panel>
 at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel panel) {
-  if (step >= n) return fastest_product(x, panel(0, n).t());
+  if (step >= n) return product(x, panel(0, n).t());
   at::Tensor out = at::empty({x.size(0), n}, x.options());
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
@@ -58,7 +48,7 @@ void panels_into(at::Tensor& sum, const at::Tensor& x, int64_t n, int64_t step, 
     if (begun) {
       add_product(sum, x.narrow(1, row, rows), panel(row, rows));
     } else {
-      sum = fastest_product(x.narrow(1, row, rows), panel(row, rows));
+      sum = product(x.narrow(1, row, rows), panel(row, rows));
     }
     begun = true;
   }
@@ -74,7 +64,7 @@ at::Tensor for_products(const at::Tensor& x) { return x.to(product_type(x)); }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& w) {
   const at::ScalarType type = x.scalar_type();
-  if (w.scalar_type() == type || suits_builtin(x, w.t())) return fastest_product(x, w.t());
+  if (w.scalar_type() == type || suits_builtin(x, w.t())) return product(x, w.t());
   const int64_t n = w.size(0);
   return panels_transposed(x, n, panel_rows(n, w.size(1)),
                            [&](int64_t first, int64_t rows) { return w.narrow(0, first, rows).to(type); });
@@ -96,7 +86,14 @@ void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
   });
 }
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& y) { return fastest_product(x, y); }
+at::Tensor product(const at::Tensor& x, const at::Tensor& y) {
+  if (suits_builtin(x, y)) {
+    at::Tensor out = at::empty({x.size(0), y.size(1)}, x.options());
+    add_builtin_product(out, x, y, 1.0, /*begun=*/false);
+    return out;
+  }
+  return suits_onednn(x, y) ? onednn_product(x, y) : x.mm(y);
+}
 
 void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale) {
   if (suits_builtin(x, y)) return add_builtin_product(sum, x, y, scale, /*begun=*/true);
@@ -105,7 +102,7 @@ void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y
 }
 
 at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y) {
-  if (x.scalar_type() == at::kFloat) return fastest_product(x, y);
+  if (x.scalar_type() == at::kFloat) return product(x, y);
   // Only CUDA has this operator; meta has it for plans (meta_kernels.cpp).
   if (target_of(x.device()) == c10::kCUDA) return at::mm(x, y, at::kFloat);
   return x.to(at::kFloat).mm(y.to(at::kFloat));

@@ -17,10 +17,10 @@ void set_cpu_products(CpuProducts wanted);
 // Returns what multiplies on this processor: CpuProducts::mkl, onednn, by_type or builtin, never automatic.
 CpuProducts cpu_products();
 
-// Returns whether bf16 is multiplied in fp32.
-bool widens_bf16();
-
 // Returns that in words, as "fp32 by MKL, bf16 by oneDNN".
 std::string describe_cpu_products();
+
+// Returns whether bf16 is multiplied in fp32.
+bool widens_bf16();
 
 }  // namespace trainer

@@ -25,7 +25,7 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& w);
 // Adds x w to `sum`; an undefined sum becomes x w.
 void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w);
 
-// Returns x y for two matrices of the type of products.
+// Returns x y for two matrices of the type of products; y may be bf16 where it suits_builtin().
 at::Tensor product(const at::Tensor& x, const at::Tensor& y);
 // sum += scale * x y, for three matrices of the type of products.
 void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale = 1.0);
