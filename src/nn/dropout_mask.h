@@ -29,7 +29,7 @@ struct RowMask {
   // Returns x, which is element `col`, after dropout.
   template <class T>
   TRAINER_INLINE T drop(T x, int64_t col) const {
-    return keeps(col) ? static_cast<T>(static_cast<float>(x) * scale) : static_cast<T>(0.0f);
+    return keeps(col) ? static_cast<T>(rounded(static_cast<float>(x) * scale)) : static_cast<T>(0.0f);
   }
 
   uint32_t low, high, threshold;

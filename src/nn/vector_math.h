@@ -9,6 +9,10 @@
 
 namespace trainer {
 
+// Returns x, a product, rounded: without this, the compiler may add to it before it rounds (FMA), and does so in
+// one loop and not in another.
+TRAINER_INLINE float rounded(float x) { return __builtin_assoc_barrier(x); }
+
 // e^x for x <= 0, with a relative error of 1e-7; 0 below -87. NaN stays NaN.
 TRAINER_INLINE float fast_exp(float x) {
   const float bounded = x < -87.0f ? -87.0f : x;

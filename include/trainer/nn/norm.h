@@ -29,7 +29,7 @@ class RmsNorm : public Module {
   // Takes x [..., size]; returns the same shape and type. The variance is computed in fp32.
   at::Tensor forward(const at::Tensor& x) const;
   // Returns h = x + dropout(y) and forward(h), for x and y [..., size]. row_keys, key and p are dropout()'s
-  // (dropout.h); without dropout p is 0 and row_keys may be undefined. On a GPU this is one kernel.
+  // (dropout.h); without dropout p is 0 and row_keys may be undefined. This is one pass over the rows.
   std::pair<at::Tensor, at::Tensor> after_sum(const at::Tensor& x, const at::Tensor& y,
                                               const at::Tensor& row_keys, uint64_t key, double p) const;
 
