@@ -36,9 +36,6 @@ target_include_directories(trainer_parquet SYSTEM PRIVATE ${pyarrow}/include)
 target_link_libraries(trainer_parquet
   PRIVATE ${pyarrow}/libparquet.so.${arrow_abi} ${pyarrow}/libarrow.so.${arrow_abi} trainer_warnings)
 target_compile_options(trainer_parquet PRIVATE -fmacro-prefix-map=${pyarrow}/=pyarrow/ -fvisibility-inlines-hidden)
-if(TRAINER_SANITIZE)
-  target_compile_options(trainer_parquet PRIVATE -fno-sanitize=vptr)  # Arrow does not export all of its types
-endif()
 # Arrow is opened before it, so it needs no path, and can be moved.
 set_target_properties(trainer_parquet PROPERTIES SKIP_BUILD_RPATH ON)
 install(TARGETS trainer_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT program)
