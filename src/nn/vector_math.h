@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// Returns x, a product, rounded: without this, the compiler may add to it before it rounds (FMA), and does so in
-// one loop and not in another.
+// Returns x, a product, rounded: without this, the compiler may add to it before it rounds (FMA), and does so
+// in one loop and not in another.
 TRAINER_INLINE float rounded(float x) { return __builtin_assoc_barrier(x); }
 
 // e^x for x <= 0, with a relative error of 1e-7; 0 below -87. NaN stays NaN.
