@@ -142,8 +142,8 @@ def commands(model, data):
     )
 
 
-def half_written(directory):
-    """The files under their final names that are not complete."""
+def half_written(directory, but_last_lines=False):
+    """The files under their final names that are not complete. `but_last_lines`: the last line of a .jsonl file may be cut."""
     broken = []
     for path in directory.rglob("*"):
         if not path.is_file() or any(".tmp" in part for part in path.relative_to(directory).parts):
@@ -153,7 +153,10 @@ def half_written(directory):
             if path.suffix == ".json":
                 json.loads(content)
             elif path.suffix == ".jsonl":
-                [json.loads(line) for line in content.splitlines()]
+                lines = content.splitlines(keepends=True)
+                if but_last_lines and lines and not lines[-1].endswith(b"\n"):
+                    lines.pop()
+                [json.loads(line) for line in lines]
             elif path.suffix == ".safetensors":
                 size = struct.unpack("<Q", content[:8])[0]
                 header = json.loads(content[8:8 + size])
