@@ -26,8 +26,8 @@ endif()
 
 if(TRAINER_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1 -O1)  # -O1: half the time to compile
-  # These checks of each reference and member double the time to compile. A null pointer and what lies outside of an
-  # object are found by AddressSanitizer, too.
+  # These checks, most of them of each reference and member, double the time to compile. AddressSanitizer finds null
+  # pointers and what lies outside of an object; misaligned addresses and wrong types of objects are not looked for.
   add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
   # g++ 12 warns about uninitialized values in <regex>, only with sanitizers
   add_compile_options(-Wno-maybe-uninitialized)

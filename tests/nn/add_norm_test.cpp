@@ -13,10 +13,8 @@
 namespace trainer {
 namespace {
 
-// Of the elements, whether the norm's weight is one_plus_weight, and dropout's probability.
-using AddNormCase = std::tuple<at::ScalarType, bool, double>;
-
-class AddNormOnTheCpu : public ::testing::TestWithParam<AddNormCase> {
+// Elements' type, whether the norm multiplies by 1 + weight, and dropout's probability.
+class AddNormOnTheCpu : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double>> {
  protected:
   void SetUp() override { std::tie(type_, plus_one_, p_) = GetParam(); }
   at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type_); }
