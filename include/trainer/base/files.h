@@ -50,7 +50,8 @@ std::string read_file(const std::filesystem::path& path);
 void write_atomically(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 
-// Appends lines to a file, each completely or not at all. If the process ends while it writes, readers skip the rest.
+// Appends lines to a file, each completely or not at all. If the process ends while it writes, readers skip
+// the rest.
 class AppendedFile {
  public:
   // Opens the file, or creates it.
