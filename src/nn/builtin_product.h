@@ -1,22 +1,31 @@
 // Products of matrices by this program's own kernels, for x86 processors with AVX2 and without AVX-512, where
 // they are faster than MKL and oneDNN (docs/performance.md).
 //
-// A number of the result is computed in the same order whatever the other rows and columns are and however
-// many threads there are. A bf16 weight is widened while it is packed, so no fp32 copy of it exists.
+// A number of the result is computed in the same order whatever the other rows, columns and products are and
+// however many threads there are. A bf16 weight is widened while it is packed, so no fp32 copy of it exists.
 #pragma once
+
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace trainer {
 
-// Returns whether add_builtin_product() is the way to x y (nn/cpu_products.h), for x [m, k] and y [k, n].
+// Returns whether add_builtin_products() is the way to x y (nn/cpu_products.h), for x [m, k] and y [k, n].
 // False where a gradient is recorded, for very small matrices, and unless x is fp32 and y fp32 or bf16. On
 // meta, the same for the planned device.
 bool suits_builtin(const at::Tensor& x, const at::Tensor& y);
 
 // sum += scale * x y, or sum = scale * x y if `begun` is false. sum is fp32 [m, n] and its columns are
 // contiguous; x is fp32, y fp32 or bf16, and one of their dimensions is contiguous.
-void add_builtin_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale,
-                         bool begun);
+struct SummedProduct {
+  at::Tensor sum, x, y;
+  double scale = 1.0;
+  bool begun = false;
+};
+
+// Computes them all; an operand that several of them have is prepared once. Those with the same sum are added
+// in their order. No operand is a sum, and different sums do not overlap.
+void add_builtin_products(const std::vector<SummedProduct>& products);
 
 }  // namespace trainer

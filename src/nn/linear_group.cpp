@@ -8,6 +8,7 @@
 #include "trainer/nn/matmul.h"
 
 #include "nn/packed_linear_group.h"
+#include "nn/product_group.h"
 
 namespace trainer {
 namespace {
@@ -38,21 +39,33 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& row_keys,
                                at::TensorList parameters, const c10::intrusive_ptr<Layout>& layout) {
     const at::Tensor input = x.to(layout->type);
-    variable_list out, saved{x, row_keys};
+    const bool one_by_one = layout->type != x.scalar_type();  // see Pass
+    variable_list out(layout->projections.size()), saved{x, row_keys};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
+    ProductGroup products;
     for (Slots& slots : layout->projections) {
-      const Weight weight = slots.weight < 0 ? slots.source : parameters[slots.weight];
-      at::Tensor y = times_transposed(input, weight, x.scalar_type());
-      if (slots.a >= 0) {
-        const at::Tensor low_rank =
-            times_transposed(adapter_input(input, row_keys, slots), parameters[slots.a].to(layout->type));
-        add_product(y, low_rank, parameters[slots.b].to(layout->type).t(), slots.scale);
-        slots.low_rank = static_cast<int>(saved.size());
-        saved.push_back(low_rank);
-      }
-      if (slots.bias >= 0) y.add_(parameters[slots.bias]);
-      out.push_back(y.to(x.scalar_type()));
+      if (slots.a < 0) continue;
+      slots.low_rank = static_cast<int>(saved.size());
+      products.add(saved.emplace_back(), adapter_input(input, row_keys, slots),
+                   parameters[slots.a].to(layout->type).t());
+      if (slots.dropout > 0) products.run();  // what it left of x is not kept
     }
+    const auto finish = [&](size_t i) {
+      products.run();
+      const int bias = layout->projections[i].bias;
+      if (bias >= 0) out[i].add_(parameters[bias]);
+      out[i] = out[i].to(x.scalar_type());
+    };
+    for (size_t i = 0; i < out.size(); i++) {
+      const Slots& slots = layout->projections[i];
+      const Weight weight = slots.weight < 0 ? slots.source : parameters[slots.weight];
+      products.add_times_transposed(out[i], input, weight, x.scalar_type());
+      if (slots.a >= 0)
+        products.add(out[i], saved[static_cast<size_t>(slots.low_rank)],
+                     parameters[slots.b].to(layout->type).t(), slots.scale);
+      if (one_by_one) finish(i);
+    }
+    for (size_t i = 0; i < out.size() && !one_by_one; i++) finish(i);
     ctx->save_for_backward(saved);
     ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
     return out;
@@ -62,10 +75,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     const variable_list saved = ctx->get_saved_variables();
     const auto layout = c10::static_intrusive_pointer_cast<Layout>(ctx->saved_data["layout"].toCapsule());
     Pass pass{saved, variable_list(static_cast<size_t>(layout->parameters) + 3), {}, {}, layout->type, ctx};
-    for (size_t i = 0; i < grads.size(); i++) {
-      if (grads[i].defined()) pass.through(layout->projections[i], grads[i].to(layout->type));
-    }
-    if (pass.gx.defined()) pass.out[0] = pass.gx.to(saved[0].scalar_type());
+    pass.run(layout->projections, grads);
     return pass.out;
   }
 
@@ -91,27 +101,66 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       return input_;
     }
 
-    void through(const Slots& slots, const at::Tensor& gy) {
-      const at::ScalarType seen = saved[0].scalar_type();  // the type that the weight was multiplied in
-      if (needs(slots.weight)) put(slots.weight, product(gy.t(), input()).to(seen));
-      if (needs(slots.bias)) put(slots.bias, gy.sum(0));
-      const bool needs_x = ctx->needs_input_grad(0);
-      if (needs_x)
-        times_into(gx, gy, slots.weight < 0 ? slots.source : Weight(parameter(slots.weight)), seen);
-      if (slots.a >= 0) through_adapter(slots, gy, needs_x);
+    // Of one projection, in the type of products.
+    struct Gradients {
+      at::Tensor weight, b, low_rank;  // undefined: not needed
+    };
+
+    void run(const std::vector<Slots>& projections, const variable_list& grads) {
+      std::vector<Gradients> gradients(grads.size());
+      for (size_t i = 0; i < grads.size(); i++) {
+        if (!grads[i].defined()) continue;
+        gradients[i] = begin(projections[i], grads[i].to(type));
+        if (one_by_one()) finish(projections[i], gradients[i]);
+      }
+      for (size_t i = 0; i < grads.size() && !one_by_one(); i++) {
+        if (grads[i].defined()) finish(projections[i], gradients[i]);
+      }
+      if (gx.defined()) out[0] = gx.to(seen());
     }
 
-    void through_adapter(const Slots& slots, const at::Tensor& gy, bool needs_x) {
-      const at::Tensor& row_keys = saved[1];
-      if (needs(slots.b)) {
-        put(slots.b, product(gy.t(), saved[static_cast<size_t>(slots.low_rank)]).mul_(slots.scale));
+    // The type of x, in which weights are multiplied.
+    at::ScalarType seen() const { return saved[0].scalar_type(); }
+    // Whether tensors exist in two types, and so only those of one projection at a time.
+    bool one_by_one() const { return type != seen(); }
+
+    // Asks for the products with the gradient of a projection's output.
+    Gradients begin(const Slots& slots, const at::Tensor& gy) {
+      Gradients out;
+      if (needs(slots.bias)) put(slots.bias, gy.sum(0));
+      if (needs(slots.weight)) {
+        products.add(out.weight, gy.t(), input());
+        if (one_by_one()) put_weight(slots, out);
       }
-      const at::Tensor a = parameter(slots.a).to(type);
-      const at::Tensor g_low_rank = times(gy, parameter(slots.b).to(type)).mul_(slots.scale);
+      if (ctx->needs_input_grad(0))
+        products.add_times(gx, gy, slots.weight < 0 ? slots.source : Weight(parameter(slots.weight)), seen());
+      if (slots.a < 0) return out;
+      if (needs(slots.b))
+        products.add(out.b, gy.t(), saved[static_cast<size_t>(slots.low_rank)], slots.scale);
+      products.add(out.low_rank, gy, parameter(slots.b).to(type), slots.scale);
+      return out;
+    }
+
+    void finish(const Slots& slots, Gradients& gradients) {
+      products.run();
+      if (gradients.weight.defined()) put_weight(slots, gradients);
+      if (gradients.b.defined()) put(slots.b, gradients.b);
+      if (slots.a >= 0) through_a(slots, gradients.low_rank);
+    }
+
+    void put_weight(const Slots& slots, Gradients& gradients) {
+      products.run();
+      put(slots.weight, gradients.weight.to(seen()));
+      gradients.weight.reset();
+    }
+
+    void through_a(const Slots& slots, const at::Tensor& g_low_rank) {
+      const at::Tensor &row_keys = saved[1], a = parameter(slots.a).to(type);
+      const bool needs_x = ctx->needs_input_grad(0);
       if (slots.dropout > 0 && needs(slots.a) && needs_x && target_of(gx.device()) == c10::kCPU) {
-        const at::Tensor seen =
+        const at::Tensor dropped =
             dropout_with_gradient(input(), times(g_low_rank, a), gx, row_keys, slots.key, slots.dropout);
-        return put(slots.a, product(g_low_rank.t(), seen));
+        return put(slots.a, product(g_low_rank.t(), dropped));
       }
       if (needs(slots.a)) put(slots.a, product(g_low_rank.t(), adapter_input(input(), row_keys, slots)));
       if (!needs_x) return;
@@ -121,6 +170,8 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
         times_into(gx, g_low_rank, a);
       }
     }
+
+    ProductGroup products{};
   };
 };
 

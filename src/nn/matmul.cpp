@@ -89,14 +89,14 @@ void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
 at::Tensor product(const at::Tensor& x, const at::Tensor& y) {
   if (suits_builtin(x, y)) {
     at::Tensor out = at::empty({x.size(0), y.size(1)}, x.options());
-    add_builtin_product(out, x, y, 1.0, /*begun=*/false);
+    add_builtin_products({{out, x, y}});
     return out;
   }
   return suits_onednn(x, y) ? onednn_product(x, y) : x.mm(y);
 }
 
 void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale) {
-  if (suits_builtin(x, y)) return add_builtin_product(sum, x, y, scale, /*begun=*/true);
+  if (suits_builtin(x, y)) return add_builtin_products({{sum, x, y, scale, /*begun=*/true}});
   at::Tensor to = sum;
   to.addmm_(x, y, 1, scale);
 }

@@ -82,16 +82,41 @@ TRAINER_AVX2_INLINE void store_first(float* to, __m256 x, int64_t count) {
   _mm_storel_pi(reinterpret_cast<__m64*>(to + 4), _mm256_extractf128_ps(x, 1));
 }
 
+TRAINER_AVX2_INLINE __m128 load4(const float* from) { return _mm_loadu_ps(from); }
+TRAINER_AVX2_INLINE __m128 load4(const c10::BFloat16* from) {
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
+}
+
+// Copies a place's numbers of one panel, times a factor, and reads and writes nothing behind them.
+template <int width, class T>
+TRAINER_AVX2_INLINE void copy_place(const T* from, __m256 factor, float* to) {
+  if constexpr (width == kTileColumns) {
+    _mm256_storeu_ps(to, _mm256_mul_ps(load8(from), factor));
+    _mm256_storeu_ps(to + 8, _mm256_mul_ps(load8(from + 8), factor));
+  } else {
+    static_assert(width == 6, "two overlapping vectors of four");
+    const __m128 last = load4(from + 2), four = _mm256_castps256_ps128(factor);
+    _mm_storeu_ps(to, _mm_mul_ps(load4(from), four));
+    _mm_storeh_pi(reinterpret_cast<__m64*>(to + 4), _mm_mul_ps(last, four));
+  }
+}
+
+// All panels, row by row, with rows ahead fetched: they are often on other pages, where the processor does
+// not look by itself.
 template <class T, int width>
-TRAINER_AVX2 void pack_columns_by(const T* from, int64_t row_stride, int64_t depth, float scale, float* to) {
+TRAINER_AVX2 void pack_columns_by(const T* from, int64_t row_stride, int64_t count, int64_t depth,
+                                  float scale, float* to) {
   const __m256 factor = _mm256_set1_ps(scale);
+  constexpr int64_t line = 64 / sizeof(T), ahead = 8;
+  const int64_t whole = count / width * width;
   for (int64_t place = 0; place < depth; place++, from += row_stride, to += width) {
-    if constexpr (width == kTileColumns) {
-      _mm256_storeu_ps(to, _mm256_mul_ps(load8(from), factor));
-      _mm256_storeu_ps(to + 8, _mm256_mul_ps(load8(from + 8), factor));
-    } else {
-      for (int i = 0; i < width; i++) to[i] = static_cast<float>(from[i]) * scale;
-    }
+    for (int64_t column = 0; column < count; column += line)
+      _mm_prefetch(reinterpret_cast<const char*>(from + ahead * row_stride + column), _MM_HINT_T0);
+    for (int64_t column = 0; column < whole; column += width)
+      copy_place<width>(from + column, factor, to + column * depth);
+    for (int64_t column = whole; whole < count && column < whole + width; column++)
+      to[whole * depth + column - whole] = column < count ? static_cast<float>(from[column]) * scale : 0.0f;
   }
 }
 
@@ -148,20 +173,18 @@ TRAINER_AVX2 void add_tile(int64_t depth, const float* a, const float* b, float*
 template <class T>
 void pack_columns(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
                   float* to) {
-  if (count >= width) {
-    return width == kTileRows ? pack_columns_by<T, kTileRows>(from, row_stride, depth, scale, to)
-                              : pack_columns_by<T, kTileColumns>(from, row_stride, depth, scale, to);
-  }
-  for (int64_t place = 0; place < depth; place++, from += row_stride, to += width) {
-    for (int64_t i = 0; i < width; i++) to[i] = i < count ? static_cast<float>(from[i]) * scale : 0.0f;
-  }
+  width == kTileRows ? pack_columns_by<T, kTileRows>(from, row_stride, count, depth, scale, to)
+                     : pack_columns_by<T, kTileColumns>(from, row_stride, count, depth, scale, to);
 }
 
 template <class T>
 void pack_rows(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
                float* to) {
-  width == kTileRows ? pack_rows_by<T, kTileRows>(from, row_stride, count, depth, scale, to)
-                     : pack_rows_by<T, kTileColumns>(from, row_stride, count, depth, scale, to);
+  for (; count > 0; count -= width, from += width * row_stride, to += width * depth) {
+    const int64_t here = std::min(count, width);
+    width == kTileRows ? pack_rows_by<T, kTileRows>(from, row_stride, here, depth, scale, to)
+                       : pack_rows_by<T, kTileColumns>(from, row_stride, here, depth, scale, to);
+  }
 }
 
 #else

@@ -1,6 +1,9 @@
 // The program's own products have the values of products in fp64, and bits that depend on nothing else.
 #include "nn/builtin_product.h"
 
+#include <map>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -24,7 +27,7 @@ struct BuiltinProduct : ::testing::Test {
   static at::Tensor product_of(const at::Tensor& x, const at::Tensor& y, double scale = 1.0) {
     EXPECT_TRUE(suits_builtin(x, y)) << x.sizes() << " " << y.sizes();
     const at::Tensor out = at::full({x.size(0), y.size(1)}, std::nan(""));
-    add_builtin_product(out, x, y, scale, /*begun=*/false);
+    add_builtin_products({{out, x, y, scale}});
     return out;
   }
 
@@ -57,7 +60,7 @@ TEST_F(BuiltinProduct, ReadsAndWritesPartsOfLargerMatrices) {
   const at::Tensor x = random.normal({50, 400}).narrow(1, 3, 300),
                    y = random.normal({500, 90}).narrow(0, 7, 300).narrow(1, 5, 70);
   const at::Tensor whole = at::ones({60, 100}), part = whole.narrow(0, 4, 50).narrow(1, 9, 70);
-  add_builtin_product(part, x, y, 1.0, /*begun=*/false);
+  add_builtin_products({{part, x, y}});
   EXPECT_LT(error_of(part, x, y), 1e-6);
   part.fill_(1);
   EXPECT_TRUE(at::equal(whole, at::ones({60, 100}))) << "nothing else was written";
@@ -67,7 +70,7 @@ TEST_F(BuiltinProduct, AddsToASumTimesAScale) {
   const at::Tensor x = random.normal({70, 2100}), y = random.normal({2100, 40});
   at::Tensor sum = random.normal({70, 40});
   const at::Tensor expected = sum.to(at::kDouble) + 0.25 * x.to(at::kDouble).mm(y.to(at::kDouble));
-  add_builtin_product(sum, x, y, 0.25, /*begun=*/true);
+  add_builtin_products({{sum, x, y, 0.25, /*begun=*/true}});
   EXPECT_LT(((sum.to(at::kDouble) - expected).norm() / expected.norm()).item<double>(), 1e-6);
 }
 
@@ -83,6 +86,43 @@ TEST_F(BuiltinProduct, HasTheSameBitsWhateverTheOtherRowsAndTheThreads) {
     EXPECT_TRUE(at::equal(product_of(x, y), all)) << other << " threads";
   }
   at::set_num_threads(threads);
+}
+
+// Those of a layer's backward: they share operands, add to one sum, and have shapes of several kinds.
+std::vector<SummedProduct> several(Random& random, int64_t rows, int64_t inputs, int64_t outputs) {
+  const at::Tensor x = random.normal({rows, inputs}), g = random.normal({rows, outputs}),
+                   h = random.normal({rows, outputs}), w = random.normal({outputs, inputs}),
+                   b = random.normal({outputs, 9}), gx = random.normal({rows, inputs});
+  const auto fresh = [](int64_t m, int64_t n) { return at::full({m, n}, std::nan("")); };
+  return {{gx, g, w, 1.0, /*begun=*/true},
+          {fresh(rows, 9), g, b, 0.5},
+          {gx, h, w, 1.0, /*begun=*/true},
+          {fresh(outputs, inputs), g.t(), x},
+          {gx, x.narrow(1, 0, 9), w.narrow(0, 0, 9), 2.0, /*begun=*/true},
+          {fresh(rows, 9), h, b, 0.25},
+          {fresh(rows, outputs), x, w.to(at::kBFloat16).t()}};
+}
+
+// Operands that fit into what is packed at once, and such that do not: together, or each alone.
+TEST_F(BuiltinProduct, HasTheSameBitsTogetherWithOthersAsAlone) {
+  const int64_t shapes[][3] = {
+      {50, 64, 96}, {333, 600, 700}, {200, 576, 1536}, {1500, 700, 1100}, {40, 2100, 4500}};
+  for (const auto& [rows, inputs, outputs] : shapes) {
+    const std::vector<SummedProduct> together = several(random, rows, inputs, outputs);
+    std::vector<SummedProduct> alone = together;
+    std::map<const void*, at::Tensor> copies;
+    for (SummedProduct& product : alone) {
+      at::Tensor& copy = copies[product.sum.const_data_ptr()];
+      if (!copy.defined()) copy = product.sum.clone();
+      product.sum = copy;
+    }
+    for (const SummedProduct& product : alone) add_builtin_products({product});
+    add_builtin_products(together);
+    for (size_t i = 0; i < together.size(); i++) {
+      EXPECT_TRUE(at::equal(together[i].sum, alone[i].sum))
+          << rows << " " << inputs << " " << outputs << ": " << i;
+    }
+  }
 }
 
 TEST_F(BuiltinProduct, IsNotChosenWhereItCannotServe) {

@@ -14,7 +14,9 @@ std::set<int64_t>* rows_seen = nullptr;
 std::unique_ptr<at::ObserverContext> note_rows(const at::RecordFunction& call) {
   const std::string name = call.name();
   if (name == "aten::mm") rows_seen->insert(call.inputs()[0].toTensor().size(0));
-  if (name == "trainer::add_product") rows_seen->insert(call.inputs()[1].toTensor().size(0));
+  if (name == "trainer::add_products") {
+    for (const at::Tensor& x : call.inputs()[1].toTensorVector()) rows_seen->insert(x.size(0));
+  }
   return nullptr;
 }
 

@@ -1,0 +1,90 @@
+// The products that threads compute together: they pack the operands of all, wait for each other once, and
+// compute the sums block by block. An operand that several products share is packed once.
+//
+// The order is that of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008): a
+// block of x stays in the second-level cache and a panel of y in the first-level one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "nn/product_tiles.h"
+
+namespace trainer {
+
+// Rows of x (`width` kTileRows) or columns of y (kTileColumns), over the places that are summed. Place p of
+// line i is at data + i * line_stride + p * place_stride; one of the strides is 1. The values count times
+// `scale`.
+struct ProductOperand {
+  const void* data;
+  bool bf16;  // else fp32
+  int64_t line_stride, place_stride;
+  int64_t lines, depth;
+  int64_t width;
+  float scale;
+
+  bool operator==(const ProductOperand&) const = default;
+  int64_t panels() const { return (lines + width - 1) / width; }
+  int64_t packed_elements() const { return panels() * width * depth; }
+  // Packs `count` panels from the `first` on.
+  void pack(int64_t first, int64_t count, float* packed) const;
+};
+
+// Where a product goes: [rows, columns], with the columns contiguous.
+struct ProductSum {
+  float* data;
+  int64_t row_stride, rows, columns;
+
+  bool operator==(const ProductSum&) const = default;
+};
+
+class ProductRound {
+ public:
+  static constexpr int64_t kBlockRows = 96, kBlockColumns = 128;  // of a sum
+  static constexpr int64_t kOperandElements = 1 << 20;            // the most that a packed operand may have
+
+  // Adds the product of x and y to the sum, or makes it the sum if that has not begun. Products of the same
+  // sum are added in the order of the calls; different sums do not overlap. The product may be computed by a
+  // later call; no operand is a sum before run().
+  void add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, bool begun);
+  // Computes what is left.
+  void run();
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  // Packed operands, in huge pages.
+  struct Memory {
+    struct Entry {
+      ProductOperand operand;
+      float* packed;
+    };
+    std::unique_ptr<float, Free> data;
+    std::vector<Entry> entries;
+    int64_t used = 0;   // elements
+    size_t packed = 0;  // of the entries, in an earlier round
+
+    // Returns the index of the entry, a new one if there is none yet; -1 if it has no room.
+    int64_t find(const ProductOperand& operand);
+    void clear() { entries.clear(), used = 0, packed = 0; }
+  };
+  struct Term {
+    size_t sum;    // in sums_
+    int64_t x, y;  // entries
+    bool begun;
+  };
+
+  void compute();
+  void pack_panels(int64_t first, int64_t count) const;
+  void compute_block(int64_t block) const;
+  void compute_tile(const ProductSum& sum, const Term& term, int64_t row, int64_t column, int64_t place,
+                    int64_t places) const;
+
+  Memory x_, y_;
+  std::vector<ProductSum> sums_;
+  std::vector<Term> terms_;
+};
+
+}  // namespace trainer
