@@ -147,33 +147,34 @@ void ProductRound::compute_block(int64_t block) const {
     const int64_t depth = x_.entries[static_cast<size_t>(term.x)].operand.depth;
     const int64_t step = divided_up(divided_up(depth, divided_up(depth, kDepth)), 8) * 8;
     for (int64_t place = 0; place < depth; place += step) {
-      for (int64_t column = first_column; column < end_column; column += kTileColumns) {
-        for (int64_t row = first_row; row < end_row; row += kTileRows)
-          compute_tile(sum, term, row, column, place, std::min(step, depth - place));
-      }
+      for (int64_t column = first_column; column < end_column; column += kTileColumns)
+        compute_column(sum, term, first_row, end_row, column, place, std::min(step, depth - place));
     }
   }
 }
 
-void ProductRound::compute_tile(const ProductSum& sum, const Term& term, int64_t row, int64_t column,
-                                int64_t place, int64_t places) const {
+void ProductRound::compute_column(const ProductSum& sum, const Term& term, int64_t row, int64_t end_row,
+                                  int64_t column, int64_t place, int64_t places) const {
   const Memory::Entry &x = x_.entries[static_cast<size_t>(term.x)],
                       &y = y_.entries[static_cast<size_t>(term.y)];
-  const int64_t rows_here = std::min(kTileRows, sum.rows - row);
-  const int64_t columns_here = std::min(kTileColumns, sum.columns - column);
-  const bool whole = rows_here == kTileRows && columns_here == kTileColumns, begun = term.begun || place > 0;
-  float* to = sum.data + row * sum.row_stride + column;
-  alignas(32) float edge[kTileRows * kTileColumns];
-  float* tile = whole ? to : edge;
-  const int64_t stride = whole ? sum.row_stride : kTileColumns;
+  const int64_t columns = std::min(kTileColumns, sum.columns - column), panel = x.operand.depth * kTileRows;
   const float* a = x.packed + row * x.operand.depth + place * kTileRows;
-  const float* b = y.packed + column * y.operand.depth + place * kTileColumns;
-  add_tile(places, a, b, tile, stride, whole && begun);
-  if (whole) return;
-  for (int64_t i = 0; i < rows_here; i++) {
-    for (int64_t j = 0; j < columns_here; j++) {
-      const float value = edge[i * kTileColumns + j];
-      to[i * sum.row_stride + j] = begun ? to[i * sum.row_stride + j] + value : value;
+  const float* const b = y.packed + column * y.operand.depth + place * kTileColumns;
+  float* to = sum.data + row * sum.row_stride + column;
+  const bool begun = term.begun || place > 0;
+  if (columns == kTileColumns) {
+    const int64_t tiles = (end_row - row) / kTileRows;
+    add_tiles(tiles, places, a, panel, b, to, sum.row_stride, begun);
+    row += tiles * kTileRows, a += tiles * panel, to += tiles * kTileRows * sum.row_stride;
+  }
+  for (; row < end_row; row += kTileRows, a += panel, to += kTileRows * sum.row_stride) {
+    alignas(32) float edge[kTileRows * kTileColumns];
+    add_tiles(1, places, a, panel, b, edge, kTileColumns, /*add=*/false);
+    for (int64_t i = 0; i < std::min(kTileRows, end_row - row); i++) {
+      for (int64_t j = 0; j < columns; j++) {
+        const float value = edge[i * kTileColumns + j];
+        to[i * sum.row_stride + j] = begun ? to[i * sum.row_stride + j] + value : value;
+      }
     }
   }
 }

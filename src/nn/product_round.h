@@ -79,8 +79,9 @@ class ProductRound {
   void compute();
   void pack_panels(int64_t first, int64_t count) const;
   void compute_block(int64_t block) const;
-  void compute_tile(const ProductSum& sum, const Term& term, int64_t row, int64_t column, int64_t place,
-                    int64_t places) const;
+  // Of the rows in [row, end_row) a tile wide, over some of the places.
+  void compute_column(const ProductSum& sum, const Term& term, int64_t row, int64_t end_row, int64_t column,
+                      int64_t place, int64_t places) const;
 
   Memory x_, y_;
   std::vector<ProductSum> sums_;

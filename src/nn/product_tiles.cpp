@@ -17,22 +17,51 @@ bool has_product_tiles() { return __builtin_cpu_supports("avx2") && __builtin_cp
 
 namespace {
 
-// Twelve sums += a number of each row times 16 columns.
+TRAINER_AVX2_INLINE void prefetch(const void* at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+}
+
+// Twelve sums += a number of each row times 16 columns, of the place that is `place` after a and b. In
+// assembly, because the compiler takes more than the 16 registers and saves some in memory, depending on the
+// code around it.
+template <int place>
 TRAINER_AVX2_INLINE void add_place(__m256 (&sums)[kTileRows][2], const float* a, const float* b) {
-  const __m256 left = _mm256_load_ps(b), right = _mm256_load_ps(b + 8);
-#pragma GCC unroll 6
-  for (int row = 0; row < kTileRows; row++) {
-    const __m256 x = _mm256_broadcast_ss(a + row);
-    sums[row][0] = _mm256_fmadd_ps(x, left, sums[row][0]);
-    sums[row][1] = _mm256_fmadd_ps(x, right, sums[row][1]);
-  }
+#define TRAINER_ROW(row, x, left, right)                                                 \
+  "vbroadcastss %c[a_at]+4*" row "(%[a]), %%" x "; vfmadd231ps %%ymm12, %%" x ", %" left \
+  "; vfmadd231ps %%ymm13, %%" x ", %" right ";"
+  asm("vmovaps %c[b_at](%[b]), %%ymm12; vmovaps %c[b_at]+32(%[b]), %%ymm13;"   //
+      TRAINER_ROW("0", "ymm14", "0", "1") TRAINER_ROW("1", "ymm15", "2", "3")  //
+      TRAINER_ROW("2", "ymm14", "4", "5") TRAINER_ROW("3", "ymm15", "6", "7")  //
+      TRAINER_ROW("4", "ymm14", "8", "9") TRAINER_ROW("5", "ymm15", "10", "11")
+      : "+x"(sums[0][0]), "+x"(sums[0][1]), "+x"(sums[1][0]), "+x"(sums[1][1]), "+x"(sums[2][0]),
+        "+x"(sums[2][1]), "+x"(sums[3][0]), "+x"(sums[3][1]), "+x"(sums[4][0]), "+x"(sums[4][1]),
+        "+x"(sums[5][0]), "+x"(sums[5][1])
+      : [a] "r"(a), [b] "r"(b), [a_at] "i"(place * kTileRows * 4), [b_at] "i"(place * kTileColumns * 4)
+      : "xmm12", "xmm13", "xmm14", "xmm15", "memory");
+#undef TRAINER_ROW
+}
+
+static_assert(kTileRows == 6 && kTileColumns == 16);
+
+// And has the processor read what is needed 16 places later.
+TRAINER_AVX2_INLINE void add_four_places(__m256 (&sums)[kTileRows][2], const float* a, const float* b) {
+  constexpr int64_t ahead = 16;
+  prefetch(a + ahead * kTileRows);
+  prefetch(b + ahead * kTileColumns);
+  add_place<0>(sums, a, b);
+  prefetch(b + (ahead + 1) * kTileColumns);
+  add_place<1>(sums, a, b);
+  prefetch(b + (ahead + 2) * kTileColumns);
+  add_place<2>(sums, a, b);
+  prefetch(b + (ahead + 3) * kTileColumns);
+  add_place<3>(sums, a, b);
 }
 
 TRAINER_AVX2_INLINE void begin_tile(__m256 (&sums)[kTileRows][2], const float* c, int64_t c_stride) {
 #pragma GCC unroll 6
   for (int row = 0; row < kTileRows; row++) {
-    _mm_prefetch(reinterpret_cast<const char*>(c + row * c_stride), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(c + row * c_stride + 15), _MM_HINT_T0);
+    prefetch(c + row * c_stride);
+    prefetch(c + row * c_stride + 15);
     sums[row][0] = sums[row][1] = _mm256_setzero_ps();
   }
 }
@@ -111,8 +140,7 @@ TRAINER_AVX2 void pack_columns_by(const T* from, int64_t row_stride, int64_t cou
   constexpr int64_t line = 64 / sizeof(T), ahead = 8;
   const int64_t whole = count / width * width;
   for (int64_t place = 0; place < depth; place++, from += row_stride, to += width) {
-    for (int64_t column = 0; column < count; column += line)
-      _mm_prefetch(reinterpret_cast<const char*>(from + ahead * row_stride + column), _MM_HINT_T0);
+    for (int64_t column = 0; column < count; column += line) prefetch(from + ahead * row_stride + column);
     for (int64_t column = 0; column < whole; column += width)
       copy_place<width>(from + column, factor, to + column * depth);
     for (int64_t column = whole; whole < count && column < whole + width; column++)
@@ -147,27 +175,27 @@ TRAINER_AVX2 void pack_rows_by(const T* from, int64_t row_stride, int64_t count,
 
 }  // namespace
 
-TRAINER_AVX2 void add_tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride,
-                           bool add) {
-  __m256 sums[kTileRows][2];
-  begin_tile(sums, c, c_stride);
-  int64_t place = 0;
-  for (; place + 4 <= depth; place += 4) {
-    _mm_prefetch(reinterpret_cast<const char*>(a + 96), _MM_HINT_T0);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      _mm_prefetch(reinterpret_cast<const char*>(b + 256 + i * kTileColumns), _MM_HINT_T0);
-      add_place(sums, a + i * kTileRows, b + i * kTileColumns);
+TRAINER_AVX2 void add_tiles(int64_t tiles, int64_t depth, const float* a, int64_t a_stride, const float* b,
+                            float* c, int64_t c_stride, bool add) {
+  for (; tiles > 0; tiles--, a += a_stride, c += kTileRows * c_stride) {
+    __m256 sums[kTileRows][2];
+    begin_tile(sums, c, c_stride);
+    const float *x = a, *y = b;
+    int64_t place = 0;
+    for (; place + 4 <= depth; place += 4) {
+      add_four_places(sums, x, y);
+      x += 4 * kTileRows;
+      y += 4 * kTileColumns;
     }
-    a += 4 * kTileRows;
-    b += 4 * kTileColumns;
+    for (; place < depth; place++) {
+      add_place<0>(sums, x, y);
+      x += kTileRows;
+      y += kTileColumns;
+    }
+    for (int64_t line = 0; line < 6; line++)
+      prefetch(a + a_stride + 16 * line);  // the next tile's first 16 places
+    end_tile(sums, c, c_stride, add);
   }
-  for (; place < depth; place++) {
-    add_place(sums, a, b);
-    a += kTileRows;
-    b += kTileColumns;
-  }
-  end_tile(sums, c, c_stride, add);
 }
 
 template <class T>
@@ -191,7 +219,7 @@ void pack_rows(const T* from, int64_t row_stride, int64_t count, int64_t depth, 
 
 // cpu_products() never names these products where has_product_tiles() is false.
 bool has_product_tiles() { return false; }
-void add_tile(int64_t, const float*, const float*, float*, int64_t, bool) {}
+void add_tiles(int64_t, int64_t, const float*, int64_t, const float*, float*, int64_t, bool) {}
 template <class T>
 void pack_columns(const T*, int64_t, int64_t, int64_t, int64_t, float, float*) {}
 template <class T>

@@ -17,9 +17,11 @@ bool has_product_tiles();
 // columns of y) with a number for each of `depth` places along the dimension that is summed over. Packed, it
 // is [depth, width] in fp32.
 
-// c = a b, or c += a b, for packed panels a [depth, kTileRows] and b [depth, kTileColumns] and a tile c
-// [kTileRows, kTileColumns] in rows of `c_stride`. b is aligned to 32 bytes.
-void add_tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride, bool add);
+// c = a b, or c += a b, for as many tiles c [kTileRows, kTileColumns] below each other, in rows of
+// `c_stride`, and the packed panels a [depth, kTileRows], `a_stride` apart, and b [depth, kTileColumns]. b is
+// aligned to 32 bytes.
+void add_tiles(int64_t tiles, int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
+               int64_t c_stride, bool add);
 
 // Packs `count` columns of `depth` rows, times `scale`, into as many panels of `width` as these take, one
 // after another. What is left of the last panel becomes 0.
