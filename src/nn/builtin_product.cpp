@@ -1,8 +1,7 @@
 #include "nn/builtin_product.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -62,7 +61,9 @@ class Products {
                          begun});
   }
 
-  void compute(ProductRound& round) const {
+  void compute() const {
+    if (products_.empty()) return;
+    ProductRound round;
     for (auto at = products_.begin(); at != products_.end(); ++at) {
       const auto same_rows = [&](const Product& other) { return other.sum.rows == at->sum.rows; };
       if (std::any_of(products_.begin(), at, same_rows)) continue;
@@ -110,27 +111,6 @@ class Products {
   std::vector<Product> products_;
 };
 
-// The rounds that no thread is using: forward and backward passes run on different threads, but seldom at the
-// same time, so one round's memory is mostly enough.
-class IdleRounds {
- public:
-  std::unique_ptr<ProductRound> take() {
-    const std::lock_guard lock(mutex_);
-    if (rounds_.empty()) return std::make_unique<ProductRound>();
-    std::unique_ptr<ProductRound> round = std::move(rounds_.back());
-    rounds_.pop_back();
-    return round;
-  }
-  void put(std::unique_ptr<ProductRound> round) {
-    const std::lock_guard lock(mutex_);
-    rounds_.push_back(std::move(round));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ProductRound>> rounds_;
-};
-
 void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, at::ArrayRef<double> scales,
                        at::IntArrayRef begun) {
   Products products;
@@ -141,10 +121,7 @@ void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, 
                 "builtin product: ", x[i].sizes(), " times ", y[i].sizes(), " into ", sums[i].sizes());
     if (!sums[i].is_meta()) products.add(sums[i], x[i], y[i], scales[i], begun[i] != 0);
   }
-  static IdleRounds idle;
-  std::unique_ptr<ProductRound> round = idle.take();
-  products.compute(*round);
-  idle.put(std::move(round));
+  products.compute();
 }
 
 }  // namespace

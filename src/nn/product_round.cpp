@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <sys/mman.h>
 
 #include <ATen/Parallel.h>
@@ -17,19 +18,24 @@ constexpr int64_t kDepth = 320;                   // of a tile's panels at a tim
 constexpr int64_t kSerialOperations = 1'000'000;  // fewer are not worth waking threads
 constexpr int64_t kPanelsAtOnce = 8;              // packed by a thread before it asks for more
 
-// For an operand of the greatest size and small ones, as those of adapters are.
-constexpr int64_t kMemoryElements = ProductRound::kOperandElements / 4 * 5;
+struct Free {
+  void operator()(float* p) const { std::free(p); }
+};
+using HugePages = std::unique_ptr<float, Free>;
 
-constexpr int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-float* huge_pages(int64_t elements) {
-  constexpr size_t page = 1 << 21;
-  const size_t whole = (sizeof(float) * static_cast<size_t>(elements) + page - 1) / page * page;
-  void* const memory = std::aligned_alloc(page, whole);
-  TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "no memory for packed operands of products");
-  madvise(memory, whole, MADV_HUGEPAGE);
-  return static_cast<float*>(memory);
+// Returns kMemoryElements, allocated with the first call.
+float* all_of(HugePages& memory) {
+  if (!memory) {
+    constexpr size_t page = 1 << 21, size = sizeof(float) * ProductRound::kMemoryElements;
+    static_assert(size % page == 0);
+    memory.reset(static_cast<float*>(std::aligned_alloc(page, size)));
+    TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "no memory for packed operands of products");
+    madvise(memory.get(), size, MADV_HUGEPAGE);
+  }
+  return memory.get();
 }
+
+thread_local HugePages of_x, of_y;
 
 template <class T>
 void pack_lines(const ProductOperand& operand, int64_t line, int64_t count, float* to) {
@@ -49,33 +55,32 @@ void ProductOperand::pack(int64_t first, int64_t count, float* packed) const {
   bf16 ? pack_lines<c10::BFloat16>(*this, line, here, to) : pack_lines<float>(*this, line, here, to);
 }
 
-void ProductRound::Free::operator()(float* p) const { std::free(p); }
+ProductRound::ProductRound() : x_{all_of(of_x)}, y_{all_of(of_y)} {}
 
 int64_t ProductRound::Memory::find(const ProductOperand& operand) {
   const auto found =
       std::ranges::find_if(entries, [&](const Entry& entry) { return entry.operand == operand; });
   if (found != entries.end()) return found - entries.begin();
-  if (!data) data.reset(huge_pages(kMemoryElements));
   if (used + operand.packed_elements() > kMemoryElements) return -1;
-  entries.push_back({operand, data.get() + used});
+  entries.push_back({operand, data + used});
   used += operand.packed_elements();
   return static_cast<int64_t>(entries.size()) - 1;
 }
 
 void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, bool begun) {
-  int64_t of_x = x_.find(x);
-  if (of_x < 0) {
+  int64_t x_at = x_.find(x);
+  if (x_at < 0) {
     compute();
     x_.clear();
-    of_x = x_.find(x);
+    x_at = x_.find(x);
   }
-  int64_t of_y = y_.find(y);
-  if (of_y < 0) {
+  int64_t y_at = y_.find(y);
+  if (y_at < 0) {
     compute();
-    of_y = y_.find(y);
+    y_at = y_.find(y);
   }
   const auto known = std::ranges::find(sums_, sum);
-  terms_.push_back({static_cast<size_t>(known - sums_.begin()), of_x, of_y, begun});
+  terms_.push_back({static_cast<size_t>(known - sums_.begin()), x_at, y_at, begun});
   if (known == sums_.end()) sums_.push_back(sum);
 }
 
@@ -95,7 +100,7 @@ void ProductRound::compute() {
     operations += 2 * sums_[term.sum].rows * sums_[term.sum].columns *
                   x_.entries[static_cast<size_t>(term.x)].operand.depth;
   for (const ProductSum& sum : sums_)
-    blocks += divided_up(sum.rows, kBlockRows) * divided_up(sum.columns, kBlockColumns);
+    blocks += at::divup(sum.rows, kBlockRows) * at::divup(sum.columns, kBlockColumns);
   const bool serial = at::in_parallel_region() || operations < kSerialOperations;
   // Threads take work as they become free: other programs on the machine slow some of them down.
   std::atomic<int64_t> next_panel{0}, next_block{0};
@@ -130,22 +135,22 @@ void ProductRound::pack_panels(int64_t first, int64_t count) const {
 }
 
 void ProductRound::compute_block(int64_t block) const {
-  size_t at = 0;
+  size_t index = 0;
   int64_t across = 0;
-  for (;; at++) {
-    across = divided_up(sums_[at].columns, kBlockColumns);
-    const int64_t blocks = divided_up(sums_[at].rows, kBlockRows) * across;
+  for (;; index++) {
+    across = at::divup(sums_[index].columns, kBlockColumns);
+    const int64_t blocks = at::divup(sums_[index].rows, kBlockRows) * across;
     if (block < blocks) break;
     block -= blocks;
   }
-  const ProductSum& sum = sums_[at];
+  const ProductSum& sum = sums_[index];
   const int64_t first_row = block / across * kBlockRows, first_column = block % across * kBlockColumns;
   const int64_t end_row = std::min(first_row + kBlockRows, sum.rows);
   const int64_t end_column = std::min(first_column + kBlockColumns, sum.columns);
   for (const Term& term : terms_) {
-    if (term.sum != at) continue;
+    if (term.sum != index) continue;
     const int64_t depth = x_.entries[static_cast<size_t>(term.x)].operand.depth;
-    const int64_t step = divided_up(divided_up(depth, divided_up(depth, kDepth)), 8) * 8;
+    const int64_t step = at::divup(at::divup(depth, at::divup(depth, kDepth)), 8) * 8;
     for (int64_t place = 0; place < depth; place += step) {
       for (int64_t column = first_column; column < end_column; column += kTileColumns)
         compute_column(sum, term, first_row, end_row, column, place, std::min(step, depth - place));

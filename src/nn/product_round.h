@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "nn/product_tiles.h"
@@ -42,7 +41,10 @@ struct ProductSum {
 class ProductRound {
  public:
   static constexpr int64_t kBlockRows = 96, kBlockColumns = 128;  // of a sum
-  static constexpr int64_t kOperandElements = 1 << 20;            // the most that a packed operand may have
+  // The most that a packed operand may have: what leaves room for small ones, as those of adapters are.
+  static constexpr int64_t kMemoryElements = 1 << 20, kOperandElements = kMemoryElements / 5 * 4;
+
+  ProductRound();
 
   // Adds the product of x and y to the sum, or makes it the sum if that has not begun. Products of the same
   // sum are added in the order of the calls; different sums do not overlap. The product may be computed by a
@@ -52,17 +54,14 @@ class ProductRound {
   void run();
 
  private:
-  struct Free {
-    void operator()(float* p) const;
-  };
-  // Packed operands, in huge pages.
+  // Packed operands. The thread keeps the memory for its next round.
   struct Memory {
     struct Entry {
       ProductOperand operand;
       float* packed;
     };
-    std::unique_ptr<float, Free> data;
-    std::vector<Entry> entries;
+    float* data;  // kMemoryElements
+    std::vector<Entry> entries{};
     int64_t used = 0;   // elements
     size_t packed = 0;  // of the entries, in an earlier round
 

@@ -21,6 +21,8 @@ TRAINER_AVX2_INLINE void prefetch(const void* at) {
   _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
 }
 
+static_assert(kTileRows == 6 && kTileColumns == 16);
+
 // Twelve sums += a number of each row times 16 columns, of the place that is `place` after a and b. In
 // assembly, because the compiler takes more than the 16 registers and saves some in memory, depending on the
 // code around it.
@@ -41,9 +43,7 @@ TRAINER_AVX2_INLINE void add_place(__m256 (&sums)[kTileRows][2], const float* a,
 #undef TRAINER_ROW
 }
 
-static_assert(kTileRows == 6 && kTileColumns == 16);
-
-// And has the processor read what is needed 16 places later.
+// Four places. The processor is asked for what is needed 16 places later.
 TRAINER_AVX2_INLINE void add_four_places(__m256 (&sums)[kTileRows][2], const float* a, const float* b) {
   constexpr int64_t ahead = 16;
   prefetch(a + ahead * kTileRows);
