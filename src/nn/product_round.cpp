@@ -27,10 +27,10 @@ using HugePages = std::unique_ptr<float, Free>;
 float* all_of(HugePages& memory) {
   if (!memory) {
     constexpr size_t page = 1 << 21, size = sizeof(float) * ProductRound::kMemoryElements;
-    static_assert(size % page == 0);
-    memory.reset(static_cast<float*>(std::aligned_alloc(page, size)));
+    constexpr size_t whole = size / page * page;  // the rest is not worth another
+    memory.reset(static_cast<float*>(std::aligned_alloc(page, whole + page)));
     TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "no memory for packed operands of products");
-    madvise(memory.get(), size, MADV_HUGEPAGE);
+    madvise(memory.get(), whole, MADV_HUGEPAGE);
   }
   return memory.get();
 }

@@ -41,8 +41,9 @@ struct ProductSum {
 class ProductRound {
  public:
   static constexpr int64_t kBlockRows = 96, kBlockColumns = 128;  // of a sum
-  // The most that a packed operand may have: what leaves room for small ones, as those of adapters are.
-  static constexpr int64_t kMemoryElements = 1 << 20, kOperandElements = kMemoryElements / 5 * 4;
+  static constexpr int64_t kOperandElements = 1 << 20;            // the most that a packed operand may have
+  // Besides one of that size there is room for small ones, as those of adapters are.
+  static constexpr int64_t kMemoryElements = kOperandElements + (1 << 16);
 
   ProductRound();
 
