@@ -1,6 +1,7 @@
 #include "nn/builtin_product.h"
 
 #include <algorithm>
+#include <deque>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,27 +13,39 @@
 
 #include "nn/operators.h"
 #include "nn/product_round.h"
+#include "nn/product_tiles.h"
 
 namespace trainer {
 namespace {
 
-constexpr int64_t kMostDepth = 2048;  // packed at once
+constexpr int64_t kMostWords = 2048;  // of a line, packed at once
 constexpr int64_t kSmallestSide = 8;
 
 bool is_plain(const at::Tensor& x) {
   return x.layout() == at::kStrided && x.dim() == 2 && (x.stride(0) == 1 || x.stride(1) == 1);
 }
 
-// The lines of a matrix along a dimension (0: rows of x, 1: columns of y), all places of each.
-ProductOperand lines_of(const at::Tensor& matrix, int64_t dimension, int64_t width, double scale) {
+// Those for the product; null if there are none.
+const ProductTiles* tiles_for(const at::Tensor& x, const at::Tensor& y) {
+  if (x.scalar_type() == at::kBFloat16) return y.scalar_type() == at::kBFloat16 ? bf16_tiles() : nullptr;
+  const bool known = y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16;
+  return x.scalar_type() == at::kFloat && known ? fp32_tiles() : nullptr;
+}
+
+// The most places that are packed at once.
+int64_t most_depth(const ProductTiles& tiles) { return kMostWords * (tiles.bf16 ? 2 : 1); }
+
+// The rows of x, or the columns of y, all places of each.
+ProductOperand lines_of(const at::Tensor& matrix, OperandSide side, const ProductTiles* tiles) {
+  const int64_t dimension = side == OperandSide::x ? 0 : 1;
   return {.data = matrix.const_data_ptr(),
           .bf16 = matrix.scalar_type() == at::kBFloat16,
           .line_stride = matrix.stride(dimension),
           .place_stride = matrix.stride(1 - dimension),
           .lines = matrix.size(dimension),
           .depth = matrix.size(1 - dimension),
-          .width = width,
-          .scale = static_cast<float>(scale)};
+          .side = side,
+          .tiles = tiles};
 }
 
 // Some of the lines and places.
@@ -46,18 +59,21 @@ ProductOperand part_of(const ProductOperand& whole, int64_t line, int64_t lines,
   return part;
 }
 
-// The multiple of `unit` of which, with `depth`, ProductRound can pack an operand.
-int64_t packed_side(int64_t depth, int64_t unit) {
-  return std::max(ProductRound::kOperandElements / depth / unit, int64_t{1}) * unit;
+// The multiple of `unit` lines of which, with as many words each, ProductRound can pack an operand.
+int64_t packed_side(int64_t words, int64_t unit) {
+  return std::max(ProductRound::kOperandWords / words / unit, int64_t{1}) * unit;
 }
 
 // Sums that are computed together, row by row of what is packed at once.
 class Products {
  public:
   void add(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale, bool begun) {
-    products_.push_back({{sum.mutable_data_ptr<float>(), sum.stride(0), sum.size(0), sum.size(1)},
-                         lines_of(x, 0, kTileRows, 1.0),
-                         lines_of(y, 1, kTileColumns, scale),
+    const ProductTiles* const tiles = tiles_for(x, y);
+    products_.push_back({{sum.mutable_data_ptr(), sum.scalar_type() == at::kBFloat16, sum.stride(0),
+                          sum.size(0), sum.size(1)},
+                         lines_of(x, OperandSide::x, tiles),
+                         lines_of(y, OperandSide::y, tiles),
+                         static_cast<float>(scale),
                          begun});
   }
 
@@ -68,7 +84,7 @@ class Products {
       const auto same_rows = [&](const Product& other) { return other.sum.rows == at->sum.rows; };
       if (std::any_of(products_.begin(), at, same_rows)) continue;
       // Of all alike, so that those with the same x pack it once.
-      const int64_t rows = packed_side(deepest(same_rows), ProductRound::kBlockRows);
+      const int64_t rows = packed_side(most_words(same_rows), ProductRound::kBlockRows);
       for (int64_t row = 0; row < at->sum.rows; row += rows) {
         for (const Product& product : products_) {
           if (same_rows(product)) add_rows(product, row, rows, round);
@@ -82,28 +98,33 @@ class Products {
   struct Product {
     ProductSum sum;
     ProductOperand x, y;
+    float scale;
     bool begun;
   };
 
+  // Of a line that is packed.
   template <class Which>
-  int64_t deepest(const Which& which) const {
-    int64_t depth = 1;
+  int64_t most_words(const Which& which) const {
+    int64_t words = 1;
     for (const Product& product : products_) {
-      if (which(product)) depth = std::max(depth, std::min(product.x.depth, kMostDepth));
+      if (which(product)) words = std::max(words, std::min(product.x.words(), kMostWords));
     }
-    return depth;
+    return words;
   }
 
   void add_rows(const Product& product, int64_t row, int64_t rows, ProductRound& round) const {
     const auto same_sum = [&](const Product& other) { return other.sum == product.sum; };
     // Of all with this sum, so that parts of it never overlap.
-    const int64_t columns = packed_side(deepest(same_sum), ProductRound::kBlockColumns);
-    for (int64_t place = 0; place < product.x.depth; place += kMostDepth) {
-      const ProductOperand x = part_of(product.x, row, rows, place, kMostDepth);
+    const int64_t columns = packed_side(most_words(same_sum), ProductRound::kBlockColumns);
+    const int64_t depth = most_depth(*product.x.tiles);
+    for (int64_t place = 0; place < product.x.depth; place += depth) {
+      const ProductOperand x = part_of(product.x, row, rows, place, depth);
       for (int64_t column = 0; column < product.sum.columns; column += columns) {
-        const ProductOperand y = part_of(product.y, column, columns, place, kMostDepth);
-        float* const at = product.sum.data + row * product.sum.row_stride + column;
-        round.add({at, product.sum.row_stride, x.lines, y.lines}, x, y, product.begun || place > 0);
+        const ProductOperand y = part_of(product.y, column, columns, place, depth);
+        ProductSum sum = product.sum;
+        sum.data = static_cast<char*>(sum.data) + (row * sum.row_stride + column) * (sum.bf16 ? 2 : 4);
+        sum.rows = x.lines, sum.columns = y.lines;
+        round.add(sum, x, y, product.scale, product.begun || place > 0);
       }
     }
   }
@@ -111,17 +132,54 @@ class Products {
   std::vector<Product> products_;
 };
 
+// Whether a bf16 sum is computed in parts that would each be rounded.
+bool is_rounded_often(const at::Tensor& sum, at::TensorList sums, at::TensorList x) {
+  if (sum.scalar_type() != at::kBFloat16) return false;
+  for (size_t i = 0; i < sums.size(); i++) {
+    if (sums[i].is_same(sum) && x[i].size(1) > 2 * kMostWords) return true;
+  }
+  return false;
+}
+
+// The sums in which products are computed: an fp32 copy of those that would be rounded often.
+class ComputedSums {
+ public:
+  const at::Tensor& of(size_t index, at::TensorList sums, at::TensorList x, bool begun) {
+    const at::Tensor& sum = sums[index];
+    if (!is_rounded_often(sum, sums, x)) return sum;
+    const auto known = std::ranges::find_if(wide_, [&](const Wide& wide) { return wide.sum.is_same(sum); });
+    if (known != wide_.end()) return known->computed;
+    return wide_
+        .emplace_back(sum,
+                      begun ? sum.to(at::kFloat) : at::empty(sum.sizes(), sum.options().dtype(at::kFloat)))
+        .computed;
+  }
+  void round() {
+    for (const Wide& wide : wide_) wide.sum.copy_(wide.computed);
+  }
+
+ private:
+  struct Wide {
+    at::Tensor sum, computed;
+  };
+  std::deque<Wide> wide_;
+};
+
 void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, at::ArrayRef<double> scales,
                        at::IntArrayRef begun) {
   Products products;
+  ComputedSums computed;
   for (size_t i = 0; i < sums.size(); i++) {
+    const bool rounded = sums[i].scalar_type() == at::kBFloat16 && x[i].scalar_type() == at::kBFloat16;
     TORCH_CHECK(y[i].size(0) == x[i].size(1) && sums[i].size(0) == x[i].size(0) &&
                     sums[i].size(1) == y[i].size(1) && sums[i].stride(1) == 1 &&
-                    sums[i].scalar_type() == at::kFloat,
+                    (sums[i].scalar_type() == at::kFloat || rounded),
                 "builtin product: ", x[i].sizes(), " times ", y[i].sizes(), " into ", sums[i].sizes());
-    if (!sums[i].is_meta()) products.add(sums[i], x[i], y[i], scales[i], begun[i] != 0);
+    const at::Tensor& sum = computed.of(i, sums, x, begun[i] != 0);
+    if (!sum.is_meta()) products.add(sum, x[i], y[i], scales[i], begun[i] != 0);
   }
   products.compute();
+  computed.round();
 }
 
 }  // namespace
@@ -129,9 +187,7 @@ void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, 
 bool suits_builtin(const at::Tensor& x, const at::Tensor& y) {
   if (cpu_products() != CpuProducts::builtin || target_of(x.device()) != c10::kCPU) return false;
   const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || y.requires_grad());
-  const bool typed =
-      x.scalar_type() == at::kFloat && (y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16);
-  return !recorded && typed && is_plain(x) && is_plain(y) && x.size(1) > 0 &&
+  return !recorded && tiles_for(x, y) && is_plain(x) && is_plain(y) && x.size(1) > 0 &&
          std::min(x.size(0), y.size(1)) >= kSmallestSide;
 }
 

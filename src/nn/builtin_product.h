@@ -1,8 +1,10 @@
-// Products of matrices by this program's own kernels, for x86 processors with AVX2 and without AVX-512, where
-// they are faster than MKL and oneDNN (docs/performance.md).
+// Products of matrices by this program's own kernels, for x86 processors where they are faster than MKL and
+// oneDNN (docs/performance.md).
 //
-// A number of the result is computed in the same order whatever the other rows, columns and products are and
-// however many threads there are. A bf16 weight is widened while it is packed, so no fp32 copy of it exists.
+// A number of the result is computed in the same order whatever the other rows and columns are and however
+// many threads there are. With x in fp32, a bf16 weight is widened while it is packed, so no fp32 copy of it
+// exists, and other products do not matter either. Two bf16 matrices are multiplied as they are, with sums in
+// fp32, where the processor can do that.
 #pragma once
 
 #include <vector>
@@ -12,12 +14,14 @@
 namespace trainer {
 
 // Returns whether add_builtin_products() is the way to x y (nn/cpu_products.h), for x [m, k] and y [k, n].
-// False where a gradient is recorded, for very small matrices, and unless x is fp32 and y fp32 or bf16. On
-// meta, the same for the planned device.
+// False where a gradient is recorded, for very small matrices, and for other types than those of
+// SummedProduct. On meta, the same for the planned device.
 bool suits_builtin(const at::Tensor& x, const at::Tensor& y);
 
 // sum += scale * x y, or sum = scale * x y if `begun` is false. sum is fp32 [m, n] and its columns are
-// contiguous; x is fp32, y fp32 or bf16, and one of their dimensions is contiguous.
+// contiguous; x is fp32 and y fp32 or bf16, or both are bf16 on processors with AVX512-BF16, and one of their
+// dimensions is contiguous. With both in bf16, so may the sum be. It is then rounded once for all that is
+// computed together, or a few times where operands are so large that they are packed one after another.
 struct SummedProduct {
   at::Tensor sum, x, y;
   double scale = 1.0;

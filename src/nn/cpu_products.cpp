@@ -31,14 +31,13 @@ void set_cpu_products(CpuProducts wanted) { wanted_products = wanted; }
 
 CpuProducts cpu_products() {
   static const CpuProducts fastest = fastest_here();
-  static const bool tiles = has_product_tiles();
   const CpuProducts wanted = wanted_products, chosen = wanted == CpuProducts::automatic ? fastest : wanted;
-  return chosen == CpuProducts::builtin && !tiles ? CpuProducts::mkl : chosen;
+  return chosen == CpuProducts::builtin && !fp32_tiles() ? CpuProducts::mkl : chosen;
 }
 
 bool widens_bf16() {
   const CpuProducts products = cpu_products();
-  return products == CpuProducts::mkl || products == CpuProducts::builtin;
+  return products == CpuProducts::mkl || (products == CpuProducts::builtin && !bf16_tiles());
 }
 
 std::string describe_cpu_products() {
@@ -46,7 +45,7 @@ std::string describe_cpu_products() {
     case CpuProducts::mkl:
       return "fp32 by MKL, bf16 as fp32";
     case CpuProducts::builtin:
-      return "fp32 by trainer, bf16 as fp32";
+      return bf16_tiles() ? "fp32 and bf16 by trainer" : "fp32 by trainer, bf16 as fp32";
     case CpuProducts::onednn:
       return "fp32 and bf16 by oneDNN";
     default:

@@ -53,11 +53,15 @@ std::vector<Piece> pieces_of(const std::vector<int64_t>& lengths, int64_t window
   return pieces;
 }
 
+at::Tensor wide(const at::Tensor& x) { return x.to(at::kFloat); }
+
 std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-// LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same, for the plan.
+// LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same, for the plan. Pieces
+// are computed in fp32: in bf16 the operator makes a product of oneDNN for every head and tile, which takes
+// longer than the product itself where samples are short, and far longer on processors without bf16.
 struct PackedAttention : torch::autograd::Function<PackedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::vector<int64_t>& lengths, double scale,
@@ -65,10 +69,10 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const at::Tensor out = empty_by_position(q);
     const at::Tensor sums =
         at::empty({1, q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
-    for (const Piece& piece : pieces_of(lengths, window, q.options())) {
+    for (const Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
       const auto [result, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-          piece.of_queries(q), piece.of_keys(k), piece.of_keys(v), 0.0, !piece.mask.defined(),
-          optional(piece.mask), scale);
+          wide(piece.of_queries(q)), wide(piece.of_keys(k)), wide(piece.of_keys(v)), 0.0,
+          !piece.mask.defined(), optional(piece.mask), scale);
       piece.of_queries(out).copy_(result);
       piece.of_queries(sums).copy_(logsumexp);
     }
@@ -93,11 +97,11 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const auto put = [&](const at::Tensor& to, const at::Tensor& gradient) {
       window > 0 ? to.add_(gradient) : to.copy_(gradient);
     };
-    for (const Piece& piece : pieces_of(lengths, window, q.options())) {
+    for (const Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
       const auto [of_q, of_k, of_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          piece.of_queries(grads[0]), piece.of_queries(q), piece.of_keys(k), piece.of_keys(v),
-          piece.of_queries(out), piece.of_queries(sums), 0.0, !piece.mask.defined(), optional(piece.mask),
-          scale);
+          wide(piece.of_queries(grads[0])), wide(piece.of_queries(q)), wide(piece.of_keys(k)),
+          wide(piece.of_keys(v)), wide(piece.of_queries(out)), piece.of_queries(sums), 0.0,
+          !piece.mask.defined(), optional(piece.mask), scale);
       piece.of_queries(gq).copy_(of_q);
       put(piece.of_keys(gk), of_k);
       put(piece.of_keys(gv), of_v);

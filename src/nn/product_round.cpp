@@ -10,11 +10,12 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 
+#include "nn/product_packing.h"
+
 namespace trainer {
 namespace {
 
 // Measured on an AMD EPYC of family 25, model 1 (Zen 3).
-constexpr int64_t kDepth = 320;                   // of a tile's panels at a time: 20 KB of y
 constexpr int64_t kSerialOperations = 1'000'000;  // fewer are not worth waking threads
 constexpr int64_t kPanelsAtOnce = 8;              // packed by a thread before it asks for more
 
@@ -23,10 +24,10 @@ struct Free {
 };
 using HugePages = std::unique_ptr<float, Free>;
 
-// Returns kMemoryElements, allocated with the first call.
+// Returns kMemoryWords, allocated with the first call.
 float* all_of(HugePages& memory) {
   if (!memory) {
-    constexpr size_t page = 1 << 21, size = sizeof(float) * ProductRound::kMemoryElements;
+    constexpr size_t page = 1 << 21, size = sizeof(float) * ProductRound::kMemoryWords;
     constexpr size_t whole = size / page * page;  // the rest is not worth another
     memory.reset(static_cast<float*>(std::aligned_alloc(page, whole + page)));
     TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "no memory for packed operands of products");
@@ -37,22 +38,18 @@ float* all_of(HugePages& memory) {
 
 thread_local HugePages of_x, of_y;
 
-template <class T>
-void pack_lines(const ProductOperand& operand, int64_t line, int64_t count, float* to) {
-  const T* const from = static_cast<const T*>(operand.data) + line * operand.line_stride;
-  if (operand.line_stride == 1) {
-    pack_columns(from, operand.place_stride, count, operand.depth, operand.width, operand.scale, to);
-  } else {
-    pack_rows(from, operand.line_stride, count, operand.depth, operand.width, operand.scale, to);
-  }
-}
-
 }  // namespace
 
 void ProductOperand::pack(int64_t first, int64_t count, float* packed) const {
-  const int64_t line = first * width, here = std::min(count * width, lines - line);
-  float* const to = packed + line * depth;
-  bf16 ? pack_lines<c10::BFloat16>(*this, line, here, to) : pack_lines<float>(*this, line, here, to);
+  const int64_t line = first * width(), here = std::min(count * width(), lines - line);
+  const PackedWords kind = tiles->bf16 ? PackedWords::pairs : bf16 ? PackedWords::widened : PackedWords::fp32;
+  const void* const from = static_cast<const char*>(data) + line * line_stride * (bf16 ? 2 : 4);
+  float* const to = packed + line * words();
+  if (line_stride == 1) {
+    pack_columns(kind, from, place_stride, here, depth, width(), to);
+  } else {
+    pack_rows(kind, from, line_stride, here, depth, width(), to);
+  }
 }
 
 ProductRound::ProductRound() : x_{all_of(of_x)}, y_{all_of(of_y)} {}
@@ -61,13 +58,14 @@ int64_t ProductRound::Memory::find(const ProductOperand& operand) {
   const auto found =
       std::ranges::find_if(entries, [&](const Entry& entry) { return entry.operand == operand; });
   if (found != entries.end()) return found - entries.begin();
-  if (used + operand.packed_elements() > kMemoryElements) return -1;
+  if (used + operand.packed_words() > kMemoryWords) return -1;
   entries.push_back({operand, data + used});
-  used += operand.packed_elements();
+  used += operand.packed_words();
   return static_cast<int64_t>(entries.size()) - 1;
 }
 
-void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, bool begun) {
+void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, float scale,
+                       bool begun) {
   int64_t x_at = x_.find(x);
   if (x_at < 0) {
     compute();
@@ -80,7 +78,7 @@ void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const Pro
     y_at = y_.find(y);
   }
   const auto known = std::ranges::find(sums_, sum);
-  terms_.push_back({static_cast<size_t>(known - sums_.begin()), x_at, y_at, begun});
+  terms_.push_back({static_cast<size_t>(known - sums_.begin()), x_at, y_at, scale, begun});
   if (known == sums_.end()) sums_.push_back(sum);
 }
 
@@ -144,41 +142,41 @@ void ProductRound::compute_block(int64_t block) const {
     block -= blocks;
   }
   const ProductSum& sum = sums_[index];
-  const int64_t first_row = block / across * kBlockRows, first_column = block % across * kBlockColumns;
-  const int64_t end_row = std::min(first_row + kBlockRows, sum.rows);
-  const int64_t end_column = std::min(first_column + kBlockColumns, sum.columns);
-  for (const Term& term : terms_) {
-    if (term.sum != index) continue;
-    const int64_t depth = x_.entries[static_cast<size_t>(term.x)].operand.depth;
-    const int64_t step = at::divup(at::divup(depth, at::divup(depth, kDepth)), 8) * 8;
-    for (int64_t place = 0; place < depth; place += step) {
-      for (int64_t column = first_column; column < end_column; column += kTileColumns)
-        compute_column(sum, term, first_row, end_row, column, place, std::min(step, depth - place));
-    }
-  }
+  const int64_t row = block / across * kBlockRows, column = block % across * kBlockColumns;
+  const Block part{row, column, std::min(kBlockRows, sum.rows - row),
+                   std::min(kBlockColumns, sum.columns - column)};
+  const int64_t at = row * sum.row_stride + column;
+  if (!sum.bf16) return add_terms(index, part, static_cast<float*>(sum.data) + at, sum.row_stride);
+  alignas(64) float wide[kBlockRows * kBlockColumns];
+  auto* const to = static_cast<c10::BFloat16*>(sum.data) + at;
+  const auto first = std::ranges::find_if(terms_, [&](const Term& term) { return term.sum == index; });
+  if (first->begun) widen_rows(to, sum.row_stride, part.rows, part.columns, wide, kBlockColumns);
+  add_terms(index, part, wide, kBlockColumns);
+  const ProductTiles& tiles = *x_.entries[static_cast<size_t>(first->x)].operand.tiles;
+  tiles.round(wide, kBlockColumns, part.rows, part.columns, to, sum.row_stride);
 }
 
-void ProductRound::compute_column(const ProductSum& sum, const Term& term, int64_t row, int64_t end_row,
-                                  int64_t column, int64_t place, int64_t places) const {
-  const Memory::Entry &x = x_.entries[static_cast<size_t>(term.x)],
-                      &y = y_.entries[static_cast<size_t>(term.y)];
-  const int64_t columns = std::min(kTileColumns, sum.columns - column), panel = x.operand.depth * kTileRows;
-  const float* a = x.packed + row * x.operand.depth + place * kTileRows;
-  const float* const b = y.packed + column * y.operand.depth + place * kTileColumns;
-  float* to = sum.data + row * sum.row_stride + column;
-  const bool begun = term.begun || place > 0;
-  if (columns == kTileColumns) {
-    const int64_t tiles = (end_row - row) / kTileRows;
-    add_tiles(tiles, places, a, panel, b, to, sum.row_stride, begun);
-    row += tiles * kTileRows, a += tiles * panel, to += tiles * kTileRows * sum.row_stride;
-  }
-  for (; row < end_row; row += kTileRows, a += panel, to += kTileRows * sum.row_stride) {
-    alignas(32) float edge[kTileRows * kTileColumns];
-    add_tiles(1, places, a, panel, b, edge, kTileColumns, /*add=*/false);
-    for (int64_t i = 0; i < std::min(kTileRows, end_row - row); i++) {
-      for (int64_t j = 0; j < columns; j++) {
-        const float value = edge[i * kTileColumns + j];
-        to[i * sum.row_stride + j] = begun ? to[i * sum.row_stride + j] + value : value;
+// c is the block's place in the sum, or in a copy of it in fp32.
+void ProductRound::add_terms(size_t sum, const Block& block, float* c, int64_t c_stride) const {
+  for (const Term& term : terms_) {
+    if (term.sum != sum) continue;
+    const Memory::Entry &x = x_.entries[static_cast<size_t>(term.x)],
+                        &y = y_.entries[static_cast<size_t>(term.y)];
+    const ProductTiles& tiles = *x.operand.tiles;
+    const int64_t words = x.operand.words();
+    const int64_t step = at::divup(at::divup(words, at::divup(words, tiles.words)), 8) * 8;
+    for (int64_t word = 0; word < words; word += step) {
+      for (int64_t column = 0; column < block.columns; column += tiles.columns) {
+        tiles.compute({.rows = block.rows,
+                       .columns = std::min(tiles.columns, block.columns - column),
+                       .words = std::min(step, words - word),
+                       .x = x.packed + block.row * words + word * tiles.rows,
+                       .x_stride = tiles.rows * words,
+                       .y = y.packed + (block.column + column) * words + word * tiles.columns,
+                       .c = c + column,
+                       .c_stride = c_stride,
+                       .scale = term.scale,
+                       .add = term.begun || word > 0});
       }
     }
   }

@@ -5,6 +5,7 @@
 // block of x stays in the second-level cache and a panel of y in the first-level one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -12,27 +13,31 @@
 
 namespace trainer {
 
-// Rows of x (`width` kTileRows) or columns of y (kTileColumns), over the places that are summed. Place p of
-// line i is at data + i * line_stride + p * place_stride; one of the strides is 1. The values count times
-// `scale`.
+enum class OperandSide { x, y };
+
+// Rows of x or columns of y, over the places that are summed. Place p of line i is at
+// data + i * line_stride + p * place_stride, in elements; one of the strides is 1.
 struct ProductOperand {
   const void* data;
   bool bf16;  // else fp32
   int64_t line_stride, place_stride;
   int64_t lines, depth;
-  int64_t width;
-  float scale;
+  OperandSide side;
+  const ProductTiles* tiles;  // for bf16, of matrices that are both bf16
 
   bool operator==(const ProductOperand&) const = default;
-  int64_t panels() const { return (lines + width - 1) / width; }
-  int64_t packed_elements() const { return panels() * width * depth; }
+  int64_t width() const { return side == OperandSide::x ? tiles->rows : tiles->columns; }
+  int64_t panels() const { return (lines + width() - 1) / width(); }
+  int64_t words() const { return tiles->bf16 ? (depth + 1) / 2 : depth; }  // of a line
+  int64_t packed_words() const { return panels() * width() * words(); }
   // Packs `count` panels from the `first` on.
   void pack(int64_t first, int64_t count, float* packed) const;
 };
 
 // Where a product goes: [rows, columns], with the columns contiguous.
 struct ProductSum {
-  float* data;
+  void* data;
+  bool bf16;  // else fp32
   int64_t row_stride, rows, columns;
 
   bool operator==(const ProductSum&) const = default;
@@ -41,16 +46,16 @@ struct ProductSum {
 class ProductRound {
  public:
   static constexpr int64_t kBlockRows = 96, kBlockColumns = 128;  // of a sum
-  static constexpr int64_t kOperandElements = 1 << 20;            // the most that a packed operand may have
+  static constexpr int64_t kOperandWords = 1 << 20;               // the most that a packed operand may have
   // Besides one of that size there is room for small ones, as those of adapters are.
-  static constexpr int64_t kMemoryElements = kOperandElements + (1 << 16);
+  static constexpr int64_t kMemoryWords = kOperandWords + (1 << 16);
 
   ProductRound();
 
-  // Adds the product of x and y to the sum, or makes it the sum if that has not begun. Products of the same
-  // sum are added in the order of the calls; different sums do not overlap. The product may be computed by a
-  // later call; no operand is a sum before run().
-  void add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, bool begun);
+  // Adds the product of x and y, times `scale`, to the sum, or makes it the sum if that has not begun.
+  // Products of the same sum are added in the order of the calls, in fp32; different sums do not overlap. The
+  // product may be computed by a later call; no operand is a sum before run(). x and y have the same tiles.
+  void add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, float scale, bool begun);
   // Computes what is left.
   void run();
 
@@ -61,9 +66,9 @@ class ProductRound {
       ProductOperand operand;
       float* packed;
     };
-    float* data;  // kMemoryElements
+    float* data;  // kMemoryWords
     std::vector<Entry> entries{};
-    int64_t used = 0;   // elements
+    int64_t used = 0;   // words
     size_t packed = 0;  // of the entries, in an earlier round
 
     // Returns the index of the entry, a new one if there is none yet; -1 if it has no room.
@@ -73,15 +78,18 @@ class ProductRound {
   struct Term {
     size_t sum;    // in sums_
     int64_t x, y;  // entries
+    float scale;
     bool begun;
+  };
+  // Of a sum: rows and columns, from the first ones on.
+  struct Block {
+    int64_t row, column, rows, columns;
   };
 
   void compute();
   void pack_panels(int64_t first, int64_t count) const;
   void compute_block(int64_t block) const;
-  // Of the rows in [row, end_row) a tile wide, over some of the places.
-  void compute_column(const ProductSum& sum, const Term& term, int64_t row, int64_t end_row, int64_t column,
-                      int64_t place, int64_t places) const;
+  void add_terms(size_t sum, const Block& block, float* c, int64_t c_stride) const;
 
   Memory x_, y_;
   std::vector<ProductSum> sums_;

@@ -1,4 +1,5 @@
-// The innermost parts of nn/product_round.h: a tile of a sum in registers, and the packing of operands.
+// The innermost part of nn/product_round.h: tiles of a sum, computed in registers, for each kind of x86
+// processor; and what is known about such a tile.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +8,41 @@
 
 namespace trainer {
 
-// A tile has this many rows and columns: 6 x 16 sums are 12 registers of AVX2, which leaves 4 for operands.
-constexpr int64_t kTileRows = 6, kTileColumns = 16;
+// Packed operands (nn/product_packing.h) consist of words: an fp32 number, or two bf16 numbers of places next
+// to each other. A panel is [words, lines]: the lines are the rows of x, or the columns of y, of a row of
+// tiles.
+//
+// A column of tiles is c = scale x y, or c += scale x y, for c [rows, columns] with any number of rows and at
+// most as many columns as a tile has.
+struct TileColumn {
+  int64_t rows, columns, words;
+  const float* x;    // panels, one after another
+  int64_t x_stride;  // from one to the next
+  const float* y;    // a panel, aligned to 64 bytes
+  float* c;
+  int64_t c_stride;
+  float scale;
+  bool add;
+};
 
-// Returns whether the processor has AVX2 and FMA, which the functions below need.
-bool has_product_tiles();
+struct ProductTiles {
+  int64_t rows, columns;  // of a tile
+  bool bf16;              // whether words are pairs
+  int64_t words;          // of so many places, a panel of y stays in the first-level cache
+  void (*compute)(const TileColumn&);
+  // For bf16: rounds `rows` rows of `columns` numbers.
+  void (*round)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, c10::BFloat16* to,
+                int64_t to_stride) = nullptr;
+};
 
-// A panel is one operand's part of a row of tiles: `width` lines (kTileRows rows of x, or kTileColumns
-// columns of y) with a number for each of `depth` places along the dimension that is summed over. Packed, it
-// is [depth, width] in fp32.
+// Returns the tiles for fp32 products on this processor, and those for products of bf16 with sums in fp32;
+// null where there are none.
+const ProductTiles* fp32_tiles();
+const ProductTiles* bf16_tiles();
 
-// c = a b, or c += a b, for as many tiles c [kTileRows, kTileColumns] below each other, in rows of
-// `c_stride`, and the packed panels a [depth, kTileRows], `a_stride` apart, and b [depth, kTileColumns]. b is
-// aligned to 32 bytes.
-void add_tiles(int64_t tiles, int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
-               int64_t c_stride, bool add);
-
-// Packs `count` columns of `depth` rows, times `scale`, into as many panels of `width` as these take, one
-// after another. What is left of the last panel becomes 0.
-template <class T>
-void pack_columns(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
-                  float* to);
-// The same of the transposed matrix: packs `count` rows of `depth` columns.
-template <class T>
-void pack_rows(const T* from, int64_t row_stride, int64_t count, int64_t depth, int64_t width, float scale,
-               float* to);
+// The kinds there are; null unless the processor has AVX2, AVX-512, or AVX-512 for bf16.
+const ProductTiles* tiles_of_avx2();
+const ProductTiles* tiles_of_avx512();
+const ProductTiles* tiles_of_avx512_bf16();
 
 }  // namespace trainer

@@ -1,6 +1,7 @@
 // The program's own products have the values of products in fp64, and bits that depend on nothing else.
 #include "nn/builtin_product.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -19,14 +20,14 @@ namespace {
 
 struct BuiltinProduct : ::testing::Test {
   void SetUp() override {
-    if (!has_product_tiles()) GTEST_SKIP() << "this processor has no AVX2";
+    if (!fp32_tiles()) GTEST_SKIP() << "this processor has no AVX2";
     set_cpu_products(CpuProducts::builtin);
   }
   void TearDown() override { set_cpu_products(CpuProducts::automatic); }
 
   static at::Tensor product_of(const at::Tensor& x, const at::Tensor& y, double scale = 1.0) {
     EXPECT_TRUE(suits_builtin(x, y)) << x.sizes() << " " << y.sizes();
-    const at::Tensor out = at::full({x.size(0), y.size(1)}, std::nan(""));
+    const at::Tensor out = at::full({x.size(0), y.size(1)}, std::nan(""), at::kFloat);
     add_builtin_products({{out, x, y, scale}});
     return out;
   }
@@ -53,6 +54,45 @@ TEST_F(BuiltinProduct, HasTheValuesOfTheProductInFp64) {
         EXPECT_LT(error_of(product_of(a, b), a, b), 1e-6) << m << " " << k << " " << n;
       }
     }
+  }
+}
+
+// Where the processor multiplies bf16: the sums are fp32's, and a bf16 result is one of them, rounded once.
+TEST_F(BuiltinProduct, MultipliesBf16WithSumsInFp32) {
+  if (!bf16_tiles()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+  const int64_t shapes[][3] = {{8, 1, 8},     {9, 7, 17},      {97, 16, 129},  {100, 321, 48}, {513, 64, 300},
+                               {250, 193, 4}, {1200, 1000, 9}, {31, 4099, 70}, {300, 8200, 40}};
+  for (const auto& [m, k, n] : shapes) {
+    const int64_t columns = std::max<int64_t>(n, 8);
+    const at::Tensor x = random.normal({m, k}).to(at::kBFloat16),
+                     y = random.normal({k, columns}).to(at::kBFloat16);
+    for (const at::Tensor& a : {x, x.t().contiguous().t()}) {
+      for (const at::Tensor& b : {y, y.t().contiguous().t()}) {
+        EXPECT_LT(error_of(product_of(a, b), a, b), 1e-6) << m << " " << k << " " << columns;
+        const at::Tensor rounded = at::full({m, columns}, std::nan(""), x.options());
+        add_builtin_products({{rounded, a, b}});
+        EXPECT_TRUE(at::equal(rounded, product_of(a, b).to(at::kBFloat16)))
+            << m << " " << k << " " << columns;
+      }
+    }
+  }
+}
+
+TEST_F(BuiltinProduct, AddsSeveralProductsToABf16SumAndRoundsOnce) {
+  if (!bf16_tiles()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+  for (const int64_t depth : {200, 5000}) {  // the second is multiplied in parts
+    const auto bf16 = [&](int64_t rows, int64_t columns) {
+      return random.normal({rows, columns}).to(at::kBFloat16);
+    };
+    const at::Tensor x = bf16(70, depth), y = bf16(depth, 40), low = bf16(70, 16), b = bf16(16, 40);
+    const at::Tensor before = bf16(70, 40), sum = before.clone();
+    add_builtin_products({{sum, x, y, 1.0, /*begun=*/true}, {sum, low, b, 0.3, /*begun=*/true}});
+    at::Tensor wide = before.to(at::kFloat);
+    add_builtin_products({{wide, x, y, 1.0, /*begun=*/true}, {wide, low, b, 0.3, /*begun=*/true}});
+    EXPECT_TRUE(at::equal(sum, wide.to(at::kBFloat16))) << depth;
+    const at::Tensor expected = before.to(at::kDouble) + x.to(at::kDouble).mm(y.to(at::kDouble)) +
+                                0.3 * low.to(at::kDouble).mm(b.to(at::kDouble));
+    EXPECT_LT(((wide.to(at::kDouble) - expected).norm() / expected.norm()).item<double>(), 1e-6);
   }
 }
 
@@ -129,6 +169,7 @@ TEST_F(BuiltinProduct, IsNotChosenWhereItCannotServe) {
   const at::Tensor x = random.normal({64, 64}), y = random.normal({64, 64});
   EXPECT_TRUE(suits_builtin(x, y));
   EXPECT_FALSE(suits_builtin(x.to(at::kBFloat16), y));
+  EXPECT_EQ(suits_builtin(x.to(at::kBFloat16), y.to(at::kBFloat16)), bf16_tiles() != nullptr);
   EXPECT_FALSE(suits_builtin(x, y.to(at::kDouble)));
   EXPECT_FALSE(suits_builtin(x.narrow(0, 0, 7), y));
   EXPECT_FALSE(suits_builtin(x, y.unfold(1, 1, 2).squeeze(2))) << "no dimension is contiguous";
