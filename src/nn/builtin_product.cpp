@@ -1,7 +1,6 @@
 #include "nn/builtin_product.h"
 
 #include <algorithm>
-#include <deque>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -77,7 +76,7 @@ class Products {
                          begun});
   }
 
-  void compute() const {
+  void compute() {
     if (products_.empty()) return;
     ProductRound round;
     for (auto at = products_.begin(); at != products_.end(); ++at) {
@@ -92,6 +91,7 @@ class Products {
       }
     }
     round.run();
+    products_.clear();
   }
 
  private:
@@ -132,54 +132,32 @@ class Products {
   std::vector<Product> products_;
 };
 
-// Whether a bf16 sum is computed in parts that would each be rounded.
-bool is_rounded_often(const at::Tensor& sum, at::TensorList sums, at::TensorList x) {
-  if (sum.scalar_type() != at::kBFloat16) return false;
-  for (size_t i = 0; i < sums.size(); i++) {
-    if (sums[i].is_same(sum) && x[i].size(1) > 2 * kMostWords) return true;
-  }
-  return false;
+void check(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y) {
+  const bool both_bf16 = sum.scalar_type() == at::kBFloat16 && x.scalar_type() == at::kBFloat16;
+  TORCH_CHECK(y.size(0) == x.size(1) && sum.size(0) == x.size(0) && sum.size(1) == y.size(1) &&
+                  sum.stride(1) == 1 && (sum.scalar_type() == at::kFloat || both_bf16),
+              "builtin product: ", x.sizes(), " times ", y.sizes(), " into ", sum.sizes());
 }
-
-// The sums in which products are computed: an fp32 copy of those that would be rounded often.
-class ComputedSums {
- public:
-  const at::Tensor& of(size_t index, at::TensorList sums, at::TensorList x, bool begun) {
-    const at::Tensor& sum = sums[index];
-    if (!is_rounded_often(sum, sums, x)) return sum;
-    const auto known = std::ranges::find_if(wide_, [&](const Wide& wide) { return wide.sum.is_same(sum); });
-    if (known != wide_.end()) return known->computed;
-    return wide_
-        .emplace_back(sum,
-                      begun ? sum.to(at::kFloat) : at::empty(sum.sizes(), sum.options().dtype(at::kFloat)))
-        .computed;
-  }
-  void round() {
-    for (const Wide& wide : wide_) wide.sum.copy_(wide.computed);
-  }
-
- private:
-  struct Wide {
-    at::Tensor sum, computed;
-  };
-  std::deque<Wide> wide_;
-};
 
 void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, at::ArrayRef<double> scales,
                        at::IntArrayRef begun) {
   Products products;
-  ComputedSums computed;
   for (size_t i = 0; i < sums.size(); i++) {
-    const bool rounded = sums[i].scalar_type() == at::kBFloat16 && x[i].scalar_type() == at::kBFloat16;
-    TORCH_CHECK(y[i].size(0) == x[i].size(1) && sums[i].size(0) == x[i].size(0) &&
-                    sums[i].size(1) == y[i].size(1) && sums[i].stride(1) == 1 &&
-                    (sums[i].scalar_type() == at::kFloat || rounded),
-                "builtin product: ", x[i].sizes(), " times ", y[i].sizes(), " into ", sums[i].sizes());
-    const at::Tensor& sum = computed.of(i, sums, x, begun[i] != 0);
+    check(sums[i], x[i], y[i]);
+    at::Tensor sum = sums[i];
+    // Packed in parts, each of which would be rounded.
+    const bool in_parts = sum.scalar_type() == at::kBFloat16 && x[i].size(1) > 2 * kMostWords;
+    if (in_parts) {
+      products.compute();
+      sum = begun[i] != 0 ? sum.to(at::kFloat) : at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
+    }
     if (!sum.is_meta()) products.add(sum, x[i], y[i], scales[i], begun[i] != 0);
+    if (in_parts) {
+      products.compute();
+      sums[i].copy_(sum);
+    }
   }
   products.compute();
-  computed.round();
 }
 
 }  // namespace

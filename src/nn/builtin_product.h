@@ -1,10 +1,10 @@
 // Products of matrices by this program's own kernels, for x86 processors where they are faster than MKL and
 // oneDNN (docs/performance.md).
 //
-// A number of the result is computed in the same order whatever the other rows and columns are and however
-// many threads there are. With x in fp32, a bf16 weight is widened while it is packed, so no fp32 copy of it
-// exists, and other products do not matter either. Two bf16 matrices are multiplied as they are, with sums in
-// fp32, where the processor can do that.
+// A number of the result is computed in the same order whatever the other rows, columns and products are and
+// however many threads there are. With x in fp32, a bf16 weight is widened while it is packed, so no fp32
+// copy of it exists. Two bf16 matrices are multiplied as they are, with sums in fp32, where the processor can
+// do that.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,7 @@ bool suits_builtin(const at::Tensor& x, const at::Tensor& y);
 
 // sum += scale * x y, or sum = scale * x y if `begun` is false. sum is fp32 [m, n] and its columns are
 // contiguous; x is fp32 and y fp32 or bf16, or both are bf16 on processors with AVX512-BF16, and one of their
-// dimensions is contiguous. With both in bf16, so may the sum be. It is then rounded once for all that is
-// computed together, or a few times where operands are so large that they are packed one after another.
+// dimensions is contiguous. With both in bf16, so may the sum be, which is then rounded once by each product.
 struct SummedProduct {
   at::Tensor sum, x, y;
   double scale = 1.0;

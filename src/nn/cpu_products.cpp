@@ -11,12 +11,9 @@ std::atomic<CpuProducts> wanted_products{CpuProducts::automatic};
 
 CpuProducts fastest_here() {
 #if defined(__x86_64__)
-  const bool bf16 = __builtin_cpu_supports("avx512bf16");
   if (__builtin_cpu_is("amd")) {
-    // Equal to MKL on one thread of Zen 3, faster on two (docs/performance.md).
-    if (!__builtin_cpu_supports("avx512f")) return CpuProducts::builtin;
-    // oneDNN takes AVX-512, and bf16 at twice the rate of fp32.
-    return bf16 ? CpuProducts::onednn : CpuProducts::mkl;
+    // Measured on Zen 3 and Zen 4 (docs/performance.md).
+    return CpuProducts::builtin;
   }
   // Intel's bf16 dot products before AMX run at half the rate of fp32.
   return __builtin_cpu_supports("amx-bf16") ? CpuProducts::by_type : CpuProducts::mkl;

@@ -103,7 +103,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
 
     // Of one projection, in the type of products.
     struct Gradients {
-      at::Tensor weight, b, low_rank;  // undefined: not needed
+      at::Tensor weight, b_transposed, low_rank;  // undefined: not needed
     };
 
     void run(const std::vector<Slots>& projections, const variable_list& grads) {
@@ -135,8 +135,9 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (ctx->needs_input_grad(0))
         products.add_times(gx, gy, slots.weight < 0 ? slots.source : Weight(parameter(slots.weight)), seen());
       if (slots.a < 0) return out;
+      // Transposed, the long operand is the one that need not be packed.
       if (needs(slots.b))
-        products.add(out.b, gy.t(), saved[static_cast<size_t>(slots.low_rank)], slots.scale);
+        products.add(out.b_transposed, saved[static_cast<size_t>(slots.low_rank)].t(), gy, slots.scale);
       products.add(out.low_rank, gy, parameter(slots.b).to(type), slots.scale);
       return out;
     }
@@ -144,7 +145,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     void finish(const Slots& slots, Gradients& gradients) {
       products.run();
       if (gradients.weight.defined()) put_weight(slots, gradients);
-      if (gradients.b.defined()) put(slots.b, gradients.b);
+      if (gradients.b_transposed.defined()) put(slots.b, gradients.b_transposed.t().contiguous());
       if (slots.a >= 0) through_a(slots, gradients.low_rank);
     }
 

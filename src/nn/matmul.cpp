@@ -35,7 +35,8 @@ at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, Panel
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
     at::Tensor part = out.narrow(1, row, rows);
-    at::mm_out(part, x, panel(row, rows).t());
+    const at::Tensor y = panel(row, rows).t();
+    suits_builtin(x, y) ? add_builtin_products({{part, x, y}}) : void(at::mm_out(part, x, y));
   }
   return out;
 }
@@ -103,6 +104,11 @@ void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y
 
 at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& y) {
   if (x.scalar_type() == at::kFloat) return product(x, y);
+  if (suits_builtin(x, y)) {
+    at::Tensor out = at::empty({x.size(0), y.size(1)}, x.options().dtype(at::kFloat));
+    add_builtin_products({{out, x, y}});
+    return out;
+  }
   // Only CUDA has this operator; meta has it for plans (meta_kernels.cpp).
   if (target_of(x.device()) == c10::kCUDA) return at::mm(x, y, at::kFloat);
   return x.to(at::kFloat).mm(y.to(at::kFloat));

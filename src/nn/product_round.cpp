@@ -40,6 +40,13 @@ thread_local HugePages of_x, of_y;
 
 }  // namespace
 
+bool ProductOperand::is_plain() const {
+  if (!tiles->reads_plain || bf16 != tiles->bf16) return false;
+  if (side == OperandSide::y) return !bf16 && line_stride == 1 && lines % tiles->columns == 0;
+  const bool whole_words = !bf16 || (depth % 2 == 0 && line_stride % 2 == 0);
+  return place_stride == 1 && line_stride > 2 && whole_words;
+}
+
 void ProductOperand::pack(int64_t first, int64_t count, float* packed) const {
   const int64_t line = first * width(), here = std::min(count * width(), lines - line);
   const PackedWords kind = tiles->bf16 ? PackedWords::pairs : bf16 ? PackedWords::widened : PackedWords::fp32;
@@ -54,31 +61,53 @@ void ProductOperand::pack(int64_t first, int64_t count, float* packed) const {
 
 ProductRound::ProductRound() : x_{all_of(of_x)}, y_{all_of(of_y)} {}
 
-int64_t ProductRound::Memory::find(const ProductOperand& operand) {
+bool ProductRound::Memory::has(const ProductOperand& operand) const {
+  return std::ranges::any_of(entries, [&](const Entry& entry) { return entry.operand == operand; });
+}
+
+const float* ProductRound::Memory::find(const ProductOperand& operand) {
   const auto found =
       std::ranges::find_if(entries, [&](const Entry& entry) { return entry.operand == operand; });
-  if (found != entries.end()) return found - entries.begin();
-  if (used + operand.packed_words() > kMemoryWords) return -1;
+  if (found != entries.end()) return found->packed;
+  if (used + operand.packed_words() > kMemoryWords) return nullptr;
   entries.push_back({operand, data + used});
   used += operand.packed_words();
-  return static_cast<int64_t>(entries.size()) - 1;
+  return entries.back().packed;
+}
+
+// Rows that a single column of tiles reads once are not packed for it alone.
+ProductRound::Panels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns) {
+  const ProductTiles& tiles = *x.tiles;
+  if (columns <= tiles.columns && x.is_plain() && !x_.has(x)) {
+    const int64_t row = x.line_stride / (tiles.bf16 ? 2 : 1);
+    return {static_cast<const float*>(x.data), tiles.rows * row, 1, row};
+  }
+  const float* packed = x_.find(x);
+  if (!packed) {
+    compute();
+    x_.clear();
+    packed = x_.find(x);
+  }
+  return {packed, tiles.rows * x.words(), tiles.rows, 1};
+}
+
+ProductRound::Panels ProductRound::panels_of_y(const ProductOperand& y) {
+  const ProductTiles& tiles = *y.tiles;
+  if (y.is_plain()) return {static_cast<const float*>(y.data), tiles.columns, y.place_stride, 1};
+  const float* packed = y_.find(y);
+  if (!packed) {
+    compute();
+    packed = y_.find(y);
+  }
+  return {packed, tiles.columns * y.words(), tiles.columns, 1};
 }
 
 void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, float scale,
                        bool begun) {
-  int64_t x_at = x_.find(x);
-  if (x_at < 0) {
-    compute();
-    x_.clear();
-    x_at = x_.find(x);
-  }
-  int64_t y_at = y_.find(y);
-  if (y_at < 0) {
-    compute();
-    y_at = y_.find(y);
-  }
+  const Panels of_x = panels_of_x(x, sum.columns), of_y = panels_of_y(y);
   const auto known = std::ranges::find(sums_, sum);
-  terms_.push_back({static_cast<size_t>(known - sums_.begin()), x_at, y_at, scale, begun});
+  terms_.push_back(
+      {static_cast<size_t>(known - sums_.begin()), of_x, of_y, x.tiles, x.words(), scale, begun});
   if (known == sums_.end()) sums_.push_back(sum);
 }
 
@@ -95,8 +124,7 @@ void ProductRound::compute() {
       panels += memory->entries[i].operand.panels();
   }
   for (const Term& term : terms_)
-    operations += 2 * sums_[term.sum].rows * sums_[term.sum].columns *
-                  x_.entries[static_cast<size_t>(term.x)].operand.depth;
+    operations += 2 * sums_[term.sum].rows * sums_[term.sum].columns * term.words;
   for (const ProductSum& sum : sums_)
     blocks += at::divup(sum.rows, kBlockRows) * at::divup(sum.columns, kBlockColumns);
   const bool serial = at::in_parallel_region() || operations < kSerialOperations;
@@ -145,39 +173,43 @@ void ProductRound::compute_block(int64_t block) const {
   const int64_t row = block / across * kBlockRows, column = block % across * kBlockColumns;
   const Block part{row, column, std::min(kBlockRows, sum.rows - row),
                    std::min(kBlockColumns, sum.columns - column)};
-  const int64_t at = row * sum.row_stride + column;
-  if (!sum.bf16) return add_terms(index, part, static_cast<float*>(sum.data) + at, sum.row_stride);
+  for (const Term& term : terms_) {
+    if (term.sum == index)
+      sum.bf16
+          ? add_and_round(sum, term, part)
+          : add(term, part, static_cast<float*>(sum.data) + row * sum.row_stride + column, sum.row_stride);
+  }
+}
+
+// As if the product were computed alone, so that the bits do not depend on what shares the round.
+void ProductRound::add_and_round(const ProductSum& sum, const Term& term, const Block& block) {
   alignas(64) float wide[kBlockRows * kBlockColumns];
-  auto* const to = static_cast<c10::BFloat16*>(sum.data) + at;
-  const auto first = std::ranges::find_if(terms_, [&](const Term& term) { return term.sum == index; });
-  if (first->begun) widen_rows(to, sum.row_stride, part.rows, part.columns, wide, kBlockColumns);
-  add_terms(index, part, wide, kBlockColumns);
-  const ProductTiles& tiles = *x_.entries[static_cast<size_t>(first->x)].operand.tiles;
-  tiles.round(wide, kBlockColumns, part.rows, part.columns, to, sum.row_stride);
+  auto* const to = static_cast<c10::BFloat16*>(sum.data) + block.row * sum.row_stride + block.column;
+  if (term.begun) widen_rows(to, sum.row_stride, block.rows, block.columns, wide, kBlockColumns);
+  add(term, block, wide, kBlockColumns);
+  term.tiles->round(wide, kBlockColumns, block.rows, block.columns, to, sum.row_stride);
 }
 
 // c is the block's place in the sum, or in a copy of it in fp32.
-void ProductRound::add_terms(size_t sum, const Block& block, float* c, int64_t c_stride) const {
-  for (const Term& term : terms_) {
-    if (term.sum != sum) continue;
-    const Memory::Entry &x = x_.entries[static_cast<size_t>(term.x)],
-                        &y = y_.entries[static_cast<size_t>(term.y)];
-    const ProductTiles& tiles = *x.operand.tiles;
-    const int64_t words = x.operand.words();
-    const int64_t step = at::divup(at::divup(words, at::divup(words, tiles.words)), 8) * 8;
-    for (int64_t word = 0; word < words; word += step) {
-      for (int64_t column = 0; column < block.columns; column += tiles.columns) {
-        tiles.compute({.rows = block.rows,
-                       .columns = std::min(tiles.columns, block.columns - column),
-                       .words = std::min(step, words - word),
-                       .x = x.packed + block.row * words + word * tiles.rows,
-                       .x_stride = tiles.rows * words,
-                       .y = y.packed + (block.column + column) * words + word * tiles.columns,
-                       .c = c + column,
-                       .c_stride = c_stride,
-                       .scale = term.scale,
-                       .add = term.begun || word > 0});
-      }
+void ProductRound::add(const Term& term, const Block& block, float* c, int64_t c_stride) {
+  const ProductTiles& tiles = *term.tiles;
+  const int64_t step = at::divup(at::divup(term.words, at::divup(term.words, tiles.words)), 8) * 8;
+  const float* const x = term.x.data + block.row / tiles.rows * term.x.stride;
+  const float* const y = term.y.data + block.column / tiles.columns * term.y.stride;
+  for (int64_t word = 0; word < term.words; word += step) {
+    for (int64_t column = 0; column < block.columns; column += tiles.columns) {
+      tiles.compute({.rows = block.rows,
+                     .columns = std::min(tiles.columns, block.columns - column),
+                     .words = std::min(step, term.words - word),
+                     .x = x + word * term.x.word_stride,
+                     .x_stride = term.x.stride,
+                     .x_row = term.x.line_stride == 1 ? 0 : term.x.line_stride,
+                     .y = y + column / tiles.columns * term.y.stride + word * term.y.word_stride,
+                     .y_stride = term.y.word_stride,
+                     .c = c + column,
+                     .c_stride = c_stride,
+                     .scale = term.scale,
+                     .add = term.begun || word > 0});
     }
   }
 }

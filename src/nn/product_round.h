@@ -30,6 +30,8 @@ struct ProductOperand {
   int64_t panels() const { return (lines + width() - 1) / width(); }
   int64_t words() const { return tiles->bf16 ? (depth + 1) / 2 : depth; }  // of a line
   int64_t packed_words() const { return panels() * width() * words(); }
+  // Whether tiles can read it as it is: whole words of x's rows, or whole panels of an fp32 y.
+  bool is_plain() const;
   // Packs `count` panels from the `first` on.
   void pack(int64_t first, int64_t count, float* packed) const;
 };
@@ -53,13 +55,21 @@ class ProductRound {
   ProductRound();
 
   // Adds the product of x and y, times `scale`, to the sum, or makes it the sum if that has not begun.
-  // Products of the same sum are added in the order of the calls, in fp32; different sums do not overlap. The
-  // product may be computed by a later call; no operand is a sum before run(). x and y have the same tiles.
+  // Products of the same sum are added in the order of the calls; a bf16 sum is rounded after each. Different
+  // sums do not overlap. The product may be computed by a later call; no operand is a sum before run(). x and
+  // y have the same tiles.
   void add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, float scale, bool begun);
   // Computes what is left.
   void run();
 
  private:
+  // An operand as tiles read it: panels of words, in fp32 or in pairs.
+  struct Panels {
+    const float* data;
+    int64_t stride;       // from one panel to the next
+    int64_t word_stride;  // of a line
+    int64_t line_stride;  // of a word; 1: packed
+  };
   // Packed operands. The thread keeps the memory for its next round.
   struct Memory {
     struct Entry {
@@ -71,13 +81,16 @@ class ProductRound {
     int64_t used = 0;   // words
     size_t packed = 0;  // of the entries, in an earlier round
 
-    // Returns the index of the entry, a new one if there is none yet; -1 if it has no room.
-    int64_t find(const ProductOperand& operand);
+    // Returns where the operand is or will be packed; null if it has no room.
+    const float* find(const ProductOperand& operand);
+    bool has(const ProductOperand& operand) const;
     void clear() { entries.clear(), used = 0, packed = 0; }
   };
   struct Term {
-    size_t sum;    // in sums_
-    int64_t x, y;  // entries
+    size_t sum;  // in sums_
+    Panels x, y;
+    const ProductTiles* tiles;
+    int64_t words;
     float scale;
     bool begun;
   };
@@ -86,10 +99,13 @@ class ProductRound {
     int64_t row, column, rows, columns;
   };
 
+  Panels panels_of_x(const ProductOperand& x, int64_t columns);
+  Panels panels_of_y(const ProductOperand& y);
   void compute();
   void pack_panels(int64_t first, int64_t count) const;
   void compute_block(int64_t block) const;
-  void add_terms(size_t sum, const Block& block, float* c, int64_t c_stride) const;
+  static void add_and_round(const ProductSum& sum, const Term& term, const Block& block);
+  static void add(const Term& term, const Block& block, float* c, int64_t c_stride);
 
   Memory x_, y_;
   std::vector<ProductSum> sums_;

@@ -16,9 +16,11 @@ namespace trainer {
 // most as many columns as a tile has.
 struct TileColumn {
   int64_t rows, columns, words;
-  const float* x;    // panels, one after another
+  const float* x;    // panels
   int64_t x_stride;  // from one to the next
-  const float* y;    // a panel, aligned to 64 bytes
+  int64_t x_row;     // 0, or x is not packed: from one row to the next, whose words lie behind each other
+  const float* y;    // a panel
+  int64_t y_stride;  // from one word to the next
   float* c;
   int64_t c_stride;
   float scale;
@@ -28,6 +30,7 @@ struct TileColumn {
 struct ProductTiles {
   int64_t rows, columns;  // of a tile
   bool bf16;              // whether words are pairs
+  bool reads_plain;       // whether x, and y in fp32, need not be packed
   int64_t words;          // of so many places, a panel of y stays in the first-level cache
   void (*compute)(const TileColumn&);
   // For bf16: rounds `rows` rows of `columns` numbers.

@@ -122,7 +122,8 @@ TRAINER_AVX2 void compute_column_of_6x16(const TileColumn& column) {
 
 const ProductTiles* tiles_of_avx2() {
   // 320 words of 16 columns are 20 KB.
-  static constexpr ProductTiles tiles{kRows, kColumns, /*bf16=*/false, 320, compute_column_of_6x16};
+  static constexpr ProductTiles tiles{
+      kRows, kColumns, /*bf16=*/false, /*reads_plain=*/false, 320, compute_column_of_6x16};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &tiles : nullptr;
 }
 

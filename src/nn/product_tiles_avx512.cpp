@@ -34,7 +34,7 @@ TRAINER_AVX512_INLINE void prefetch_line(const void* at) {
 }
 
 // A tile's first `rows` rows and 16 * vectors columns, of which c has `c_rows` and `c_columns`.
-template <bool bf16, int rows, int vectors>
+template <bool bf16, bool packed, int rows, int vectors>
 TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, float* c, int64_t c_rows,
                                     int64_t c_columns) {
   constexpr int ahead = 16;  // places
@@ -45,18 +45,22 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
     for (int v = 0; v < vectors; v++) sums[row][v] = _mm512_setzero_ps();
     if (row < c_rows) prefetch_line(c + row * column.c_stride);
   }
+  // Not packed: rows that are not there are the last one.
+  const float* plain_rows[rows];
+  for (int row = 0; row < rows && !packed; row++)
+    plain_rows[row] = x + std::min<int64_t>(row, c_rows - 1) * column.x_row;
   const float* y = column.y;
-  for (int64_t word = 0; word < column.words; word++, x += kMostRows, y += kWidth) {
-    prefetch_line(x + ahead * kMostRows);
+  for (int64_t word = 0; word < column.words; word++, x += kMostRows, y += column.y_stride) {
+    if (packed) prefetch_line(x + ahead * kMostRows);
     __m512 y_word[vectors];
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
-      prefetch_line(y + ahead * kWidth + v * kVector);
-      y_word[v] = _mm512_load_ps(y + v * kVector);
+      prefetch_line(y + ahead * column.y_stride + v * kVector);
+      y_word[v] = _mm512_loadu_ps(y + v * kVector);
     }
 #pragma GCC unroll 12
     for (int row = 0; row < rows; row++) {
-      const __m512 x_word = _mm512_set1_ps(x[row]);
+      const __m512 x_word = _mm512_set1_ps(packed ? x[row] : plain_rows[row][word]);
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; v++) add_products<bf16>(sums[row][v], x_word, y_word[v]);
     }
@@ -78,23 +82,26 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
 }
 
 // Of fewer rows and columns, where the others are not needed.
-template <bool bf16, int vectors>
+template <bool bf16, bool packed, int vectors>
 TRAINER_AVX512 void compute_tiles_of(const TileColumn& column) {
   const float* x = column.x;
   float* c = column.c;
   for (int64_t row = 0; row < column.rows;
        row += kMostRows, x += column.x_stride, c += kMostRows * column.c_stride) {
     const int64_t rows = std::min<int64_t>(kMostRows, column.rows - row);
-    const auto compute = rows > 8   ? compute_tile_of<bf16, 12, vectors>
-                         : rows > 4 ? compute_tile_of<bf16, 8, vectors>
-                                    : compute_tile_of<bf16, 4, vectors>;
+    const auto compute = rows > 8   ? compute_tile_of<bf16, packed, 12, vectors>
+                         : rows > 4 ? compute_tile_of<bf16, packed, 8, vectors>
+                                    : compute_tile_of<bf16, packed, 4, vectors>;
     compute(column, x, c, rows, column.columns);
   }
 }
 
 template <bool bf16>
 void compute_column_of_12x32(const TileColumn& column) {
-  column.columns > kVector ? compute_tiles_of<bf16, 2>(column) : compute_tiles_of<bf16, 1>(column);
+  const bool packed = column.x_row == 0, wide = column.columns > kVector;
+  const auto compute = packed ? (wide ? compute_tiles_of<bf16, true, 2> : compute_tiles_of<bf16, true, 1>)
+                              : (wide ? compute_tiles_of<bf16, false, 2> : compute_tiles_of<bf16, false, 1>);
+  compute(column);
 }
 
 // Numbers below 1e-38 become 0.
@@ -121,14 +128,15 @@ bool has_avx512() {
 }  // namespace
 
 const ProductTiles* tiles_of_avx512() {
-  static constexpr ProductTiles tiles{kMostRows, kWidth, /*bf16=*/false, kWords,
-                                      compute_column_of_12x32<false>};
+  static constexpr ProductTiles tiles{
+      kMostRows, kWidth, /*bf16=*/false, /*reads_plain=*/true, kWords, compute_column_of_12x32<false>};
   return has_avx512() && tiles_of_avx2() ? &tiles : nullptr;
 }
 
 const ProductTiles* tiles_of_avx512_bf16() {
-  static constexpr ProductTiles tiles{kMostRows, kWidth, /*bf16=*/true, kWords, compute_column_of_12x32<true>,
-                                      round_rows};
+  static constexpr ProductTiles tiles{
+      kMostRows, kWidth, /*bf16=*/true, /*reads_plain=*/true, kWords, compute_column_of_12x32<true>,
+      round_rows};
   return __builtin_cpu_supports("avx512bf16") && tiles_of_avx512() ? &tiles : nullptr;
 }
 
