@@ -10,6 +10,7 @@
 
 #include "trainer/device/target_device.h"
 
+#include "nn/builtin_attention.h"
 #include "nn/rotate.h"
 
 namespace trainer {
@@ -59,9 +60,15 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-// LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same, for the plan. Pieces
-// are computed in fp32: in bf16 the operator makes a product of oneDNN for every head and tile, which takes
-// longer than the product itself where samples are short, and far longer on processors without bf16.
+bool suits(const PackedHeads& heads, int64_t window) {
+  return suits_builtin_attention(heads) &&
+         (window == 0 || *std::ranges::max_element(heads.lengths) <= window);
+}
+
+// Our own products, or LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same,
+// for the plan. Pieces are computed in fp32: in bf16 the operator makes a product of oneDNN for every head
+// and tile, which takes longer than the product itself where samples are short, and far longer on processors
+// without bf16.
 struct PackedAttention : torch::autograd::Function<PackedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::vector<int64_t>& lengths, double scale,
@@ -69,6 +76,14 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const at::Tensor out = empty_by_position(q);
     const at::Tensor sums =
         at::empty({1, q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
+    ctx->save_for_backward({q, k, v, out, sums});
+    ctx->saved_data["lengths"] = lengths;
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["window"] = window;
+    if (const PackedHeads heads{q, k, v, lengths, scale}; suits(heads, window)) {
+      builtin_attention(heads, out, sums);
+      return out;
+    }
     for (const Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
       const auto [result, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
           wide(piece.of_queries(q)), wide(piece.of_keys(k)), wide(piece.of_keys(v)), 0.0,
@@ -76,10 +91,6 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
       piece.of_queries(out).copy_(result);
       piece.of_queries(sums).copy_(logsumexp);
     }
-    ctx->save_for_backward({q, k, v, out, sums});
-    ctx->saved_data["lengths"] = lengths;
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["window"] = window;
     return out;
   }
 
@@ -90,6 +101,10 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const double scale = ctx->saved_data["scale"].toDouble();
     const int64_t window = ctx->saved_data["window"].toInt();
     const at::Tensor gq = empty_by_position(q), gk = empty_by_position(k), gv = empty_by_position(v);
+    if (const PackedHeads heads{q, k, v, lengths, scale}; suits(heads, window)) {
+      builtin_attention_backward(heads, grads[0], out, sums, gq, gk, gv);
+      return {gq, gk, gv, {}, {}, {}};
+    }
     if (window > 0) {  // keys are in several pieces
       gk.zero_();
       gv.zero_();

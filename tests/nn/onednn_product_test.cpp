@@ -7,6 +7,7 @@
 #include "trainer/nn/cpu_products.h"
 #include "trainer/nn/matmul.h"
 
+#include "nn/cpu_products_are.h"
 #include "nn/product_tiles.h"
 #include "nn/reference.h"
 
@@ -40,6 +41,7 @@ TEST(OnednnProduct, GivesTheSameBitsAgain) {
 
 // The operator has no gradient and no other types, and small products are faster with MKL.
 TEST(OnednnProduct, IsNotChosenWhereItCannotServe) {
+  const CpuProductsAre set(CpuProducts::onednn);
   Random random(3);
   const at::Tensor x = random.normal({256, 256}), y = random.normal({256, 256});
   EXPECT_FALSE(suits_onednn(x.to(at::kBFloat16), y.to(at::kBFloat16)));
@@ -51,6 +53,7 @@ TEST(OnednnProduct, IsNotChosenWhereItCannotServe) {
 
 // By whatever library: products of weights keep their gradients where these are recorded.
 TEST(OnednnProduct, ProductsOfWeightsAreDifferentiable) {
+  const CpuProductsAre set(CpuProducts::onednn);
   Random random(4);
   const at::Tensor x = random.normal({200, 256}).set_requires_grad(true), w = random.normal({300, 256});
   times_transposed(x, w).sum().backward();
@@ -59,6 +62,7 @@ TEST(OnednnProduct, ProductsOfWeightsAreDifferentiable) {
 }
 
 TEST(OnednnProduct, ProductsOfWeightsHaveTheValuesOfTheProductInFp64) {
+  const CpuProductsAre set(CpuProducts::onednn);
   Random random(5);
   const at::Tensor x = random.normal({333, 256}), w = random.normal({400, 256}),
                    g = random.normal({333, 400});
@@ -68,12 +72,6 @@ TEST(OnednnProduct, ProductsOfWeightsHaveTheValuesOfTheProductInFp64) {
   times_into(sum, g, w);
   EXPECT_LT(error_of(sum, g, 2 * w), 1e-6);
 }
-
-// training.cpu_products, given back to automatic at the end.
-struct CpuProductsAre {
-  explicit CpuProductsAre(CpuProducts wanted) { set_cpu_products(wanted); }
-  ~CpuProductsAre() { set_cpu_products(CpuProducts::automatic); }
-};
 
 TEST(CpuProductsSetting, EachGivesTheProductInFp64ToTheRoundingOfItsType) {
   Random random(6);

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "nn/cpu_products_are.h"
 #include "nn/kernels.h"
 #include "nn/reference.h"
 #include "support/gpu.h"
@@ -93,17 +94,22 @@ class PackedAttention : public ::testing::TestWithParam<PackedCase> {
 
 TEST_P(PackedAttention, ValueAndGradientsAreThoseOfEachSequenceAlone) {
   const Tensors exact = expected(weight(), at::kFloat, at::kDouble);
-  for (const Way way : {&packed_attention, &attention_one_by_one}) {
-    EXPECT_LE(error(values(way, weight(), at::kFloat), exact), 1e-6);
+  for (const CpuProducts products : {CpuProducts::builtin, CpuProducts::mkl}) {
+    const CpuProductsAre set(products);
+    for (const Way way : {&packed_attention, &attention_one_by_one}) {
+      EXPECT_LE(error(values(way, weight(), at::kFloat), exact), 1e-6);
+    }
   }
 }
 
 TEST_P(PackedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
   const at::Tensor weight = this->weight().to(at::kBFloat16);
   const Tensors exact = expected(weight, at::kBFloat16, at::kDouble),
-                plain = expected(weight, at::kBFloat16, at::kBFloat16),
-                ours = values(&packed_attention, weight, at::kBFloat16);
-  EXPECT_LE(error(ours, exact), 1.2 * error(plain, exact));
+                plain = expected(weight, at::kBFloat16, at::kBFloat16);
+  for (const CpuProducts products : {CpuProducts::builtin, CpuProducts::mkl}) {
+    const CpuProductsAre set(products);
+    EXPECT_LE(error(values(&packed_attention, weight, at::kBFloat16), exact), 1.2 * error(plain, exact));
+  }
 }
 
 TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
@@ -127,6 +133,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,
                          ::testing::Values(PackedCase{"one", {5}, 2, 2, 8, 0},
                                            PackedCase{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
                                            PackedCase{"several", {37, 1, 12, 200}, 4, 2, 16, 0},
+                                           PackedCase{"blocks", {97, 300, 33}, 6, 2, 40, 0},
+                                           PackedCase{"wide_heads", {130, 50}, 2, 2, 64, 0},
+                                           PackedCase{"long", {1100, 20}, 2, 2, 8, 0},
                                            PackedCase{"windows", {37, 5, 8, 300, 9}, 4, 2, 16, 8},
                                            PackedCase{"window_of_one", {4, 70}, 2, 1, 8, 1},
                                            PackedCase{"large_window", {900, 100, 101, 1300}, 2, 1, 8, 100}),

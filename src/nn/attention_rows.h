@@ -1,0 +1,24 @@
+// The passes over rows of scores between the products of nn/builtin_attention.h. Row i of a block sees its
+// first `visible` + i scores; what is behind them, up to `columns`, becomes 0.
+#pragma once
+
+#include <cstdint>
+
+namespace trainer {
+
+struct ScoreRows {
+  float* data;
+  int64_t stride, rows, columns, visible;
+};
+
+// Replaces scores by their softmax; sums[i * sums_stride] is the logarithm of row i's sum.
+void softmax_rows(const ScoreRows& scores, float* sums, int64_t sums_stride);
+// The same, with the sums known.
+void weights_of_rows(const ScoreRows& scores, const float* sums, int64_t sums_stride);
+// Replaces the gradient of the weights by that of the scores before their scale: scale * weights * (gradient
+// - mean), with the mean of each row that the weights give.
+void score_gradients(const ScoreRows& gradient, const float* weights, const float* means, float scale);
+// means[i] = a row i times b row i, for fp32 rows of `columns` numbers.
+void products_of_rows(const float* a, const float* b, int64_t rows, int64_t columns, float* means);
+
+}  // namespace trainer

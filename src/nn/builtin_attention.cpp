@@ -1,0 +1,316 @@
+#include "nn/builtin_attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <omp.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "trainer/device/target_device.h"
+#include "trainer/nn/cpu_products.h"
+
+#include "nn/attention_rows.h"
+#include "nn/product_packing.h"
+#include "nn/product_tiles.h"
+
+namespace trainer {
+namespace {
+
+constexpr int64_t kBlockQueries = 96;  // at a time: a multiple of the rows of every kind of tiles
+constexpr int64_t kMostTokens = 1024;  // with which a block of scores has 384 KB
+
+const ProductTiles* tiles_for(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? bf16_tiles()
+         : x.scalar_type() == at::kFloat  ? fp32_tiles()
+                                          : nullptr;
+}
+
+int64_t longest_of(const std::vector<int64_t>& lengths) {
+  return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+}
+
+// The tokens of a sample in one head, [tokens, head_dim], or some of them.
+struct HeadRows {
+  char* data;
+  int64_t stride, rows, columns;
+  bool bf16;
+
+  HeadRows(const at::Tensor& x, int64_t head, int64_t first, int64_t tokens)
+      : data(static_cast<char*>(const_cast<void*>(x.const_data_ptr())) +
+             (head * x.stride(1) + first * x.stride(2)) * x.element_size()),
+        stride(x.stride(2)),
+        rows(tokens),
+        columns(x.size(3)),
+        bf16(x.scalar_type() == at::kBFloat16) {}
+  HeadRows(void* at, int64_t row_stride, int64_t n, int64_t width, bool narrow)
+      : data(static_cast<char*>(at)), stride(row_stride), rows(n), columns(width), bf16(narrow) {}
+
+  HeadRows part(int64_t first, int64_t count) const {
+    return {data + first * stride * (bf16 ? 2 : 4), stride, count, columns, bf16};
+  }
+};
+
+// An operand in the layout of tiles.
+struct PackedLines {
+  const float* data;
+  int64_t words;  // of a line
+};
+
+// A thread's memory, taken piece by piece, and the products of what is in it.
+class Workspace {
+ public:
+  Workspace(const ProductTiles& tiles, float* memory) : tiles_(tiles), at_(memory) {}
+
+  float* take(int64_t words) {
+    float* const out = at_;
+    at_ += at::divup(words, 16) * 16;
+    return out;
+  }
+  float* mark() const { return at_; }
+  void release(float* mark) { at_ = mark; }
+
+  // Rows of x, or columns of y^T: lines are the rows of the matrix, places its columns.
+  PackedLines rows_of(const HeadRows& matrix, int64_t width) {
+    return pack(pack_rows, matrix, matrix.rows, matrix.columns, width);
+  }
+  // Rows of x^T, or columns of y.
+  PackedLines columns_of(const HeadRows& matrix, int64_t width) {
+    return pack(pack_columns, matrix, matrix.columns, matrix.rows, width);
+  }
+  // c = scale x y, or c += scale x y, over the first `places`.
+  void multiply(const PackedLines& x, const PackedLines& y, int64_t places, int64_t rows, int64_t columns,
+                float* c, int64_t c_stride, float scale, bool add) const {
+    const int64_t words = words_of(places);
+    for (int64_t word = 0; word < words; word += tiles_.words) {
+      for (int64_t column = 0; column < columns; column += tiles_.columns) {
+        tiles_.compute({.rows = rows,
+                        .columns = std::min(tiles_.columns, columns - column),
+                        .words = std::min(tiles_.words, words - word),
+                        .x = x.data + word * tiles_.rows,
+                        .x_stride = tiles_.rows * x.words,
+                        .x_row = 0,
+                        .y = y.data + column * y.words + word * tiles_.columns,
+                        .y_stride = tiles_.columns,
+                        .c = c + column,
+                        .c_stride = c_stride,
+                        .scale = scale,
+                        .add = add || word > 0});
+      }
+    }
+  }
+  // Fp32 rows as operands: themselves, or rounded.
+  HeadRows operand(float* data, int64_t stride, int64_t rows, int64_t columns) {
+    if (!tiles_.bf16) return {data, stride, rows, columns, false};
+    auto* const rounded = reinterpret_cast<c10::BFloat16*>(take(rows * stride / 2));
+    tiles_.round(data, stride, rows, columns, rounded, stride);
+    return {rounded, stride, rows, columns, true};
+  }
+  // Writes fp32 rows to a tensor's.
+  void put(const float* from, const HeadRows& to) const {
+    if (to.bf16) {
+      tiles_.round(from, to.columns, to.rows, to.columns, reinterpret_cast<c10::BFloat16*>(to.data),
+                   to.stride);
+    } else {
+      for (int64_t row = 0; row < to.rows; row++) {
+        std::memcpy(to.data + row * to.stride * 4, from + row * to.columns,
+                    static_cast<size_t>(to.columns) * 4);
+      }
+    }
+  }
+  // A tensor's rows in fp32.
+  float* wide(const HeadRows& from) {
+    float* const to = take(from.rows * from.columns);
+    if (from.bf16) {
+      widen_rows(reinterpret_cast<const c10::BFloat16*>(from.data), from.stride, from.rows, from.columns, to,
+                 from.columns);
+    } else {
+      for (int64_t row = 0; row < from.rows; row++) {
+        std::memcpy(to + row * from.columns, from.data + row * from.stride * 4,
+                    static_cast<size_t>(from.columns) * 4);
+      }
+    }
+    return to;
+  }
+  int64_t rows() const { return tiles_.rows; }
+  int64_t columns() const { return tiles_.columns; }
+
+ private:
+  int64_t words_of(int64_t places) const { return tiles_.bf16 ? (places + 1) / 2 : places; }
+
+  template <class Pack>
+  PackedLines pack(Pack with, const HeadRows& matrix, int64_t lines, int64_t places, int64_t width) {
+    const int64_t words = words_of(places);
+    float* const to = take(at::divup(lines, width) * width * words);
+    with(tiles_.bf16 ? PackedWords::pairs : PackedWords::fp32, matrix.data, matrix.stride, lines, places,
+         width, to);
+    return {to, words};
+  }
+
+  const ProductTiles& tiles_;
+  float* at_;
+};
+
+// Fp32 words that a thread needs for samples of so many tokens, at most.
+int64_t workspace_words(const ProductTiles& tiles, int64_t tokens, int64_t head_dim) {
+  const auto up = [](int64_t n) { return at::divup(n, 32) * 32 + 32; };
+  const int64_t of_tokens = up(tokens) * up(head_dim), of_block = up(kBlockQueries) * up(head_dim),
+                scores = up(kBlockQueries) * up(tokens);
+  // Backward: three packed operands and two sums of all tokens; Q, its gradient and dO, packed or in fp32;
+  // weights and their gradient in fp32, rounded and packed twice each.
+  return 5 * of_tokens + 8 * of_block + (tiles.bf16 ? 7 : 6) * scores;
+}
+
+// Of one sample and the query heads that have its keys.
+struct Group {
+  int64_t first, tokens, kv_head, first_head, heads;
+};
+
+std::vector<Group> groups_of(const PackedHeads& in) {
+  const int64_t kv_heads = in.k.size(1), heads = in.q.size(1) / kv_heads;
+  std::vector<Group> groups;
+  int64_t first = 0;
+  for (const int64_t tokens : in.lengths) {
+    for (int64_t kv_head = 0; kv_head < kv_heads; kv_head++)
+      groups.push_back({first, tokens, kv_head, kv_head * heads, heads});
+    first += tokens;
+  }
+  return groups;
+}
+
+// Calls `with` for every group and a workspace; threads take groups as they become free.
+template <class With>
+void for_groups(const PackedHeads& in, With with) {
+  const ProductTiles& tiles = *tiles_for(in.q);
+  const int64_t words = workspace_words(tiles, longest_of(in.lengths), in.q.size(3));
+  const int threads = at::get_num_threads();
+  const at::Tensor memory = at::empty({threads, words}, in.q.options().dtype(at::kFloat));
+  if (memory.is_meta()) return;
+  const std::vector<Group> groups = groups_of(in);
+  std::atomic<size_t> next{0};
+#pragma omp parallel num_threads(threads)
+  {
+    float* const own = memory.data_ptr<float>() + omp_get_thread_num() * words;
+    for (size_t i; (i = next.fetch_add(1)) < groups.size();) {
+      Workspace workspace(tiles, own);
+      with(groups[i], workspace);
+    }
+  }
+}
+
+// Some queries of a head, and the keys that at least one of them sees: the first `keys` of the sample.
+struct QueryBlock {
+  int64_t head, first, rows, keys;
+
+  HeadRows of(const at::Tensor& x, const Group& group) const { return {x, head, group.first + first, rows}; }
+  float* sums(const at::Tensor& x, const Group& group) const {
+    return x.data_ptr<float>() + head * x.stride(1) + (group.first + first) * x.stride(2);
+  }
+  ScoreRows rows_of(float* data, int64_t stride) const { return {data, stride, rows, keys, first + 1}; }
+};
+
+template <class With>
+void for_blocks(const Group& group, Workspace& workspace, With with) {
+  float* const mark = workspace.mark();
+  for (int64_t head = group.first_head; head < group.first_head + group.heads; head++) {
+    for (int64_t first = 0; first < group.tokens; first += kBlockQueries) {
+      const int64_t rows = std::min(kBlockQueries, group.tokens - first);
+      with(QueryBlock{head, first, rows, first + rows});
+      workspace.release(mark);
+    }
+  }
+}
+
+int64_t score_stride(const Group& group) { return at::divup(group.tokens, 16) * 16; }
+
+void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tensor& sums, const Group& group,
+                   Workspace& ws) {
+  const int64_t dim = in.q.size(3), stride = score_stride(group);
+  const PackedLines keys = ws.rows_of({in.k, group.kv_head, group.first, group.tokens}, ws.columns());
+  const PackedLines values = ws.columns_of({in.v, group.kv_head, group.first, group.tokens}, ws.columns());
+  for_blocks(group, ws, [&](const QueryBlock& block) {
+    float* const scores = ws.take(block.rows * stride);
+    ws.multiply(ws.rows_of(block.of(in.q, group), ws.rows()), keys, dim, block.rows, block.keys, scores,
+                stride, static_cast<float>(in.scale), /*add=*/false);
+    softmax_rows(block.rows_of(scores, stride), block.sums(sums, group), sums.stride(2));
+    const HeadRows weights = ws.operand(scores, stride, block.rows, block.keys);
+    float* const mixed = ws.take(block.rows * dim);
+    ws.multiply(ws.rows_of(weights, ws.rows()), values, block.keys, block.rows, dim, mixed, dim, 1.0f,
+                /*add=*/false);
+    ws.put(mixed, block.of(out, group));
+  });
+}
+
+// The tensors of backward.
+struct Gradients {
+  const at::Tensor &out, &value, &sums, &q, &k, &v;
+};
+
+void backward_group(const PackedHeads& in, const Gradients& gradients, const Group& group, Workspace& ws) {
+  const int64_t dim = in.q.size(3), stride = score_stride(group);
+  const HeadRows k{in.k, group.kv_head, group.first, group.tokens},
+      v{in.v, group.kv_head, group.first, group.tokens};
+  const PackedLines keys = ws.rows_of(k, ws.columns()), key_columns = ws.columns_of(k, ws.columns()),
+                    values = ws.rows_of(v, ws.columns());
+  float *const gk = ws.take(group.tokens * dim), *const gv = ws.take(group.tokens * dim);
+  std::fill_n(gk, group.tokens * dim, 0.0f);
+  std::fill_n(gv, group.tokens * dim, 0.0f);
+  for_blocks(group, ws, [&](const QueryBlock& block) {
+    const int64_t rows = block.rows;
+    const HeadRows q = block.of(in.q, group), g = block.of(gradients.out, group);
+    float *const weights = ws.take(rows * stride), *const g_scores = ws.take(rows * stride);
+    ws.multiply(ws.rows_of(q, ws.rows()), keys, dim, rows, block.keys, weights, stride,
+                static_cast<float>(in.scale),
+                /*add=*/false);
+    weights_of_rows(block.rows_of(weights, stride), block.sums(gradients.sums, group),
+                    gradients.sums.stride(2));
+    ws.multiply(ws.rows_of(g, ws.rows()), values, dim, rows, block.keys, g_scores, stride, 1.0f,
+                /*add=*/false);
+    const HeadRows w = ws.operand(weights, stride, rows, block.keys);
+    ws.multiply(ws.columns_of(w, ws.rows()), ws.columns_of(g, ws.columns()), rows, block.keys, dim, gv, dim,
+                1.0f,
+                /*add=*/true);
+    float* const means = ws.take(rows);
+    products_of_rows(ws.wide(g), ws.wide(block.of(gradients.value, group)), rows, dim, means);
+    score_gradients(block.rows_of(g_scores, stride), weights, means, static_cast<float>(in.scale));
+    const HeadRows gs = ws.operand(g_scores, stride, rows, block.keys);
+    float* const gq = ws.take(rows * dim);
+    ws.multiply(ws.rows_of(gs, ws.rows()), key_columns, block.keys, rows, dim, gq, dim, 1.0f, /*add=*/false);
+    ws.put(gq, block.of(gradients.q, group));
+    ws.multiply(ws.columns_of(gs, ws.rows()), ws.columns_of(q, ws.columns()), rows, block.keys, dim, gk, dim,
+                1.0f,
+                /*add=*/true);
+  });
+  ws.put(gk, {gradients.k, group.kv_head, group.first, group.tokens});
+  ws.put(gv, {gradients.v, group.kv_head, group.first, group.tokens});
+}
+
+}  // namespace
+
+bool suits_builtin_attention(const PackedHeads& in) {
+  if (cpu_products() != CpuProducts::builtin || target_of(in.q.device()) != c10::kCPU || !tiles_for(in.q))
+    return false;
+  const auto is_plain = [&](const at::Tensor& x) {
+    return x.stride(3) == 1 && x.scalar_type() == in.q.scalar_type();
+  };
+  const int64_t groups = static_cast<int64_t>(in.lengths.size()) * in.k.size(1);
+  return is_plain(in.q) && is_plain(in.k) && is_plain(in.v) && longest_of(in.lengths) <= kMostTokens &&
+         groups >= at::get_num_threads();
+}
+
+void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& sums) {
+  for_groups(
+      in, [&](const Group& group, Workspace& workspace) { forward_group(in, out, sums, group, workspace); });
+}
+
+void builtin_attention_backward(const PackedHeads& in, const at::Tensor& gradient, const at::Tensor& out,
+                                const at::Tensor& sums, const at::Tensor& gq, const at::Tensor& gk,
+                                const at::Tensor& gv) {
+  const at::Tensor g = gradient.stride(3) == 1 ? gradient : gradient.contiguous();
+  const Gradients gradients{g, out, sums, gq, gk, gv};
+  for_groups(
+      in, [&](const Group& group, Workspace& workspace) { backward_group(in, gradients, group, workspace); });
+}
+
+}  // namespace trainer
