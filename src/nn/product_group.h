@@ -17,7 +17,8 @@ class ProductGroup {
  public:
   // Each of these is sum += scale * x y, or makes it the sum if that is undefined. The matrices are of the
   // type of products (nn/matmul.h), a weight's values are rounded to `type`. Sums are complete after run(),
-  // at the latest; a product of one that is not waits for it.
+  // at the latest; a product of one that is not waits for it. A defined sum that is passed is no operand of a
+  // product that waits.
   void add(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale = 1.0);
   void add_times(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);  // x w
   // sum = x w^T, for an undefined sum

@@ -185,6 +185,11 @@ void ProductRound::compute_block(int64_t block) const {
 void ProductRound::add_and_round(const ProductSum& sum, const Term& term, const Block& block) {
   alignas(64) float wide[kBlockRows * kBlockColumns];
   auto* const to = static_cast<c10::BFloat16*>(sum.data) + block.row * sum.row_stride + block.column;
+  // Rows that are in no cache are on their way while the product is computed.
+  for (int64_t row = 0; row < block.rows; row++) {
+    for (int64_t column = 0; column < block.columns; column += 32)
+      __builtin_prefetch(to + row * sum.row_stride + column, /*rw=*/1, /*locality=*/2);
+  }
   if (term.begun) widen_rows(to, sum.row_stride, block.rows, block.columns, wide, kBlockColumns);
   add(term, block, wide, kBlockColumns);
   term.tiles->round(wide, kBlockColumns, block.rows, block.columns, to, sum.row_stride);

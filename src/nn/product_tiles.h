@@ -39,7 +39,7 @@ struct ProductTiles {
 };
 
 // Returns the tiles for fp32 products on this processor, and those for products of bf16 with sums in fp32;
-// null where there are none.
+// null where there are none, or where they are slower than bf16 widened to fp32.
 const ProductTiles* fp32_tiles();
 const ProductTiles* bf16_tiles();
 

@@ -59,7 +59,7 @@ TEST_F(BuiltinProduct, HasTheValuesOfTheProductInFp64) {
 
 // Where the processor multiplies bf16: the sums are fp32's, and a bf16 result is one of them, rounded once.
 TEST_F(BuiltinProduct, MultipliesBf16WithSumsInFp32) {
-  if (!bf16_tiles()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+  if (!bf16_tiles()) GTEST_SKIP() << "this processor does not multiply bf16 faster than fp32";
   const int64_t shapes[][3] = {{8, 1, 8},     {9, 7, 17},      {97, 16, 129},  {100, 321, 48}, {513, 64, 300},
                                {250, 193, 4}, {1200, 1000, 9}, {31, 4099, 70}, {300, 8200, 40}};
   for (const auto& [m, k, n] : shapes) {
@@ -79,7 +79,7 @@ TEST_F(BuiltinProduct, MultipliesBf16WithSumsInFp32) {
 }
 
 TEST_F(BuiltinProduct, AddsToABf16SumAndRoundsAfterEachProduct) {
-  if (!bf16_tiles()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+  if (!bf16_tiles()) GTEST_SKIP() << "this processor does not multiply bf16 faster than fp32";
   for (const int64_t depth : {200, 5000}) {  // the second is multiplied in parts
     const auto bf16 = [&](int64_t rows, int64_t columns) {
       return random.normal({rows, columns}).to(at::kBFloat16);
