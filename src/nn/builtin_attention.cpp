@@ -19,16 +19,11 @@ namespace trainer {
 namespace {
 
 constexpr int64_t kBlockQueries = 96;  // at a time: a multiple of the rows of every kind of tiles
-constexpr int64_t kMostTokens = 1024;  // with which a block of scores has 384 KB
 
 const ProductTiles* tiles_for(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 ? bf16_tiles()
          : x.scalar_type() == at::kFloat  ? fp32_tiles()
                                           : nullptr;
-}
-
-int64_t longest_of(const std::vector<int64_t>& lengths) {
-  return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
 }
 
 // The tokens of a sample in one head, [tokens, head_dim], or some of them.
@@ -152,14 +147,22 @@ class Workspace {
   float* at_;
 };
 
-// Fp32 words that a thread needs for samples of so many tokens, at most.
-int64_t workspace_words(const ProductTiles& tiles, int64_t tokens, int64_t head_dim) {
-  const auto up = [](int64_t n) { return at::divup(n, 32) * 32 + 32; };
-  const int64_t of_tokens = up(tokens) * up(head_dim), of_block = up(kBlockQueries) * up(head_dim),
-                scores = up(kBlockQueries) * up(tokens);
-  // Backward: three packed operands and two sums of all tokens; Q, its gradient and dO, packed or in fp32;
-  // weights and their gradient in fp32, rounded and packed twice each.
-  return 5 * of_tokens + 8 * of_block + (tiles.bf16 ? 7 : 6) * scores;
+enum class Pass { forward, backward };
+
+// Fp32 words that a thread needs for samples of so many tokens.
+int64_t workspace_words(Pass pass, int64_t tokens, int64_t head_dim) {
+  const auto up = [](int64_t n) {
+    return at::divup(n, 16) * 16 + 16;
+  };  // at least whole panels of every kind
+  const int64_t rows = up(std::min(kBlockQueries, tokens));
+  const int64_t of_tokens = up(tokens) * up(head_dim), of_block = rows * up(head_dim),
+                scores = rows * up(tokens);
+  // K and V packed; Q packed, and what is mixed; the weights, in fp32 and packed, or rounded in half of that.
+  if (pass == Pass::forward) return 2 * of_tokens + 2 * of_block + 2 * scores;
+  // K, packed in two ways, V, and their gradients; Q and the output's gradient, packed in two ways, that and
+  // the output in fp32, the gradient of Q, and the means; the weights and their gradient, in fp32 and packed,
+  // the latter in two ways, or both rounded in half of that.
+  return 5 * of_tokens + 8 * of_block + 5 * scores;
 }
 
 // Of one sample and the query heads that have its keys.
@@ -170,20 +173,19 @@ struct Group {
 std::vector<Group> groups_of(const PackedHeads& in) {
   const int64_t kv_heads = in.k.size(1), heads = in.q.size(1) / kv_heads;
   std::vector<Group> groups;
-  int64_t first = 0;
-  for (const int64_t tokens : in.lengths) {
+  for (const TokenRange& sample : in.samples) {
     for (int64_t kv_head = 0; kv_head < kv_heads; kv_head++)
-      groups.push_back({first, tokens, kv_head, kv_head * heads, heads});
-    first += tokens;
+      groups.push_back({sample.first, sample.tokens, kv_head, kv_head * heads, heads});
   }
   return groups;
 }
 
 // Calls `with` for every group and a workspace; threads take groups as they become free.
 template <class With>
-void for_groups(const PackedHeads& in, With with) {
+void for_groups(const PackedHeads& in, Pass pass, With with) {
+  if (in.samples.empty() && !in.q.is_meta()) return;
   const ProductTiles& tiles = *tiles_for(in.q);
-  const int64_t words = workspace_words(tiles, longest_of(in.lengths), in.q.size(3));
+  const int64_t words = workspace_words(pass, in.longest, in.q.size(3));
   const int threads = at::get_num_threads();
   const at::Tensor memory = at::empty({threads, words}, in.q.options().dtype(at::kFloat));
   if (memory.is_meta()) return;
@@ -204,7 +206,7 @@ struct QueryBlock {
   int64_t head, first, rows, keys;
 
   HeadRows of(const at::Tensor& x, const Group& group) const { return {x, head, group.first + first, rows}; }
-  float* sums(const at::Tensor& x, const Group& group) const {
+  float* log_sums(const at::Tensor& x, const Group& group) const {
     return x.data_ptr<float>() + head * x.stride(1) + (group.first + first) * x.stride(2);
   }
   ScoreRows rows_of(float* data, int64_t stride) const { return {data, stride, rows, keys, first + 1}; }
@@ -224,8 +226,8 @@ void for_blocks(const Group& group, Workspace& workspace, With with) {
 
 int64_t score_stride(const Group& group) { return at::divup(group.tokens, 16) * 16; }
 
-void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tensor& sums, const Group& group,
-                   Workspace& ws) {
+void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums,
+                   const Group& group, Workspace& ws) {
   const int64_t dim = in.q.size(3), stride = score_stride(group);
   const PackedLines keys = ws.rows_of({in.k, group.kv_head, group.first, group.tokens}, ws.columns());
   const PackedLines values = ws.columns_of({in.v, group.kv_head, group.first, group.tokens}, ws.columns());
@@ -233,7 +235,7 @@ void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tenso
     float* const scores = ws.take(block.rows * stride);
     ws.multiply(ws.rows_of(block.of(in.q, group), ws.rows()), keys, dim, block.rows, block.keys, scores,
                 stride, static_cast<float>(in.scale), /*add=*/false);
-    softmax_rows(block.rows_of(scores, stride), block.sums(sums, group), sums.stride(2));
+    softmax_rows(block.rows_of(scores, stride), block.log_sums(log_sums, group), log_sums.stride(2));
     const HeadRows weights = ws.operand(scores, stride, block.rows, block.keys);
     float* const mixed = ws.take(block.rows * dim);
     ws.multiply(ws.rows_of(weights, ws.rows()), values, block.keys, block.rows, dim, mixed, dim, 1.0f,
@@ -242,12 +244,8 @@ void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tenso
   });
 }
 
-// The tensors of backward.
-struct Gradients {
-  const at::Tensor &out, &value, &sums, &q, &k, &v;
-};
-
-void backward_group(const PackedHeads& in, const Gradients& gradients, const Group& group, Workspace& ws) {
+void backward_group(const PackedHeads& in, const AttentionGradients& gradients, const Group& group,
+                    Workspace& ws) {
   const int64_t dim = in.q.size(3), stride = score_stride(group);
   const HeadRows k{in.k, group.kv_head, group.first, group.tokens},
       v{in.v, group.kv_head, group.first, group.tokens};
@@ -258,13 +256,13 @@ void backward_group(const PackedHeads& in, const Gradients& gradients, const Gro
   std::fill_n(gv, group.tokens * dim, 0.0f);
   for_blocks(group, ws, [&](const QueryBlock& block) {
     const int64_t rows = block.rows;
-    const HeadRows q = block.of(in.q, group), g = block.of(gradients.out, group);
+    const HeadRows q = block.of(in.q, group), g = block.of(gradients.g_out, group);
     float *const weights = ws.take(rows * stride), *const g_scores = ws.take(rows * stride);
     ws.multiply(ws.rows_of(q, ws.rows()), keys, dim, rows, block.keys, weights, stride,
                 static_cast<float>(in.scale),
                 /*add=*/false);
-    weights_of_rows(block.rows_of(weights, stride), block.sums(gradients.sums, group),
-                    gradients.sums.stride(2));
+    weights_of_rows(block.rows_of(weights, stride), block.log_sums(gradients.log_sums, group),
+                    gradients.log_sums.stride(2));
     ws.multiply(ws.rows_of(g, ws.rows()), values, dim, rows, block.keys, g_scores, stride, 1.0f,
                 /*add=*/false);
     const HeadRows w = ws.operand(weights, stride, rows, block.keys);
@@ -272,45 +270,43 @@ void backward_group(const PackedHeads& in, const Gradients& gradients, const Gro
                 1.0f,
                 /*add=*/true);
     float* const means = ws.take(rows);
-    products_of_rows(ws.wide(g), ws.wide(block.of(gradients.value, group)), rows, dim, means);
+    products_of_rows(ws.wide(g), ws.wide(block.of(gradients.out, group)), rows, dim, means);
     score_gradients(block.rows_of(g_scores, stride), weights, means, static_cast<float>(in.scale));
     const HeadRows gs = ws.operand(g_scores, stride, rows, block.keys);
     float* const gq = ws.take(rows * dim);
     ws.multiply(ws.rows_of(gs, ws.rows()), key_columns, block.keys, rows, dim, gq, dim, 1.0f, /*add=*/false);
-    ws.put(gq, block.of(gradients.q, group));
+    ws.put(gq, block.of(gradients.gq, group));
     ws.multiply(ws.columns_of(gs, ws.rows()), ws.columns_of(q, ws.columns()), rows, block.keys, dim, gk, dim,
                 1.0f,
                 /*add=*/true);
   });
-  ws.put(gk, {gradients.k, group.kv_head, group.first, group.tokens});
-  ws.put(gv, {gradients.v, group.kv_head, group.first, group.tokens});
+  ws.put(gk, {gradients.gk, group.kv_head, group.first, group.tokens});
+  ws.put(gv, {gradients.gv, group.kv_head, group.first, group.tokens});
 }
 
 }  // namespace
 
-bool suits_builtin_attention(const PackedHeads& in) {
-  if (cpu_products() != CpuProducts::builtin || target_of(in.q.device()) != c10::kCPU || !tiles_for(in.q))
+bool suits_builtin_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  if (cpu_products() != CpuProducts::builtin || target_of(q.device()) != c10::kCPU || !tiles_for(q))
     return false;
-  const auto is_plain = [&](const at::Tensor& x) {
-    return x.stride(3) == 1 && x.scalar_type() == in.q.scalar_type();
+  const auto by_token = [&](const at::Tensor& x) {
+    return x.stride(3) == 1 && x.scalar_type() == q.scalar_type();
   };
-  const int64_t groups = static_cast<int64_t>(in.lengths.size()) * in.k.size(1);
-  return is_plain(in.q) && is_plain(in.k) && is_plain(in.v) && longest_of(in.lengths) <= kMostTokens &&
-         groups >= at::get_num_threads();
+  constexpr int64_t few_samples = 4;
+  return by_token(q) && by_token(k) && by_token(v) && few_samples * k.size(1) >= at::get_num_threads();
 }
 
-void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& sums) {
-  for_groups(
-      in, [&](const Group& group, Workspace& workspace) { forward_group(in, out, sums, group, workspace); });
+void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums) {
+  for_groups(in, Pass::forward, [&](const Group& group, Workspace& workspace) {
+    forward_group(in, out, log_sums, group, workspace);
+  });
 }
 
-void builtin_attention_backward(const PackedHeads& in, const at::Tensor& gradient, const at::Tensor& out,
-                                const at::Tensor& sums, const at::Tensor& gq, const at::Tensor& gk,
-                                const at::Tensor& gv) {
-  const at::Tensor g = gradient.stride(3) == 1 ? gradient : gradient.contiguous();
-  const Gradients gradients{g, out, sums, gq, gk, gv};
-  for_groups(
-      in, [&](const Group& group, Workspace& workspace) { backward_group(in, gradients, group, workspace); });
+void builtin_attention_backward(const PackedHeads& in, const AttentionGradients& gradients) {
+  AttentionGradients plain = gradients;
+  if (plain.g_out.stride(3) != 1) plain.g_out = plain.g_out.contiguous();
+  for_groups(in, Pass::backward,
+             [&](const Group& group, Workspace& workspace) { backward_group(in, plain, group, workspace); });
 }
 
 }  // namespace trainer

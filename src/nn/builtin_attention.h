@@ -10,26 +10,35 @@
 
 namespace trainer {
 
-// Samples of `lengths` tokens lie one after another. Tensors are [1, heads, tokens, head_dim] in fp32 or
-// bf16, with head_dim contiguous; k, v and their gradients have kv_heads, which divides heads.
+constexpr int64_t kMostBuiltinTokens = 1024;  // with which a block of scores has 384 KB
+
+struct TokenRange {
+  int64_t first, tokens;
+};
+
+// Tensors are [1, heads, tokens, head_dim] in fp32 or bf16, with head_dim contiguous; k, v and their
+// gradients have kv_heads, which divides heads.
 struct PackedHeads {
   at::Tensor q, k, v;
-  const std::vector<int64_t>& lengths;
+  std::vector<TokenRange> samples;  // those to compute: of kMostBuiltinTokens at most
+  int64_t longest;                  // for the memory, at least that of the samples
   double scale;
 };
 
-// Returns whether the functions below are the way: the program multiplies with its own kernels, all samples
-// are short enough for a block of scores to stay in the second-level cache, and there is work for all
-// threads. On meta, the same for the planned device.
-bool suits_builtin_attention(const PackedHeads& in);
+// Returns whether the functions below are the way for samples of kMostBuiltinTokens at most: where the
+// program multiplies with its own kernels, and a few samples are work for all threads. That does not depend
+// on the samples, so that one has the same bits in every row. On meta, the same for the planned device.
+bool suits_builtin_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Writes out = softmax(scale q k^T) v of each sample and head, and `sums` [1, heads, tokens], fp32: the
-// logarithm of the sum that the softmax divides by.
-void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& sums);
+// Writes out = softmax(scale q k^T) v of each sample and head, and `log_sums` [1, heads, tokens], fp32: the
+// logarithm of the sum that the softmax divides by. On meta, what `longest` needs is allocated.
+void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums);
 
-// Writes the gradients, given that of out.
-void builtin_attention_backward(const PackedHeads& in, const at::Tensor& gradient, const at::Tensor& out,
-                                const at::Tensor& sums, const at::Tensor& gq, const at::Tensor& gk,
-                                const at::Tensor& gv);
+// What backward has, and the gradients that it writes.
+struct AttentionGradients {
+  at::Tensor g_out, out, log_sums;
+  at::Tensor gq, gk, gv;
+};
+void builtin_attention_backward(const PackedHeads& in, const AttentionGradients& gradients);
 
 }  // namespace trainer

@@ -135,7 +135,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (ctx->needs_input_grad(0))
         products.add_times(gx, gy, slots.weight < 0 ? slots.source : Weight(parameter(slots.weight)), seen());
       if (slots.a < 0) return out;
-      // Transposed, the long operand is the one that need not be packed.
+      // Transposed, because built-in products with AVX-512 then read gy as it is, in fp32.
       if (needs(slots.b))
         products.add(out.b_transposed, saved[static_cast<size_t>(slots.low_rank)].t(), gy, slots.scale);
       products.add(out.low_rank, gy, parameter(slots.b).to(type), slots.scale);

@@ -60,9 +60,26 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-bool suits(const PackedHeads& heads, int64_t window) {
-  return suits_builtin_attention(heads) &&
-         (window == 0 || *std::ranges::max_element(heads.lengths) <= window);
+// What is computed how: samples with built-in products, and pieces with LibTorch's operator.
+struct Shares {
+  bool builtin;
+  PackedHeads heads;
+  std::vector<Piece> pieces;
+};
+
+Shares shares_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const std::vector<int64_t>& lengths, double scale, int64_t window) {
+  const int64_t longest = *std::ranges::max_element(lengths);
+  Shares shares{
+      suits_builtin_attention(q, k, v), {q, k, v, {}, std::min(longest, kMostBuiltinTokens), scale}, {}};
+  for (Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
+    if (shares.builtin && !piece.mask.defined() && piece.queries <= kMostBuiltinTokens) {
+      shares.heads.samples.push_back({piece.first_query, piece.queries});
+    } else {
+      shares.pieces.push_back(std::move(piece));
+    }
+  }
+  return shares;
 }
 
 // Our own products, or LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same,
@@ -80,11 +97,9 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     ctx->saved_data["lengths"] = lengths;
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
-    if (const PackedHeads heads{q, k, v, lengths, scale}; suits(heads, window)) {
-      builtin_attention(heads, out, sums);
-      return out;
-    }
-    for (const Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
+    const Shares shares = shares_of(q, k, v, lengths, scale, window);
+    if (shares.builtin) builtin_attention(shares.heads, out, sums);
+    for (const Piece& piece : shares.pieces) {
       const auto [result, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
           wide(piece.of_queries(q)), wide(piece.of_keys(k)), wide(piece.of_keys(v)), 0.0,
           !piece.mask.defined(), optional(piece.mask), scale);
@@ -101,10 +116,7 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const double scale = ctx->saved_data["scale"].toDouble();
     const int64_t window = ctx->saved_data["window"].toInt();
     const at::Tensor gq = empty_by_position(q), gk = empty_by_position(k), gv = empty_by_position(v);
-    if (const PackedHeads heads{q, k, v, lengths, scale}; suits(heads, window)) {
-      builtin_attention_backward(heads, grads[0], out, sums, gq, gk, gv);
-      return {gq, gk, gv, {}, {}, {}};
-    }
+    const Shares shares = shares_of(q, k, v, lengths, scale, window);
     if (window > 0) {  // keys are in several pieces
       gk.zero_();
       gv.zero_();
@@ -112,7 +124,8 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const auto put = [&](const at::Tensor& to, const at::Tensor& gradient) {
       window > 0 ? to.add_(gradient) : to.copy_(gradient);
     };
-    for (const Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
+    if (shares.builtin) builtin_attention_backward(shares.heads, {grads[0], out, sums, gq, gk, gv});
+    for (const Piece& piece : shares.pieces) {
       const auto [of_q, of_k, of_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           wide(piece.of_queries(grads[0])), wide(piece.of_queries(q)), wide(piece.of_keys(k)),
           wide(piece.of_keys(v)), wide(piece.of_queries(out)), piece.of_queries(sums), 0.0,

@@ -9,8 +9,8 @@
 namespace trainer {
 
 // Packed operands (nn/product_packing.h) consist of words: an fp32 number, or two bf16 numbers of places next
-// to each other. A panel is [words, lines]: the lines are the rows of x, or the columns of y, of a row of
-// tiles.
+// to each other. A panel is [words, lines]: the lines are the rows of x of a row of tiles, or the columns of
+// y of a column of tiles.
 //
 // A column of tiles is c = scale x y, or c += scale x y, for c [rows, columns] with any number of rows and at
 // most as many columns as a tile has.
@@ -31,7 +31,7 @@ struct ProductTiles {
   int64_t rows, columns;  // of a tile
   bool bf16;              // whether words are pairs
   bool reads_plain;       // whether x, and y in fp32, need not be packed
-  int64_t words;          // of so many places, a panel of y stays in the first-level cache
+  int64_t words;          // of so many words, a panel of y stays in the first-level cache
   void (*compute)(const TileColumn&);
   // For bf16: rounds `rows` rows of `columns` numbers.
   void (*round)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, c10::BFloat16* to,

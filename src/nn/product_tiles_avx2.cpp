@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "nn/product_tiles.h"
 
@@ -65,20 +66,24 @@ TRAINER_AVX2_INLINE void begin_tile(__m256 (&sums)[kRows][2], const float* c, in
   }
 }
 
+// With a sum, scale and sum are one FMA here as at edges: so a number does not depend on its place.
 TRAINER_AVX2_INLINE void end_tile(const __m256 (&sums)[kRows][2], float* c, int64_t c_stride, float scale,
                                   bool add) {
   const __m256 factor = _mm256_set1_ps(scale);
 #pragma GCC unroll 6
   for (int row = 0; row < kRows; row++) {
-    float* to = c + row * c_stride;
-    const __m256 left = _mm256_mul_ps(sums[row][0], factor), right = _mm256_mul_ps(sums[row][1], factor);
-    _mm256_storeu_ps(to, add ? _mm256_add_ps(left, _mm256_loadu_ps(to)) : left);
-    _mm256_storeu_ps(to + 8, add ? _mm256_add_ps(right, _mm256_loadu_ps(to + 8)) : right);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+      float* const to = c + row * c_stride + 8 * half;
+      const __m256 sum = sums[row][half];
+      _mm256_storeu_ps(to,
+                       add ? _mm256_fmadd_ps(sum, factor, _mm256_loadu_ps(to)) : _mm256_mul_ps(sum, factor));
+    }
   }
 }
 
 TRAINER_AVX2_INLINE void compute_tile(const TileColumn& column, const float* x, float* c, int64_t c_stride,
-                                      bool add) {
+                                      float scale, bool add) {
   __m256 sums[kRows][2];
   begin_tile(sums, c, c_stride);
   const float* y = column.y;
@@ -95,7 +100,7 @@ TRAINER_AVX2_INLINE void compute_tile(const TileColumn& column, const float* x, 
     y += kColumns;
   }
   for (int64_t line = 0; line < 6; line++) prefetch(next + 16 * line);  // the next tile's first 16 places
-  end_tile(sums, c, c_stride, column.scale, add);
+  end_tile(sums, c, c_stride, scale, add);
 }
 
 TRAINER_AVX2 void compute_column_of_6x16(const TileColumn& column) {
@@ -104,15 +109,15 @@ TRAINER_AVX2 void compute_column_of_6x16(const TileColumn& column) {
   float* c = column.c;
   int64_t row = 0;
   for (; row < whole; row += kRows, x += column.x_stride, c += kRows * column.c_stride)
-    compute_tile(column, x, c, column.c_stride, column.add);
+    compute_tile(column, x, c, column.c_stride, column.scale, column.add);
   for (; row < column.rows; row += kRows, x += column.x_stride, c += kRows * column.c_stride) {
     alignas(32) float edge[kRows * kColumns];
-    compute_tile(column, x, edge, kColumns, /*add=*/false);
+    compute_tile(column, x, edge, kColumns, 1.0f, /*add=*/false);
     for (int64_t i = 0; i < std::min(kRows, column.rows - row); i++) {
       float* const to = c + i * column.c_stride;
       for (int64_t j = 0; j < column.columns; j++) {
-        const float value = edge[i * kColumns + j];
-        to[j] = column.add ? value + to[j] : value;
+        const float sum = edge[i * kColumns + j];
+        to[j] = column.add ? std::fma(sum, column.scale, to[j]) : sum * column.scale;
       }
     }
   }

@@ -74,8 +74,8 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
       const int64_t left = c_columns - v * kVector;
       const auto mask = static_cast<__mmask16>(left >= kVector ? 0xFFFF : (1 << left) - 1);
       float* const to = c + row * column.c_stride + v * kVector;
-      const __m512 part = _mm512_mul_ps(sums[row][v], factor);
-      const __m512 sum = column.add ? _mm512_add_ps(part, _mm512_maskz_loadu_ps(mask, to)) : part;
+      const __m512 sum = column.add ? _mm512_fmadd_ps(sums[row][v], factor, _mm512_maskz_loadu_ps(mask, to))
+                                    : _mm512_mul_ps(sums[row][v], factor);
       _mm512_mask_storeu_ps(to, mask, sum);
     }
   }

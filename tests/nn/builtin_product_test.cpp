@@ -119,6 +119,11 @@ TEST_F(BuiltinProduct, HasTheSameBitsWhateverTheOtherRowsAndTheThreads) {
   const at::Tensor all = product_of(x, y);
   EXPECT_TRUE(at::equal(product_of(x.narrow(0, 101, 50), y), all.narrow(0, 101, 50)));
   EXPECT_TRUE(at::equal(product_of(x, y.narrow(1, 33, 77)), all.narrow(1, 33, 77)));
+  // Also where it is scaled and added, in whole tiles and at their edges.
+  at::Tensor sum = random.normal({700, 500}), part = sum.narrow(0, 101, 50).narrow(1, 33, 77).clone();
+  add_builtin_products({{sum, x, y, 0.3, /*begun=*/true}});
+  add_builtin_products({{part, x.narrow(0, 101, 50), y.narrow(1, 33, 77), 0.3, /*begun=*/true}});
+  EXPECT_TRUE(at::equal(part, sum.narrow(0, 101, 50).narrow(1, 33, 77)));
   const int threads = at::get_num_threads();
   for (const int other : {1, 3}) {
     at::set_num_threads(other);
@@ -138,7 +143,7 @@ std::vector<SummedProduct> several(Random& random, int64_t rows, int64_t inputs,
           {fresh(rows, 9), g, b, 0.5},
           {gx, h, w, 1.0, /*begun=*/true},
           {fresh(outputs, inputs), g.t(), x},
-          {gx, x.narrow(1, 0, 9), w.narrow(0, 0, 9), 2.0, /*begun=*/true},
+          {gx, x.narrow(1, 0, 9), w.narrow(0, 0, 9), 0.7, /*begun=*/true},
           {fresh(rows, 9), h, b, 0.25},
           {fresh(rows, outputs), x, w.to(at::kBFloat16).t()}};
 }

@@ -40,26 +40,29 @@ struct EveryKindOfTiles : ::testing::TestWithParam<Kind> {
   Random random{2};
 };
 
-// Every number of rows and columns that a tile may have less than whole, and both layouts of either operand.
+// Whole tiles and parts of them, side by side: every number of columns and rows, both layouts of either
+// operand, added and not.
 TEST_P(EveryKindOfTiles, AddsTheProductInFp64AndNothingBeside) {
-  for (int64_t rows = 1; rows <= 2 * tiles->rows; rows++) {
-    const int64_t columns = 1 + rows * 37 % (tiles->columns + 5), depth = 1 + rows * 29 % 400;
+  for (int64_t columns = 1; columns <= 2 * tiles->columns; columns++) {
+    const int64_t rows = 1 + columns * 5 % (2 * tiles->rows), depth = 1 + columns * 29 % 400;
     const at::Tensor x = random.normal({rows, depth}).to(type()),
                      y = random.normal({depth, columns}).to(type());
-    const at::Tensor all = random.normal({rows + 2, columns + 3});
-    const at::Tensor before = all.clone(), sum = all.narrow(0, 1, rows).narrow(1, 1, columns);
-    const at::Tensor expected = sum.to(at::kDouble) + 0.5 * x.to(at::kDouble).mm(y.to(at::kDouble));
+    const at::Tensor all = random.normal({rows + 2, columns + 3}), before = all.clone();
+    const at::Tensor sum = all.narrow(0, 1, rows).narrow(1, 1, columns), old = sum.clone();
+    const at::Tensor product = 0.7 * x.to(at::kDouble).mm(y.to(at::kDouble));
     for (const at::Tensor& a : {x, x.t().contiguous().t()}) {
       for (const at::Tensor& b : {y, y.t().contiguous().t()}) {
-        all.copy_(before);
-        ProductRound round;
-        round.add({sum.mutable_data_ptr(), /*bf16=*/false, sum.stride(0), rows, columns},
-                  operand(a, OperandSide::x), operand(b, OperandSide::y), 0.5F, /*begun=*/true);
-        round.run();
-        const double error = ((sum.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-        EXPECT_LT(error, 1e-6) << rows << " " << depth << " " << columns;
-        sum.copy_(before.narrow(0, 1, rows).narrow(1, 1, columns));
-        EXPECT_TRUE(at::equal(all, before)) << "nothing else was written: " << rows << " " << columns;
+        for (const bool begun : {false, true}) {
+          ProductRound round;
+          round.add({sum.mutable_data_ptr(), /*bf16=*/false, sum.stride(0), rows, columns},
+                    operand(a, OperandSide::x), operand(b, OperandSide::y), 0.7F, begun);
+          round.run();
+          const at::Tensor expected = begun ? product + old : product;
+          const double error = ((sum - expected).norm() / expected.norm()).item<double>();
+          EXPECT_LT(error, 1e-6) << rows << " " << depth << " " << columns;
+          sum.copy_(old);
+          EXPECT_TRUE(at::equal(all, before)) << "nothing else was written: " << rows << " " << columns;
+        }
       }
     }
   }

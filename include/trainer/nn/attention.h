@@ -65,8 +65,9 @@ struct Sequences {
 
 // Causal attention of each sequence to itself. q, k and v have batch 1; there is no mask. `window` is the
 // number of positions that a position sees, itself included; 0: all positions up to it. Returns [1, heads,
-// queries, head_dim]. On the CPU it calls LibTorch's fused operator once per sequence; on a GPU it calls
-// FlashAttention once for bf16, otherwise one operator per sequence.
+// queries, head_dim]. On the CPU short sequences are computed with built-in products, where these are used,
+// and for each other one LibTorch's fused operator is called; on a GPU FlashAttention is called once for
+// bf16, otherwise one operator per sequence.
 at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
 // What attention_recomputed() takes instead of a mask.
