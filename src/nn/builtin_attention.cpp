@@ -41,16 +41,18 @@ struct HeadRows {
         bf16(x.scalar_type() == at::kBFloat16) {}
   HeadRows(void* at, int64_t row_stride, int64_t n, int64_t width, bool narrow)
       : data(static_cast<char*>(at)), stride(row_stride), rows(n), columns(width), bf16(narrow) {}
-
-  HeadRows part(int64_t first, int64_t count) const {
-    return {data + first * stride * (bf16 ? 2 : 4), stride, count, columns, bf16};
-  }
 };
 
 // An operand in the layout of tiles.
 struct PackedLines {
   const float* data;
   int64_t words;  // of a line
+};
+
+// Where a product goes, in fp32.
+struct Sum {
+  float* data;
+  int64_t stride, rows, columns;
 };
 
 // A thread's memory, taken piece by piece, and the products of what is in it.
@@ -66,31 +68,33 @@ class Workspace {
   float* mark() const { return at_; }
   void release(float* mark) { at_ = mark; }
 
-  // Rows of x, or columns of y^T: lines are the rows of the matrix, places its columns.
-  PackedLines rows_of(const HeadRows& matrix, int64_t width) {
-    return pack(pack_rows, matrix, matrix.rows, matrix.columns, width);
+  // A matrix as the left or the right operand of a product, as it is or transposed.
+  PackedLines x_of(const HeadRows& m) { return pack(pack_rows, m, m.rows, m.columns, tiles_.rows); }
+  PackedLines x_of_transposed(const HeadRows& m) {
+    return pack(pack_columns, m, m.columns, m.rows, tiles_.rows);
   }
-  // Rows of x^T, or columns of y.
-  PackedLines columns_of(const HeadRows& matrix, int64_t width) {
-    return pack(pack_columns, matrix, matrix.columns, matrix.rows, width);
+  PackedLines y_of(const HeadRows& m) { return pack(pack_columns, m, m.columns, m.rows, tiles_.columns); }
+  PackedLines y_of_transposed(const HeadRows& m) {
+    return pack(pack_rows, m, m.rows, m.columns, tiles_.columns);
   }
-  // c = scale x y, or c += scale x y, over the first `places`.
-  void multiply(const PackedLines& x, const PackedLines& y, int64_t places, int64_t rows, int64_t columns,
-                float* c, int64_t c_stride, float scale, bool add) const {
+
+  // sum = scale x y, or sum += scale x y, over the first `places`.
+  void multiply(const PackedLines& x, const PackedLines& y, int64_t places, const Sum& sum, double scale,
+                bool add) const {
     const int64_t words = words_of(places);
     for (int64_t word = 0; word < words; word += tiles_.words) {
-      for (int64_t column = 0; column < columns; column += tiles_.columns) {
-        tiles_.compute({.rows = rows,
-                        .columns = std::min(tiles_.columns, columns - column),
+      for (int64_t column = 0; column < sum.columns; column += tiles_.columns) {
+        tiles_.compute({.rows = sum.rows,
+                        .columns = std::min(tiles_.columns, sum.columns - column),
                         .words = std::min(tiles_.words, words - word),
                         .x = x.data + word * tiles_.rows,
                         .x_stride = tiles_.rows * x.words,
                         .x_row = 0,
                         .y = y.data + column * y.words + word * tiles_.columns,
                         .y_stride = tiles_.columns,
-                        .c = c + column,
-                        .c_stride = c_stride,
-                        .scale = scale,
+                        .c = sum.data + column,
+                        .c_stride = sum.stride,
+                        .scale = static_cast<float>(scale),
                         .add = add || word > 0});
       }
     }
@@ -128,8 +132,6 @@ class Workspace {
     }
     return to;
   }
-  int64_t rows() const { return tiles_.rows; }
-  int64_t columns() const { return tiles_.columns; }
 
  private:
   int64_t words_of(int64_t places) const { return tiles_.bf16 ? (places + 1) / 2 : places; }
@@ -229,17 +231,16 @@ int64_t score_stride(const Group& group) { return at::divup(group.tokens, 16) * 
 void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums,
                    const Group& group, Workspace& ws) {
   const int64_t dim = in.q.size(3), stride = score_stride(group);
-  const PackedLines keys = ws.rows_of({in.k, group.kv_head, group.first, group.tokens}, ws.columns());
-  const PackedLines values = ws.columns_of({in.v, group.kv_head, group.first, group.tokens}, ws.columns());
+  const PackedLines k_transposed = ws.y_of_transposed({in.k, group.kv_head, group.first, group.tokens});
+  const PackedLines v = ws.y_of({in.v, group.kv_head, group.first, group.tokens});
   for_blocks(group, ws, [&](const QueryBlock& block) {
     float* const scores = ws.take(block.rows * stride);
-    ws.multiply(ws.rows_of(block.of(in.q, group), ws.rows()), keys, dim, block.rows, block.keys, scores,
-                stride, static_cast<float>(in.scale), /*add=*/false);
+    ws.multiply(ws.x_of(block.of(in.q, group)), k_transposed, dim, {scores, stride, block.rows, block.keys},
+                in.scale, /*add=*/false);
     softmax_rows(block.rows_of(scores, stride), block.log_sums(log_sums, group), log_sums.stride(2));
     const HeadRows weights = ws.operand(scores, stride, block.rows, block.keys);
     float* const mixed = ws.take(block.rows * dim);
-    ws.multiply(ws.rows_of(weights, ws.rows()), values, block.keys, block.rows, dim, mixed, dim, 1.0f,
-                /*add=*/false);
+    ws.multiply(ws.x_of(weights), v, block.keys, {mixed, dim, block.rows, dim}, 1.0, /*add=*/false);
     ws.put(mixed, block.of(out, group));
   });
 }
@@ -247,10 +248,9 @@ void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tenso
 void backward_group(const PackedHeads& in, const AttentionGradients& gradients, const Group& group,
                     Workspace& ws) {
   const int64_t dim = in.q.size(3), stride = score_stride(group);
-  const HeadRows k{in.k, group.kv_head, group.first, group.tokens},
-      v{in.v, group.kv_head, group.first, group.tokens};
-  const PackedLines keys = ws.rows_of(k, ws.columns()), key_columns = ws.columns_of(k, ws.columns()),
-                    values = ws.rows_of(v, ws.columns());
+  const HeadRows k{in.k, group.kv_head, group.first, group.tokens};
+  const PackedLines k_transposed = ws.y_of_transposed(k), k_itself = ws.y_of(k);
+  const PackedLines v_transposed = ws.y_of_transposed({in.v, group.kv_head, group.first, group.tokens});
   float *const gk = ws.take(group.tokens * dim), *const gv = ws.take(group.tokens * dim);
   std::fill_n(gk, group.tokens * dim, 0.0f);
   std::fill_n(gv, group.tokens * dim, 0.0f);
@@ -258,27 +258,21 @@ void backward_group(const PackedHeads& in, const AttentionGradients& gradients, 
     const int64_t rows = block.rows;
     const HeadRows q = block.of(in.q, group), g = block.of(gradients.g_out, group);
     float *const weights = ws.take(rows * stride), *const g_scores = ws.take(rows * stride);
-    ws.multiply(ws.rows_of(q, ws.rows()), keys, dim, rows, block.keys, weights, stride,
-                static_cast<float>(in.scale),
-                /*add=*/false);
+    ws.multiply(ws.x_of(q), k_transposed, dim, {weights, stride, rows, block.keys}, in.scale, /*add=*/false);
     weights_of_rows(block.rows_of(weights, stride), block.log_sums(gradients.log_sums, group),
                     gradients.log_sums.stride(2));
-    ws.multiply(ws.rows_of(g, ws.rows()), values, dim, rows, block.keys, g_scores, stride, 1.0f,
-                /*add=*/false);
     const HeadRows w = ws.operand(weights, stride, rows, block.keys);
-    ws.multiply(ws.columns_of(w, ws.rows()), ws.columns_of(g, ws.columns()), rows, block.keys, dim, gv, dim,
-                1.0f,
-                /*add=*/true);
+    ws.multiply(ws.x_of_transposed(w), ws.y_of(g), rows, {gv, dim, block.keys, dim}, 1.0, /*add=*/true);
+
+    ws.multiply(ws.x_of(g), v_transposed, dim, {g_scores, stride, rows, block.keys}, 1.0, /*add=*/false);
     float* const means = ws.take(rows);
     products_of_rows(ws.wide(g), ws.wide(block.of(gradients.out, group)), rows, dim, means);
     score_gradients(block.rows_of(g_scores, stride), weights, means, static_cast<float>(in.scale));
     const HeadRows gs = ws.operand(g_scores, stride, rows, block.keys);
     float* const gq = ws.take(rows * dim);
-    ws.multiply(ws.rows_of(gs, ws.rows()), key_columns, block.keys, rows, dim, gq, dim, 1.0f, /*add=*/false);
+    ws.multiply(ws.x_of(gs), k_itself, block.keys, {gq, dim, rows, dim}, 1.0, /*add=*/false);
     ws.put(gq, block.of(gradients.gq, group));
-    ws.multiply(ws.columns_of(gs, ws.rows()), ws.columns_of(q, ws.columns()), rows, block.keys, dim, gk, dim,
-                1.0f,
-                /*add=*/true);
+    ws.multiply(ws.x_of_transposed(gs), ws.y_of(q), rows, {gk, dim, block.keys, dim}, 1.0, /*add=*/true);
   });
   ws.put(gk, {gradients.gk, group.kv_head, group.first, group.tokens});
   ws.put(gv, {gradients.gv, group.kv_head, group.first, group.tokens});
