@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-constexpr int64_t kMostBuiltinTokens = 1024;  // with which a block of scores has 384 KB
+constexpr int64_t kMostBuiltinTokens = 1024;  // a block of scores then has 384 KB; backward has two
 
 struct TokenRange {
   int64_t first, tokens;
