@@ -81,23 +81,9 @@ class Workspace {
   // sum = scale x y, or sum += scale x y, over the first `places`.
   void multiply(const PackedLines& x, const PackedLines& y, int64_t places, const Sum& sum, double scale,
                 bool add) const {
-    const int64_t words = words_of(places);
-    for (int64_t word = 0; word < words; word += tiles_.words) {
-      for (int64_t column = 0; column < sum.columns; column += tiles_.columns) {
-        tiles_.compute({.rows = sum.rows,
-                        .columns = std::min(tiles_.columns, sum.columns - column),
-                        .words = std::min(tiles_.words, words - word),
-                        .x = x.data + word * tiles_.rows,
-                        .x_stride = tiles_.rows * x.words,
-                        .x_row = 0,
-                        .y = y.data + column * y.words + word * tiles_.columns,
-                        .y_stride = tiles_.columns,
-                        .c = sum.data + column,
-                        .c_stride = sum.stride,
-                        .scale = static_cast<float>(scale),
-                        .add = add || word > 0});
-      }
-    }
+    multiply_panels(tiles_, {x.data, tiles_.rows * x.words, tiles_.rows, 1},
+                    {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places), sum.rows,
+                    sum.columns, sum.data, sum.stride, static_cast<float>(scale), add);
   }
   // Fp32 rows as operands: themselves, or rounded.
   HeadRows operand(float* data, int64_t stride, int64_t rows, int64_t columns) {

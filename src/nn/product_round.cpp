@@ -76,7 +76,7 @@ const float* ProductRound::Memory::find(const ProductOperand& operand) {
 }
 
 // Rows that a single column of tiles reads once are not packed for it alone.
-ProductRound::Panels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns) {
+ProductPanels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns) {
   const ProductTiles& tiles = *x.tiles;
   if (columns <= tiles.columns && x.is_plain() && !x_.has(x)) {
     const int64_t row = x.line_stride / (tiles.bf16 ? 2 : 1);
@@ -91,7 +91,7 @@ ProductRound::Panels ProductRound::panels_of_x(const ProductOperand& x, int64_t 
   return {packed, tiles.rows * x.words(), tiles.rows, 1};
 }
 
-ProductRound::Panels ProductRound::panels_of_y(const ProductOperand& y) {
+ProductPanels ProductRound::panels_of_y(const ProductOperand& y) {
   const ProductTiles& tiles = *y.tiles;
   if (y.is_plain()) return {static_cast<const float*>(y.data), tiles.columns, y.place_stride, 1};
   const float* packed = y_.find(y);
@@ -104,7 +104,7 @@ ProductRound::Panels ProductRound::panels_of_y(const ProductOperand& y) {
 
 void ProductRound::add(const ProductSum& sum, const ProductOperand& x, const ProductOperand& y, float scale,
                        bool begun) {
-  const Panels of_x = panels_of_x(x, sum.columns), of_y = panels_of_y(y);
+  const ProductPanels of_x = panels_of_x(x, sum.columns), of_y = panels_of_y(y);
   const auto known = std::ranges::find(sums_, sum);
   terms_.push_back(
       {static_cast<size_t>(known - sums_.begin()), of_x, of_y, x.tiles, x.words(), scale, begun});
@@ -198,25 +198,10 @@ void ProductRound::add_and_round(const ProductSum& sum, const Term& term, const 
 // c is the block's place in the sum, or in a copy of it in fp32.
 void ProductRound::add(const Term& term, const Block& block, float* c, int64_t c_stride) {
   const ProductTiles& tiles = *term.tiles;
-  const int64_t step = at::divup(at::divup(term.words, at::divup(term.words, tiles.words)), 8) * 8;
-  const float* const x = term.x.data + block.row / tiles.rows * term.x.stride;
-  const float* const y = term.y.data + block.column / tiles.columns * term.y.stride;
-  for (int64_t word = 0; word < term.words; word += step) {
-    for (int64_t column = 0; column < block.columns; column += tiles.columns) {
-      tiles.compute({.rows = block.rows,
-                     .columns = std::min(tiles.columns, block.columns - column),
-                     .words = std::min(step, term.words - word),
-                     .x = x + word * term.x.word_stride,
-                     .x_stride = term.x.stride,
-                     .x_row = term.x.line_stride == 1 ? 0 : term.x.line_stride,
-                     .y = y + column / tiles.columns * term.y.stride + word * term.y.word_stride,
-                     .y_stride = term.y.word_stride,
-                     .c = c + column,
-                     .c_stride = c_stride,
-                     .scale = term.scale,
-                     .add = term.begun || word > 0});
-    }
-  }
+  ProductPanels x = term.x, y = term.y;
+  x.data += block.row / tiles.rows * x.stride;
+  y.data += block.column / tiles.columns * y.stride;
+  multiply_panels(tiles, x, y, term.words, block.rows, block.columns, c, c_stride, term.scale, term.begun);
 }
 
 }  // namespace trainer

@@ -63,13 +63,6 @@ class ProductRound {
   void run();
 
  private:
-  // An operand as tiles read it: panels of words, in fp32 or in pairs.
-  struct Panels {
-    const float* data;
-    int64_t stride;       // from one panel to the next
-    int64_t word_stride;  // of a line
-    int64_t line_stride;  // of a word; 1: packed
-  };
   // Packed operands. The thread keeps the memory for its next round.
   struct Memory {
     struct Entry {
@@ -88,7 +81,7 @@ class ProductRound {
   };
   struct Term {
     size_t sum;  // in sums_
-    Panels x, y;
+    ProductPanels x, y;
     const ProductTiles* tiles;
     int64_t words;
     float scale;
@@ -99,8 +92,8 @@ class ProductRound {
     int64_t row, column, rows, columns;
   };
 
-  Panels panels_of_x(const ProductOperand& x, int64_t columns);
-  Panels panels_of_y(const ProductOperand& y);
+  ProductPanels panels_of_x(const ProductOperand& x, int64_t columns);
+  ProductPanels panels_of_y(const ProductOperand& y);
   void compute();
   void pack_panels(int64_t first, int64_t count) const;
   void compute_block(int64_t block) const;

@@ -38,6 +38,18 @@ struct ProductTiles {
                 int64_t to_stride) = nullptr;
 };
 
+// An operand as tiles read it: panels of words.
+struct ProductPanels {
+  const float* data;
+  int64_t stride;       // from one panel to the next
+  int64_t word_stride;  // of a line
+  int64_t line_stride;  // of a word; 1: packed
+};
+
+// c = scale x y, or c += scale x y, for c [rows, columns] of any size, over the first `words` of each line.
+void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const ProductPanels& y, int64_t words,
+                     int64_t rows, int64_t columns, float* c, int64_t c_stride, float scale, bool add);
+
 // Returns the tiles for fp32 products on this processor, and those for products of bf16 with sums in fp32;
 // null where there are none, or where they are slower than bf16 widened to fp32.
 const ProductTiles* fp32_tiles();
