@@ -8,6 +8,7 @@
 
 #include "nn/attention_heads.h"
 #include "nn/attention_problem.h"
+#include "nn/builtin_biased_attention.h"
 #include "nn/rotate.h"
 
 namespace trainer {
@@ -28,8 +29,14 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["chunk_bytes"] = extra.chunk_bytes;
-    const AttentionProblem problem = restore(ctx, saved, heads_first({q, k, v}));
     at::Tensor out = empty_by_position(q);
+    BiasedHeads heads = biased_heads(ctx, saved);
+    if (suits_builtin_biased_attention(heads)) {
+      heads.set_bias(saved[3], saved[4], heads.most_queries - 1);
+      builtin_biased_attention(heads, out);
+      return out;
+    }
+    const AttentionProblem problem = restore(ctx, saved, heads_first({q, k, v}));
     for (int64_t first = 0, step = problem.rows_per_chunk(); first < problem.queries(); first += step) {
       const int64_t rows = std::min(step, problem.queries() - first);
       out.narrow(2, first, rows).copy_(problem.forward(first, rows).unflatten(0, {problem.batch, -1}));
@@ -39,17 +46,20 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
+    const bool needs_bias = saved[3].defined() && ctx->needs_input_grad(3);
+    BiasedHeads heads = biased_heads(ctx, saved);
+    if (suits_builtin_biased_attention(heads)) {
+      heads.set_bias(saved[3], saved[4], heads.most_queries - 1);
+      return builtin_backward(heads, saved, grads[0], needs_bias);
+    }
     const variable_list by_head = heads_first({saved[0], saved[1], saved[2], grads[0]});
     const AttentionProblem problem = restore(ctx, saved, by_head);
-    const bool needs_bias = problem.bias_weight.defined() && ctx->needs_input_grad(3);
     const int64_t step = problem.rows_per_chunk(), queries = problem.queries();
     const at::ScalarType type = saved[0].scalar_type();
     at::Tensor gq;  // of several chunks; that of a single one is moved together with the others
     if (step < queries) gq = empty_by_position(saved[0]);
     AttentionSums sums;
-    if (needs_bias) {
-      sums.bias = at::empty(problem.bias_weight.sizes(), problem.bias_weight.options().dtype(at::kFloat));
-    }
+    if (needs_bias) sums.bias = empty_bias_sum(saved[3]);
     at::Tensor sum_q;
     for (int64_t first = 0; first < queries; first += step) {
       const int64_t rows = std::min(step, queries - first);
@@ -67,6 +77,52 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   }
 
  private:
+  static WeightsOptions options_of(AutogradContext* ctx) {
+    return {.scale = ctx->saved_data["scale"].toDouble(),
+            .key = ctx->saved_data["key"].toInt(),
+            .p = ctx->saved_data["p"].toDouble()};
+  }
+  static at::Tensor empty_bias_sum(const at::Tensor& weight) {
+    return at::empty(weight.sizes(), weight.options().dtype(at::kFloat));
+  }
+
+  // One sample for each row of the batch, without the padding of its keys.
+  static BiasedHeads biased_heads(AutogradContext* ctx, const variable_list& saved) {
+    const int64_t queries = saved[0].size(2), keys = saved[1].size(2);
+    BiasedHeads heads(saved[0], saved[1], saved[2]);
+    heads.most_queries = queries;
+    heads.most_keys = keys;
+    const at::Tensor& lengths = saved[5];
+    const bool known = lengths.defined() && lengths.is_cpu();
+    for (int64_t row = 0; row < saved[0].size(0); row++) {
+      const int64_t length = known ? lengths[row].item<int64_t>() : keys;
+      heads.samples.push_back({.row = row, .queries = queries, .keys = length});
+    }
+    heads.row_keys = saved[6];
+    heads.causal = ctx->saved_data["causal"].toBool();
+    heads.ahead = keys - queries;
+    heads.options = options_of(ctx);
+    return heads;
+  }
+
+  static variable_list builtin_backward(const BiasedHeads& heads, const variable_list& saved,
+                                        const at::Tensor& g_out, bool needs_bias) {
+    const at::Tensor gq = empty_by_position(heads.q), gk = empty_by_position(heads.k),
+                     gv = empty_by_position(heads.v);
+    if (saved[5].defined()) {  // padding
+      gk.zero_();
+      gv.zero_();
+    }
+    const at::Tensor by_distance = builtin_biased_attention_backward(heads, g_out, gq, gk, gv, needs_bias);
+    at::Tensor g_bias;
+    if (needs_bias) {
+      g_bias = empty_bias_sum(saved[3]);
+      add_by_bucket(g_bias, by_distance, saved[4], /*first=*/true);
+      g_bias = g_bias.to(saved[3].scalar_type());
+    }
+    return {gq, gk, gv, g_bias, {}, {}, {}};
+  }
+
   // by_head: q, k and v as heads_first() returns them.
   static AttentionProblem restore(AutogradContext* ctx, const variable_list& saved,
                                   const variable_list& by_head) {
@@ -81,9 +137,7 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     problem.row_keys = optional(saved[6]);
     problem.batch = saved[0].size(0);
     problem.causal = ctx->saved_data["causal"].toBool();
-    problem.options.scale = ctx->saved_data["scale"].toDouble();
-    problem.options.key = ctx->saved_data["key"].toInt();
-    problem.options.p = ctx->saved_data["p"].toDouble();
+    problem.options = options_of(ctx);
     if (target_of(problem.q.device()) != c10::kCPU) {
       problem.chunk_bytes = ctx->saved_data["chunk_bytes"].toInt();
     }

@@ -6,6 +6,7 @@
 
 #include "trainer/base/vectorised.h"
 
+#include "nn/dropout_mask.h"
 #include "nn/vector_math.h"
 
 namespace trainer {
@@ -43,6 +44,29 @@ TRAINER_VECTORISED float product_of_row(const float* __restrict__ a, const float
   return sum;
 }
 
+TRAINER_VECTORISED void add_bias_to_row(float* __restrict__ row, const float* __restrict__ bias,
+                                        int64_t visible) {
+  for (int64_t i = 0; i < visible; i++) row[i] += bias[i];
+}
+
+TRAINER_VECTORISED void drop_weights_of_row(const float* weights, float* to, int64_t visible, RowMask mask) {
+#pragma omp simd
+  for (int64_t i = 0; i < visible; i++) to[i] = mask.drop(weights[i], i);
+}
+
+TRAINER_VECTORISED void biased_score_gradient_row(float* __restrict__ gradient,
+                                                  const float* __restrict__ weights, int64_t visible,
+                                                  float scale, float* __restrict__ by_distance) {
+  float mean = 0.0f;
+#pragma omp simd reduction(+ : mean)
+  for (int64_t i = 0; i < visible; i++) mean += gradient[i] * weights[i];
+  for (int64_t i = 0; i < visible; i++) {
+    const float g = weights[i] * (gradient[i] - mean);
+    by_distance[i] += g;
+    gradient[i] = g * scale;
+  }
+}
+
 // Calls with each row, the scores that it sees and its index; then clears the others.
 template <class With>
 void for_rows(const ScoreRows& block, With with) {
@@ -76,6 +100,35 @@ void score_gradients(const ScoreRows& gradient, const float* weights, const floa
 
 void products_of_rows(const float* a, const float* b, int64_t rows, int64_t columns, float* means) {
   for (int64_t i = 0; i < rows; i++) means[i] = product_of_row(a + i * columns, b + i * columns, columns);
+}
+
+void biased_softmax_rows(const ScoreRows& scores, const float* bias) {
+  for_rows(scores, [&](float* row, int64_t visible, int64_t i) {
+    if (bias != nullptr) add_bias_to_row(row, bias - i, visible);
+    softmax_row(row, visible);
+  });
+}
+
+void drop_rows(const ScoreRows& weights, const RowDropout& dropout, float* to) {
+  if (dropout.row_keys == nullptr) return;
+  for_rows({to, weights.stride, weights.rows, weights.columns, weights.visible},
+           [&](float* row, int64_t visible, int64_t i) {
+             drop_weights_of_row(weights.data + i * weights.stride, row, visible,
+                                 RowMask(dropout.row_keys[i] + dropout.head_key, dropout.key, dropout.p));
+           });
+}
+
+void biased_score_gradients(const ScoreRows& gradient, const float* weights, const RowDropout& dropout,
+                            float scale, float* by_distance) {
+  drop_rows(gradient, dropout, gradient.data);
+  for_rows(gradient, [&](float* row, int64_t visible, int64_t i) {
+    const float* const of_row = weights + i * gradient.stride;
+    if (by_distance != nullptr) {
+      biased_score_gradient_row(row, of_row, visible, scale, by_distance - i);
+    } else {
+      score_gradient_row(row, of_row, visible, product_of_row(row, of_row, visible), scale);
+    }
+  });
 }
 
 }  // namespace trainer

@@ -94,7 +94,7 @@ TRAINER_VECTORISED void weights_row_grad(const T* __restrict__ g, const T* __res
 RowMask mask_of(const int64_t* row_keys, int64_t pair, int64_t row, int64_t heads, int64_t rows, int64_t key,
                 double p) {
   const int64_t sample = pair / heads, head = pair % heads;
-  return {row_keys[sample * rows + row] + head * kHeadStride, key, p};
+  return {row_keys[sample * rows + row] + dropout_key_of_head(head), key, p};
 }
 
 at::Tensor weights_host(const at::Tensor& scores_, const OptionalTensor& bias_,
@@ -171,6 +171,8 @@ TensorPair weights_backward_host(const at::Tensor& grad, const at::Tensor& weigh
 }
 
 }  // namespace
+
+int64_t dropout_key_of_head(int64_t head) { return head * kHeadStride; }
 
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads) {
   return row_keys.unsqueeze(1) + at::arange(heads, row_keys.options()).mul_(kHeadStride).view({1, -1, 1});

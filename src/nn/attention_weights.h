@@ -47,6 +47,8 @@ std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& 
 void add_by_bucket(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
                    bool first);
 
+// What a head adds to the dropout keys of its rows.
+int64_t dropout_key_of_head(int64_t head);
 // The dropout keys of all rows, int64 [B, H, R].
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
 

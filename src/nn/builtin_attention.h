@@ -8,9 +8,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/product_tiles.h"
+
 namespace trainer {
 
 constexpr int64_t kMostBuiltinTokens = 1024;  // a block of scores then has 384 KB; backward has two
+
+constexpr int64_t kBlockQueries = 96;  // at a time: a multiple of the rows of every kind of tiles
 
 struct TokenRange {
   int64_t first, tokens;
@@ -24,6 +28,9 @@ struct PackedHeads {
   int64_t longest;                  // for the memory, at least that of the samples
   double scale;
 };
+
+// Returns the tiles that attention between tensors like x is computed with; null: LibTorch computes it.
+const ProductTiles* attention_tiles(const at::Tensor& x);
 
 // Returns whether the functions below are the way for samples of kMostBuiltinTokens at most: where the
 // program multiplies with its own kernels, and a few samples are work for all threads. That does not depend

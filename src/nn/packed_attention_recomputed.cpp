@@ -1,5 +1,5 @@
-// attention_recomputed() for packed samples: each group of them is laid out by head, with padding, only for
-// its own products.
+// attention_recomputed() for packed samples: sample by sample with built-in products, or each group of them
+// laid out by head, with padding, only for its own products.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -10,6 +10,7 @@
 #include "trainer/nn/dropout.h"
 
 #include "nn/attention_problem.h"
+#include "nn/builtin_biased_attention.h"
 #include "nn/padded_heads.h"
 
 namespace trainer {
@@ -18,6 +19,23 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// A sample's tokens in the packed row.
+struct TokensOfSample {
+  int64_t first = 0, count = 0;
+};
+
+std::vector<TokensOfSample> tokens_of(const PaddedRows& padded, int64_t samples) {
+  std::vector<TokensOfSample> out(static_cast<size_t>(samples));
+  if (padded.rows.is_meta()) return out;
+  const int64_t *row = padded.rows.const_data_ptr<int64_t>(),
+                *place = padded.places.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < padded.rows.numel(); i++) {
+    TokensOfSample& sample = out[static_cast<size_t>(place[i] / padded.length)];
+    if (sample.count++ == 0) sample.first = row[i];
+  }
+  return out;
+}
+
 // What does not change between forward and backward.
 struct PackedLayout : torch::CustomClassHolder {
   std::shared_ptr<const std::vector<AttentionGroup>> groups;
@@ -25,6 +43,33 @@ struct PackedLayout : torch::CustomClassHolder {
   int64_t heads = 0, longest = 0, chunk_bytes = 0;
   bool causal = false;
   WeightsOptions options;
+
+  // [tokens, heads * head_dim] as [1, heads, tokens, head_dim].
+  at::Tensor by_head(const at::Tensor& x) const {
+    return x.unflatten(1, {heads, -1}).transpose(0, 1).unsqueeze(0);
+  }
+
+  // The attention of all samples, without the bias.
+  BiasedHeads biased_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& row_keys) const {
+    BiasedHeads all(by_head(q), by_head(k), by_head(v));
+    for (const AttentionGroup& group : *groups) {
+      const std::vector<TokensOfSample> queries = tokens_of(group.queries, group.samples),
+                                        keys = tokens_of(group.keys, group.samples);
+      for (size_t i = 0; i < queries.size(); i++) {
+        all.samples.push_back({.first_query = queries[i].first,
+                               .queries = queries[i].count,
+                               .first_key = keys[i].first,
+                               .keys = keys[i].count});
+      }
+      all.most_queries = std::max(all.most_queries, group.queries.length);
+      all.most_keys = std::max(all.most_keys, group.keys.length);
+    }
+    all.row_keys = row_keys;
+    all.causal = causal;
+    all.options = options;
+    return all;
+  }
 
   // The attention of a group whose tokens are rows of q, k and v [tokens, heads * head_dim].
   AttentionProblem problem(const AttentionGroup& group, const at::Tensor& q, const at::Tensor& k,
@@ -52,10 +97,16 @@ struct PackedLayout : torch::CustomClassHolder {
 struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& bias_weight,
-                            const c10::intrusive_ptr<PackedLayout>& layout) {
-    ctx->save_for_backward({q, k, v, bias_weight.value_or(at::Tensor())});
+                            const at::Tensor& row_keys, const c10::intrusive_ptr<PackedLayout>& layout) {
+    ctx->save_for_backward({q, k, v, bias_weight.value_or(at::Tensor()), row_keys});
     ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
     const at::Tensor out = at::empty_like(q);
+    BiasedHeads all = layout->biased_heads(q, k, v, row_keys);
+    if (suits_builtin_biased_attention(all)) {
+      all.set_bias(bias_weight.value_or(at::Tensor()), layout->bias_buckets, layout->longest - 1);
+      builtin_biased_attention(all, layout->by_head(out));
+      return out;
+    }
     for (const AttentionGroup& group : *layout->groups) {
       const AttentionProblem problem = layout->problem(group, q, k, v, bias_weight.value_or(at::Tensor()));
       const int64_t step = problem.rows_per_chunk(), queries = problem.queries();
@@ -84,6 +135,18 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
     at::Tensor g_bias;
     if (bias_weight.defined() && ctx->needs_input_grad(3))
       g_bias = at::empty(bias_weight.sizes(), bias_weight.options().dtype(at::kFloat));
+    BiasedHeads all = layout->biased_heads(q, k, v, saved[4]);
+    if (suits_builtin_biased_attention(all)) {
+      all.set_bias(bias_weight, layout->bias_buckets, layout->longest - 1);
+      const at::Tensor by_distance =
+          builtin_biased_attention_backward(all, layout->by_head(grads[0]), layout->by_head(gq),
+                                            layout->by_head(gk), layout->by_head(gv), g_bias.defined());
+      if (g_bias.defined()) {
+        add_by_bucket(g_bias, by_distance, layout->bias_buckets, /*first=*/true);
+        g_bias = g_bias.to(bias_weight.scalar_type());
+      }
+      return {gq, gk, gv, g_bias, {}, {}};
+    }
     bool bias_is_empty = true;
     for (const AttentionGroup& group : *layout->groups) {
       const AttentionProblem problem = layout->problem(group, q, k, v, bias_weight);
@@ -108,7 +171,7 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
       put_back(gk, sums.k, group.keys, layout->heads);
       put_back(gv, sums.v, group.keys, layout->heads);
     }
-    return {gq, gk, gv, g_bias.defined() ? g_bias.to(bias_weight.scalar_type()) : g_bias, {}};
+    return {gq, gk, gv, g_bias.defined() ? g_bias.to(bias_weight.scalar_type()) : g_bias, {}, {}};
   }
 };
 
@@ -128,7 +191,8 @@ at::Tensor packed_attention_recomputed(const PackedAttentionInputs& in, const Bi
   layout->options.p = extra.p;
   const std::optional<at::Tensor> bias =
       extra.bias_weight.defined() ? std::optional(extra.bias_weight) : std::nullopt;
-  return PackedRecomputed::apply(in.q.squeeze(0), in.k.squeeze(0), in.v.squeeze(0), bias, layout)
+  return PackedRecomputed::apply(in.q.squeeze(0), in.k.squeeze(0), in.v.squeeze(0), bias, extra.row_keys,
+                                 layout)
       .unsqueeze(0);
 }
 

@@ -10,6 +10,7 @@
 
 #include "trainer/nn/dropout.h"
 
+#include "nn/cpu_products_are.h"
 #include "nn/reference.h"
 
 namespace trainer {
@@ -33,10 +34,14 @@ struct Case {
   AttentionInputs inputs;
 };
 
+// Whether it is causal, the dropout, and the queries. The second number is a tile, a block and more.
+using Kind = std::tuple<bool, double, int64_t>;
+
 // The same numbers in either type.
-Case make_case(bool causal, double p, at::ScalarType type) {
-  constexpr int64_t batch = 3, heads = 2, queries = 7, head_dim = 4;
-  const int64_t keys = causal ? queries : 9;
+Case make_case(const Kind& kind, at::ScalarType type) {
+  const auto [causal, p, queries] = kind;
+  constexpr int64_t batch = 3, heads = 6, head_dim = 12;
+  const int64_t keys = causal ? queries : queries + 2;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
   const auto random = [&](at::IntArrayRef shape) {
     return at::randn(shape, generator, at::kFloat).to(type).set_requires_grad(true);
@@ -49,7 +54,7 @@ Case make_case(bool causal, double p, at::ScalarType type) {
          {}};
   c.extra.bias_weight = c.table;
   c.extra.bias_buckets = RelativeBias(8, 16, heads, !causal).buckets(queries, keys, keys - queries, at::kCPU);
-  if (!causal) c.extra.key_lengths = at::tensor(std::vector<int64_t>{9, 4, 1});
+  if (!causal) c.extra.key_lengths = at::tensor(std::vector<int64_t>{keys, 4, 1});
   c.extra.row_keys = row_keys(at::arange(batch), queries);
   c.extra.key = 77;
   c.extra.p = p;
@@ -81,11 +86,20 @@ at::Tensor fixed_weight(at::IntArrayRef shape) {
   return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(2), at::kFloat);
 }
 
-class RecomputedAttention : public testing::TestWithParam<std::tuple<bool, double>> {};
+// With the program's own products, where the processor has them, and with LibTorch's.
+class RecomputedAttention : public testing::TestWithParam<std::tuple<bool, double, int64_t, CpuProducts>> {
+ protected:
+  Kind kind() const {
+    const auto [causal, p, queries, products] = GetParam();
+    return {causal, p, queries};
+  }
+
+ private:
+  CpuProductsAre products_{std::get<3>(GetParam())};
+};
 
 TEST_P(RecomputedAttention, ValueAndGradientsEqualThoseOfPlainAutograd) {
-  const auto [causal, p] = GetParam();
-  const Case c = make_case(causal, p, at::kFloat), exact = make_case(causal, p, at::kDouble);
+  const Case c = make_case(kind(), at::kFloat), exact = make_case(kind(), at::kDouble);
   const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(exact);
   EXPECT_LE(relative_difference(ours, theirs), 1e-6);
   const at::Tensor weight = fixed_weight(ours.sizes());
@@ -130,13 +144,12 @@ TEST(AttentionChunks, AreSmallerUnderASmallLimit) {
 }
 
 TEST_P(RecomputedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
-  const auto [causal, p] = GetParam();
-  Case c = make_case(causal, p, at::kBFloat16), plain = make_case(causal, p, at::kBFloat16);
-  Case exact = make_case(causal, p, at::kBFloat16);
+  Case c = make_case(kind(), at::kBFloat16), plain = make_case(kind(), at::kBFloat16);
+  Case exact = make_case(kind(), at::kBFloat16);
   for (at::Tensor* t : {&exact.q, &exact.k, &exact.v, &exact.table}) {
     *t = t->detach().to(at::kDouble).set_requires_grad(true);
   }
-  exact.inputs = {exact.q, exact.k, exact.v, 0.5, causal, {}};
+  exact.inputs = {exact.q, exact.k, exact.v, 0.5, std::get<0>(kind()), {}};
   const at::Tensor ours = attention_recomputed(c.inputs, c.extra), theirs = reference(plain),
                    definition = reference(exact);
   EXPECT_LE(relative_difference(ours, definition), 1.2 * relative_difference(theirs, definition));
@@ -152,7 +165,9 @@ TEST_P(RecomputedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutogra
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RecomputedAttention,
-                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25)));
+                         testing::Combine(testing::Bool(), testing::Values(0.0, 0.25),
+                                          testing::Values(7, 230),
+                                          testing::Values(CpuProducts::builtin, CpuProducts::mkl)));
 
 }  // namespace
 }  // namespace trainer

@@ -87,7 +87,8 @@ struct BiasAndDropout {
 int64_t attention_chunk_bytes(std::optional<int64_t> limit);
 
 // Attention with dropout on the attention weights and a bias that may be trained. Works through the queries
-// in chunks and recomputes the attention weights in backward. Returns what attention() returns.
+// in chunks and recomputes the attention weights in backward; on the CPU with built-in products, where these
+// are used and samples are short. Returns what attention() returns.
 at::Tensor attention_recomputed(const AttentionInputs& inputs, const BiasAndDropout& extra);
 
 // Packed tokens, and the groups of samples in which they attend: each query to the keys of its own sample.
@@ -100,8 +101,9 @@ struct PackedAttentionInputs {
   std::shared_ptr<const std::vector<AttentionGroup>> groups;
 };
 
-// The same for packed samples, one group after another. Of `extra`, bias_buckets are those of the longest
-// group, and key_lengths and row_keys are not used: the groups have them. Returns [1, query tokens, heads *
+// The same for packed samples, one group after another, or sample by sample with built-in products. Of
+// `extra`, bias_buckets are those of the longest group, row_keys those of the packed queries, int64 [1,
+// tokens], and key_lengths are not used: the groups have them. Returns [1, query tokens, heads *
 // head_dim].
 at::Tensor packed_attention_recomputed(const PackedAttentionInputs& inputs, const BiasAndDropout& extra);
 

@@ -1,0 +1,196 @@
+#include "nn/builtin_biased_attention.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "nn/attention_rows.h"
+#include "nn/builtin_attention.h"
+#include "nn/product_workspace.h"
+
+namespace trainer {
+namespace {
+
+// Fp32 words that a thread needs.
+int64_t biased_words(const BiasedHeads& in, bool backward) {
+  const int64_t rows = std::min(kBlockQueries, in.most_queries), dim = in.q.size(3);
+  const int64_t of_keys = ProductWorkspace::words(in.most_keys, dim),
+                of_block = ProductWorkspace::words(rows, dim),
+                scores = ProductWorkspace::words(rows, in.most_keys);
+  // K and V packed; Q packed, and what is mixed; the weights, in fp32 and packed, or rounded in half of that.
+  if (!backward) return 2 * of_keys + 2 * of_block + 2 * scores;
+  // K, packed in two ways, V, and their gradients; Q and the output's gradient, packed in two ways, and the
+  // gradient of Q; the weights, before dropout and after it, and their gradient, the latter two packed, one
+  // of them in two ways, or both rounded in half of that.
+  return 5 * of_keys + 5 * of_block + 6 * scores;
+}
+
+// One head of a sample.
+struct HeadOfSample {
+  const BiasedHeads& in;
+  BiasedHeads::Sample sample;
+  int64_t index, head;  // of the sample
+
+  HeadOfSample(const BiasedHeads& heads, int64_t task)
+      : in(heads),
+        sample(heads.samples[static_cast<size_t>(task / heads.q.size(1))]),
+        index(task / heads.q.size(1)),
+        head(task % heads.q.size(1)) {}
+
+  MatrixRows keys_of(const at::Tensor& x) const {
+    return {x, sample.row, head, sample.first_key, sample.keys};
+  }
+};
+
+// Some of its queries, and the keys that at least one of them sees.
+struct BlockOfHead {
+  const HeadOfSample& of;
+  int64_t first, rows, keys;
+
+  MatrixRows queries_of(const at::Tensor& x) const {
+    return {x, of.sample.row, of.head, of.sample.first_query + first, rows};
+  }
+  ScoreRows scores(float* data, int64_t stride) const {
+    const int64_t visible = of.in.causal ? first + of.in.ahead + 1 : keys;
+    return {data, stride, rows, keys, visible};
+  }
+  // The bias of the first query and key.
+  const float* bias() const {
+    const BiasedHeads& in = of.in;
+    if (!in.bias.defined()) return nullptr;
+    return in.bias.const_data_ptr<float>() + of.head * in.bias.size(1) + in.origin - first;
+  }
+  RowDropout dropout() const {
+    const BiasedHeads& in = of.in;
+    if (in.options.p == 0) return {};
+    const int64_t row = of.sample.row * in.row_keys.size(1) + of.sample.first_query + first;
+    return {in.row_keys.const_data_ptr<int64_t>() + row, dropout_key_of_head(of.head), in.options.key,
+            in.options.p};
+  }
+};
+
+template <class With>
+void for_blocks_of(const HeadOfSample& head, ProductWorkspace& workspace, With with) {
+  float* const mark = workspace.mark();
+  const BiasedHeads::Sample& sample = head.sample;
+  for (int64_t first = 0; first < sample.queries; first += kBlockQueries) {
+    const int64_t rows = std::min(kBlockQueries, sample.queries - first);
+    const int64_t seen = head.in.causal ? first + rows + head.in.ahead : sample.keys;
+    with(BlockOfHead{head, first, rows, std::min(seen, sample.keys)});
+    workspace.release(mark);
+  }
+}
+
+int64_t score_stride(int64_t keys) { return at::divup(keys, 16) * 16; }
+
+void forward_of(const HeadOfSample& head, const at::Tensor& out, ProductWorkspace& ws) {
+  const BiasedHeads& in = head.in;
+  const int64_t dim = in.q.size(3), stride = score_stride(head.sample.keys);
+  const PackedLines k_transposed = ws.y_of_transposed(head.keys_of(in.k)), v = ws.y_of(head.keys_of(in.v));
+  for_blocks_of(head, ws, [&](const BlockOfHead& block) {
+    float* const data = ws.take(block.rows * stride);
+    ws.multiply(ws.x_of(block.queries_of(in.q)), k_transposed, dim, {data, stride, block.rows, block.keys},
+                in.options.scale, /*add=*/false);
+    const ScoreRows scores = block.scores(data, stride);
+    biased_softmax_rows(scores, block.bias());
+    drop_rows(scores, block.dropout(), data);
+    const MatrixRows weights = ws.operand({data, stride, block.rows, block.keys});
+    float* const mixed = ws.take(block.rows * dim);
+    ws.multiply(ws.x_of(weights), v, block.keys, {mixed, dim, block.rows, dim}, 1.0, /*add=*/false);
+    ws.put(mixed, block.queries_of(out));
+  });
+}
+
+struct BiasedGradients {
+  at::Tensor g_out, gq, gk, gv, by_distance;
+
+  // That of the bias of the block's first query and key.
+  float* bias_of(const BlockOfHead& block) const {
+    if (!by_distance.defined()) return nullptr;
+    const HeadOfSample& head = block.of;
+    return by_distance.data_ptr<float>() +
+           (head.index * by_distance.size(1) + head.head) * by_distance.size(2) + head.in.origin -
+           block.first;
+  }
+};
+
+void backward_of(const HeadOfSample& head, const BiasedGradients& to, ProductWorkspace& ws) {
+  const BiasedHeads& in = head.in;
+  const int64_t dim = in.q.size(3), keys = head.sample.keys, stride = score_stride(keys);
+  const MatrixRows k = head.keys_of(in.k);
+  const PackedLines k_transposed = ws.y_of_transposed(k), k_itself = ws.y_of(k);
+  const PackedLines v_transposed = ws.y_of_transposed(head.keys_of(in.v));
+  float *const gk = ws.take_zeros(keys * dim), *const gv = ws.take_zeros(keys * dim);
+  for_blocks_of(head, ws, [&](const BlockOfHead& block) {
+    const int64_t rows = block.rows;
+    const MatrixRows q = block.queries_of(in.q), g = block.queries_of(to.g_out);
+    float *const weights = ws.take(rows * stride), *const gradient = ws.take(rows * stride);
+    const WideRows all{gradient, stride, rows, block.keys};
+    ws.multiply(ws.x_of(q), k_transposed, dim, {weights, stride, rows, block.keys}, in.options.scale,
+                /*add=*/false);
+    biased_softmax_rows(block.scores(weights, stride), block.bias());
+    float* dropped = weights;
+    if (in.options.p > 0) {
+      dropped = ws.take(rows * stride);
+      drop_rows(block.scores(weights, stride), block.dropout(), dropped);
+    }
+    ws.multiply(ws.x_of_transposed(ws.operand({dropped, stride, rows, block.keys})), ws.y_of(g), rows,
+                {gv, dim, block.keys, dim}, 1.0, /*add=*/true);
+
+    ws.multiply(ws.x_of(g), v_transposed, dim, all, 1.0, /*add=*/false);
+    biased_score_gradients(block.scores(gradient, stride), weights, block.dropout(),
+                           static_cast<float>(in.options.scale), to.bias_of(block));
+    const MatrixRows gs = ws.operand(all);
+    float* const gq = ws.take(rows * dim);
+    ws.multiply(ws.x_of(gs), k_itself, block.keys, {gq, dim, rows, dim}, 1.0, /*add=*/false);
+    ws.put(gq, block.queries_of(to.gq));
+    ws.multiply(ws.x_of_transposed(gs), ws.y_of(q), rows, {gk, dim, block.keys, dim}, 1.0, /*add=*/true);
+  });
+  ws.put(gk, head.keys_of(to.gk));
+  ws.put(gv, head.keys_of(to.gv));
+}
+
+int64_t tasks_of(const BiasedHeads& in) { return static_cast<int64_t>(in.samples.size()) * in.q.size(1); }
+
+}  // namespace
+
+void BiasedHeads::set_bias(const at::Tensor& weight, const at::Tensor& buckets, int64_t distance_0) {
+  if (weight.defined()) bias = weight.to(at::kFloat).t().index_select(1, buckets);
+  origin = distance_0;
+}
+
+bool suits_builtin_biased_attention(const BiasedHeads& in) {
+  const auto by_token = [&](const at::Tensor& x) {
+    return x.stride(3) == 1 && x.scalar_type() == in.q.scalar_type();
+  };
+  return attention_tiles(in.q) && by_token(in.q) && by_token(in.k) && by_token(in.v) &&
+         std::max(in.most_queries, in.most_keys) <= kMostBuiltinTokens &&
+         tasks_of(in) >= at::get_num_threads();
+}
+
+void builtin_biased_attention(const BiasedHeads& in, const at::Tensor& out) {
+  const ThreadWorkspaces workspaces(*attention_tiles(in.q), biased_words(in, /*backward=*/false),
+                                    in.q.options());
+  workspaces.for_tasks(tasks_of(in), [&](int64_t task, ProductWorkspace& workspace) {
+    forward_of(HeadOfSample(in, task), out, workspace);
+  });
+}
+
+at::Tensor builtin_biased_attention_backward(const BiasedHeads& in, const at::Tensor& g_out,
+                                             const at::Tensor& gq, const at::Tensor& gk, const at::Tensor& gv,
+                                             bool needs_bias) {
+  BiasedGradients to{g_out.stride(3) == 1 ? g_out : g_out.contiguous(), gq, gk, gv, {}};
+  if (needs_bias) {
+    to.by_distance = at::zeros({static_cast<int64_t>(in.samples.size()), in.q.size(1), in.bias.size(1)},
+                               in.bias.options());
+  }
+  const ThreadWorkspaces workspaces(*attention_tiles(in.q), biased_words(in, /*backward=*/true),
+                                    in.q.options());
+  workspaces.for_tasks(tasks_of(in), [&](int64_t task, ProductWorkspace& workspace) {
+    backward_of(HeadOfSample(in, task), to, workspace);
+  });
+  return to.by_distance;
+}
+
+}  // namespace trainer
