@@ -12,9 +12,8 @@
 
 namespace trainer {
 
-constexpr int64_t kMostBuiltinTokens = 1024;  // a block of scores then has 384 KB; backward has two
-
-constexpr int64_t kBlockQueries = 96;  // at a time: a multiple of the rows of every kind of tiles
+constexpr int64_t kMostBuiltinTokens = 1024;  // a block of scores then has 384 KB; backward has two or three
+constexpr int64_t kBlockQueries = 96;         // at a time: a multiple of the rows of every kind of tiles
 
 struct TokenRange {
   int64_t first, tokens;

@@ -164,7 +164,8 @@ bool suits_builtin_biased_attention(const BiasedHeads& in) {
   const auto by_token = [&](const at::Tensor& x) {
     return x.stride(3) == 1 && x.scalar_type() == in.q.scalar_type();
   };
-  return attention_tiles(in.q) && by_token(in.q) && by_token(in.k) && by_token(in.v) &&
+  const bool plain_keys = !in.row_keys.defined() || in.row_keys.is_contiguous();
+  return attention_tiles(in.q) && by_token(in.q) && by_token(in.k) && by_token(in.v) && plain_keys &&
          std::max(in.most_queries, in.most_keys) <= kMostBuiltinTokens &&
          tasks_of(in) >= at::get_num_threads();
 }

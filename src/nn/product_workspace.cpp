@@ -55,6 +55,10 @@ PackedLines ProductWorkspace::y_of_transposed(const MatrixRows& m) {
 
 void ProductWorkspace::multiply(const PackedLines& x, const PackedLines& y, int64_t places,
                                 const WideRows& sum, double scale, bool add) const {
+  if (places == 0 && !add) {
+    for (int64_t row = 0; row < sum.rows; row++) std::fill_n(sum.data + row * sum.stride, sum.columns, 0.0f);
+    return;
+  }
   multiply_panels(tiles_, {x.data, tiles_.rows * x.words, tiles_.rows, 1},
                   {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places), sum.rows,
                   sum.columns, sum.data, sum.stride, static_cast<float>(scale), add);
