@@ -157,39 +157,51 @@ TRAINER_PACK void pack_columns_of(const typename Words::T* from, int64_t row_str
   }
 }
 
-// One panel.
+// Packs eight words of up to eight lines, from the `first` on, and asks for what comes soon.
+template <class Words, int width>
+TRAINER_PACK_INLINE void pack_eight_rows(const typename Words::T* from, int64_t row_stride, int64_t count,
+                                         int first, float* to) {
+  constexpr int64_t ahead = 256;  // bytes
+  constexpr int rest = width % 8;
+  __m256 rows[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) {
+    const int row = first + i;
+    if (row < width && row < count) {
+      _mm_prefetch(reinterpret_cast<const char*>(from + row * row_stride) + ahead, _MM_HINT_T0);
+      rows[i] = Words::along(from + row * row_stride);
+    } else {
+      rows[i] = _mm256_setzero_ps();
+    }
+  }
+  transpose8(rows);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) {
+    if (rest == 0 || first + 8 <= width) {
+      _mm256_storeu_ps(to + i * width + first, rows[i]);
+    } else {
+      store_first<rest>(to + i * width + first, rows[i]);
+    }
+  }
+}
+
+// One panel, by eight words of all lines; of 32 long lines by eight lines, because more rows at once are not
+// on their way in time.
 template <class Words, int width>
 TRAINER_PACK void pack_rows_of(const typename Words::T* from, int64_t row_stride, int64_t count,
                                int64_t depth, float* to) {
-  constexpr int64_t places = Words::places, ahead = 256;  // bytes
-  int64_t place = 0;
-  for (; place + 8 * places <= depth; place += 8 * places, to += 8 * width) {
+  constexpr int64_t places = 8 * Words::places;
+  constexpr int64_t long_line = 2048 / sizeof(*from);
+  const int64_t eights = depth / places, at_once = width == 32 && depth >= long_line ? eights : 1;
+  for (int64_t done = 0; done < eights; done += at_once) {
 #pragma GCC unroll 4
     for (int first = 0; first < width; first += 8) {
-      __m256 rows[8];
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; i++) {
-        const int row = first + i;
-        if (row < width && row < count) {
-          _mm_prefetch(reinterpret_cast<const char*>(from + row * row_stride + place) + ahead, _MM_HINT_T0);
-          rows[i] = Words::along(from + row * row_stride + place);
-        } else {
-          rows[i] = _mm256_setzero_ps();
-        }
-      }
-      transpose8(rows);
-      constexpr int rest = width % 8;
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; i++) {
-        if (rest == 0 || first + 8 <= width) {
-          _mm256_storeu_ps(to + i * width + first, rows[i]);
-        } else {
-          store_first<rest>(to + i * width + first, rows[i]);
-        }
-      }
+      for (int64_t i = done; i < done + at_once; i++)
+        pack_eight_rows<Words, width>(from + i * places, row_stride, count, first, to + i * 8 * width);
     }
   }
-  for (; place < depth; place += places, to += width) {
+  to += eights * 8 * width;
+  for (int64_t place = eights * places; place < depth; place += Words::places, to += width) {
     for (int i = 0; i < width; i++) {
       const typename Words::T* const first = from + i * row_stride + place;
       to[i] = i < count ? Words::one(first, place + 1 < depth ? first + 1 : nullptr) : 0.0f;
