@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -30,10 +31,8 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["chunk_bytes"] = extra.chunk_bytes;
     at::Tensor out = empty_by_position(q);
-    BiasedHeads heads = biased_heads(ctx, saved);
-    if (suits_builtin_biased_attention(heads)) {
-      heads.set_bias(saved[3], saved[4], heads.most_queries - 1);
-      builtin_biased_attention(heads, out);
+    if (const std::optional<BiasedHeads> heads = biased_heads(ctx, saved)) {
+      builtin_biased_attention(*heads, out);
       return out;
     }
     const AttentionProblem problem = restore(ctx, saved, heads_first({q, k, v}));
@@ -47,11 +46,8 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const bool needs_bias = saved[3].defined() && ctx->needs_input_grad(3);
-    BiasedHeads heads = biased_heads(ctx, saved);
-    if (suits_builtin_biased_attention(heads)) {
-      heads.set_bias(saved[3], saved[4], heads.most_queries - 1);
-      return builtin_backward(heads, saved, grads[0], needs_bias);
-    }
+    if (const std::optional<BiasedHeads> heads = biased_heads(ctx, saved))
+      return builtin_backward(*heads, saved, grads[0], needs_bias);
     const variable_list by_head = heads_first({saved[0], saved[1], saved[2], grads[0]});
     const AttentionProblem problem = restore(ctx, saved, by_head);
     const int64_t step = problem.rows_per_chunk(), queries = problem.queries();
@@ -86,19 +82,24 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     return at::empty(weight.sizes(), weight.options().dtype(at::kFloat));
   }
 
-  // One sample for each row of the batch, without the padding of its keys.
-  static BiasedHeads biased_heads(AutogradContext* ctx, const variable_list& saved) {
+  // One sample for each row of the batch, without the padding of its keys. Nothing if built-in products do
+  // not suit.
+  static std::optional<BiasedHeads> biased_heads(AutogradContext* ctx, const variable_list& saved) {
     const int64_t queries = saved[0].size(2), keys = saved[1].size(2);
     BiasedHeads heads(saved[0], saved[1], saved[2]);
+    heads.samples.resize(static_cast<size_t>(saved[0].size(0)));
     heads.most_queries = queries;
     heads.most_keys = keys;
-    const at::Tensor& lengths = saved[5];
-    const bool known = lengths.defined() && lengths.is_cpu();
-    for (int64_t row = 0; row < saved[0].size(0); row++) {
-      const int64_t length = known ? lengths[row].item<int64_t>() : keys;
-      heads.samples.push_back({.row = row, .queries = queries, .keys = length});
-    }
     heads.row_keys = saved[6];
+    if (!suits_builtin_biased_attention(heads)) return std::nullopt;
+    const bool padded = saved[5].defined() && !saved[5].is_meta();
+    const at::Tensor lengths = padded ? saved[5].contiguous() : at::Tensor();
+    for (size_t row = 0; row < heads.samples.size(); row++) {
+      heads.samples[row] = {.row = static_cast<int64_t>(row),
+                            .queries = queries,
+                            .keys = padded ? lengths.const_data_ptr<int64_t>()[row] : keys};
+    }
+    heads.set_bias(saved[3], saved[4], queries - 1);
     heads.causal = ctx->saved_data["causal"].toBool();
     heads.ahead = keys - queries;
     heads.options = options_of(ctx);
@@ -107,20 +108,15 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
 
   static variable_list builtin_backward(const BiasedHeads& heads, const variable_list& saved,
                                         const at::Tensor& g_out, bool needs_bias) {
-    const at::Tensor gq = empty_by_position(heads.q), gk = empty_by_position(heads.k),
-                     gv = empty_by_position(heads.v);
+    const BiasedGradients to{g_out, empty_by_position(heads.q), empty_by_position(heads.k),
+                             empty_by_position(heads.v),
+                             needs_bias ? empty_bias_sum(saved[3]) : at::Tensor()};
     if (saved[5].defined()) {  // padding
-      gk.zero_();
-      gv.zero_();
+      to.gk.zero_();
+      to.gv.zero_();
     }
-    const at::Tensor by_distance = builtin_biased_attention_backward(heads, g_out, gq, gk, gv, needs_bias);
-    at::Tensor g_bias;
-    if (needs_bias) {
-      g_bias = empty_bias_sum(saved[3]);
-      add_by_bucket(g_bias, by_distance, saved[4], /*first=*/true);
-      g_bias = g_bias.to(saved[3].scalar_type());
-    }
-    return {gq, gk, gv, g_bias, {}, {}, {}};
+    builtin_biased_attention_backward(heads, to);
+    return {to.gq, to.gk, to.gv, needs_bias ? to.g_bias.to(saved[3].scalar_type()) : to.g_bias, {}, {}, {}};
   }
 
   // by_head: q, k and v as heads_first() returns them.

@@ -12,6 +12,9 @@ struct ScoreRows {
   int64_t stride, rows, columns, visible;
 };
 
+// The stride of rows for so many columns: whole lines of the cache.
+inline int64_t score_stride(int64_t columns) { return (columns + 15) / 16 * 16; }
+
 // Replaces scores by their softmax; sums[i * sums_stride] is the logarithm of row i's sum.
 void softmax_rows(const ScoreRows& scores, float* sums, int64_t sums_stride);
 // The same, with the sums known.

@@ -81,11 +81,9 @@ void for_blocks(const Group& group, ProductWorkspace& workspace, With with) {
   }
 }
 
-int64_t score_stride(const Group& group) { return at::divup(group.tokens, 16) * 16; }
-
 void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums,
                    const Group& group, ProductWorkspace& ws) {
-  const int64_t dim = in.q.size(3), stride = score_stride(group);
+  const int64_t dim = in.q.size(3), stride = score_stride(group.tokens);
   const PackedLines k_transposed = ws.y_of_transposed({in.k, 0, group.kv_head, group.first, group.tokens});
   const PackedLines v = ws.y_of({in.v, 0, group.kv_head, group.first, group.tokens});
   for_blocks(group, ws, [&](const QueryBlock& block) {
@@ -102,7 +100,7 @@ void forward_group(const PackedHeads& in, const at::Tensor& out, const at::Tenso
 
 void backward_group(const PackedHeads& in, const AttentionGradients& gradients, const Group& group,
                     ProductWorkspace& ws) {
-  const int64_t dim = in.q.size(3), stride = score_stride(group);
+  const int64_t dim = in.q.size(3), stride = score_stride(group.tokens);
   const MatrixRows k{in.k, 0, group.kv_head, group.first, group.tokens};
   const PackedLines k_transposed = ws.y_of_transposed(k), k_itself = ws.y_of(k);
   const PackedLines v_transposed = ws.y_of_transposed({in.v, 0, group.kv_head, group.first, group.tokens});

@@ -1,6 +1,7 @@
 #include "nn/builtin_biased_attention.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -82,8 +83,6 @@ void for_blocks_of(const HeadOfSample& head, ProductWorkspace& workspace, With w
   }
 }
 
-int64_t score_stride(int64_t keys) { return at::divup(keys, 16) * 16; }
-
 void forward_of(const HeadOfSample& head, const at::Tensor& out, ProductWorkspace& ws) {
   const BiasedHeads& in = head.in;
   const int64_t dim = in.q.size(3), stride = score_stride(head.sample.keys);
@@ -102,20 +101,38 @@ void forward_of(const HeadOfSample& head, const at::Tensor& out, ProductWorkspac
   });
 }
 
-struct BiasedGradients {
-  at::Tensor g_out, gq, gk, gv, by_distance;
+// The gradient of the bias, of each sample separately, so that the order of the sums is fixed: [H,
+// distances], the distances of one sample behind those of the one before it.
+struct SumsByDistance {
+  at::Tensor sums, buckets;     // [1, H, distances] and [distances]
+  std::vector<int64_t> starts;  // of each sample
 
-  // That of the bias of the block's first query and key.
-  float* bias_of(const BlockOfHead& block) const {
-    if (!by_distance.defined()) return nullptr;
+  explicit SumsByDistance(const BiasedHeads& in) {
+    // A sample has fewer distances than it has queries and keys.
+    const int64_t most = in.q.size(0) * (in.q.size(2) + in.k.size(2));
+    sums = at::zeros({1, in.q.size(1), most}, in.bias.options());
+    buckets = at::zeros({most}, in.buckets.options());
+    if (buckets.is_meta()) return;
+    const at::Tensor all = in.buckets.contiguous();
+    int64_t* to = buckets.data_ptr<int64_t>();
+    int64_t start = 0;
+    for (const BiasedHeads::Sample& sample : in.samples) {
+      const int64_t distances = sample.queries + sample.keys - 1;
+      std::copy_n(all.const_data_ptr<int64_t>() + in.origin - (sample.queries - 1), distances, to + start);
+      starts.push_back(start);
+      start += distances;
+    }
+  }
+  // That of the block's first query and key.
+  float* of(const BlockOfHead& block) const {
     const HeadOfSample& head = block.of;
-    return by_distance.data_ptr<float>() +
-           (head.index * by_distance.size(1) + head.head) * by_distance.size(2) + head.in.origin -
-           block.first;
+    return sums.data_ptr<float>() + head.head * sums.size(2) + starts[static_cast<size_t>(head.index)] +
+           head.sample.queries - 1 - block.first;
   }
 };
 
-void backward_of(const HeadOfSample& head, const BiasedGradients& to, ProductWorkspace& ws) {
+void backward_of(const HeadOfSample& head, const BiasedGradients& to, const SumsByDistance* by_distance,
+                 ProductWorkspace& ws) {
   const BiasedHeads& in = head.in;
   const int64_t dim = in.q.size(3), keys = head.sample.keys, stride = score_stride(keys);
   const MatrixRows k = head.keys_of(in.k);
@@ -140,7 +157,8 @@ void backward_of(const HeadOfSample& head, const BiasedGradients& to, ProductWor
 
     ws.multiply(ws.x_of(g), v_transposed, dim, all, 1.0, /*add=*/false);
     biased_score_gradients(block.scores(gradient, stride), weights, block.dropout(),
-                           static_cast<float>(in.options.scale), to.bias_of(block));
+                           static_cast<float>(in.options.scale),
+                           by_distance ? by_distance->of(block) : nullptr);
     const MatrixRows gs = ws.operand(all);
     float* const gq = ws.take(rows * dim);
     ws.multiply(ws.x_of(gs), k_itself, block.keys, {gq, dim, rows, dim}, 1.0, /*add=*/false);
@@ -155,8 +173,9 @@ int64_t tasks_of(const BiasedHeads& in) { return static_cast<int64_t>(in.samples
 
 }  // namespace
 
-void BiasedHeads::set_bias(const at::Tensor& weight, const at::Tensor& buckets, int64_t distance_0) {
-  if (weight.defined()) bias = weight.to(at::kFloat).t().index_select(1, buckets);
+void BiasedHeads::set_bias(const at::Tensor& weight, const at::Tensor& of_distances, int64_t distance_0) {
+  if (weight.defined()) bias = weight.to(at::kFloat).t().index_select(1, of_distances);
+  buckets = of_distances;
   origin = distance_0;
 }
 
@@ -178,20 +197,20 @@ void builtin_biased_attention(const BiasedHeads& in, const at::Tensor& out) {
   });
 }
 
-at::Tensor builtin_biased_attention_backward(const BiasedHeads& in, const at::Tensor& g_out,
-                                             const at::Tensor& gq, const at::Tensor& gk, const at::Tensor& gv,
-                                             bool needs_bias) {
-  BiasedGradients to{g_out.stride(3) == 1 ? g_out : g_out.contiguous(), gq, gk, gv, {}};
-  if (needs_bias) {
-    to.by_distance = at::zeros({static_cast<int64_t>(in.samples.size()), in.q.size(1), in.bias.size(1)},
-                               in.bias.options());
+void builtin_biased_attention_backward(const BiasedHeads& in, const BiasedGradients& gradients) {
+  BiasedGradients to = gradients;
+  if (to.g_out.stride(3) != 1) to.g_out = to.g_out.contiguous();
+  std::optional<SumsByDistance> by_distance;
+  if (to.g_bias.defined()) by_distance.emplace(in);
+  const SumsByDistance* const sums = by_distance ? &*by_distance : nullptr;
+  {
+    const ThreadWorkspaces workspaces(*attention_tiles(in.q), biased_words(in, /*backward=*/true),
+                                      in.q.options());
+    workspaces.for_tasks(tasks_of(in), [&](int64_t task, ProductWorkspace& workspace) {
+      backward_of(HeadOfSample(in, task), to, sums, workspace);
+    });
   }
-  const ThreadWorkspaces workspaces(*attention_tiles(in.q), biased_words(in, /*backward=*/true),
-                                    in.q.options());
-  workspaces.for_tasks(tasks_of(in), [&](int64_t task, ProductWorkspace& workspace) {
-    backward_of(HeadOfSample(in, task), to, workspace);
-  });
-  return to.by_distance;
+  if (sums) add_by_bucket(to.g_bias, sums->sums, sums->buckets, /*first=*/true);
 }
 
 }  // namespace trainer

@@ -25,28 +25,30 @@ struct BiasedHeads {
   at::Tensor q, k, v;  // [B, H, rows, D] in fp32 or bf16, with D contiguous
   std::vector<Sample> samples;
   int64_t most_queries = 0, most_keys = 0;  // of a sample, for the memory
+  at::Tensor buckets;                       // int64 [distances]: of the bias
   at::Tensor bias;                          // fp32 [H, distances], contiguous; undefined: none
-  int64_t origin = 0;                       // where distance 0 is in it; key - query + origin: the others
+  int64_t origin = 0;                       // where distance 0 is in them; key - query + origin: the others
   at::Tensor row_keys;                      // int64 [B, rows], contiguous: of the queries, for dropout
   bool causal = false;                      // query i of a sample sees its keys up to i + ahead
   int64_t ahead = 0;
   WeightsOptions options;  // the scale and the dropout
 
-  // The bias of these distances from a weight [buckets, H]; undefined: none.
-  void set_bias(const at::Tensor& weight, const at::Tensor& buckets, int64_t distance_0);
+  // The bias of distances in these buckets from a weight [buckets, H]; undefined: none.
+  void set_bias(const at::Tensor& weight, const at::Tensor& of_distances, int64_t distance_0);
 };
 
-// Returns whether the functions below are the way for samples of so many queries and keys at most. On meta,
-// the same for the planned device.
+// Returns whether the functions below are the way for samples of so many queries and keys at most, whose
+// places and numbers are not looked at. On meta, the same for the planned device.
 bool suits_builtin_biased_attention(const BiasedHeads& in);
 
 // Writes out = dropout(softmax(scale q k^T + bias)) v of each sample and head. Rows of no sample stay.
 void builtin_biased_attention(const BiasedHeads& in, const at::Tensor& out);
 
-// Writes the gradients; rows of no sample stay. Returns that of the bias, if wanted: fp32 [samples, heads,
-// distances], to be summed over the samples.
-at::Tensor builtin_biased_attention_backward(const BiasedHeads& in, const at::Tensor& g_out,
-                                             const at::Tensor& gq, const at::Tensor& gk, const at::Tensor& gv,
-                                             bool needs_bias);
+// What backward has, and the gradients that it writes; rows of no sample stay.
+struct BiasedGradients {
+  at::Tensor g_out, gq, gk, gv;
+  at::Tensor g_bias;  // fp32 [buckets, H]; undefined: not wanted
+};
+void builtin_biased_attention_backward(const BiasedHeads& in, const BiasedGradients& gradients);
 
 }  // namespace trainer

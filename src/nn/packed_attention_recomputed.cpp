@@ -1,6 +1,7 @@
 // attention_recomputed() for packed samples: sample by sample with built-in products, or each group of them
 // laid out by head, with padding, only for its own products.
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -49,23 +50,31 @@ struct PackedLayout : torch::CustomClassHolder {
     return x.unflatten(1, {heads, -1}).transpose(0, 1).unsqueeze(0);
   }
 
-  // The attention of all samples, without the bias.
-  BiasedHeads biased_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& row_keys) const {
+  // The attention of all samples. Nothing if built-in products do not suit.
+  std::optional<BiasedHeads> biased_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                          const at::Tensor& bias_weight, const at::Tensor& row_keys) const {
     BiasedHeads all(by_head(q), by_head(k), by_head(v));
+    int64_t samples = 0;
+    for (const AttentionGroup& group : *groups) {
+      samples += group.samples;
+      all.most_queries = std::max(all.most_queries, group.queries.length);
+      all.most_keys = std::max(all.most_keys, group.keys.length);
+    }
+    all.samples.resize(static_cast<size_t>(samples));
+    all.row_keys = row_keys;
+    if (!suits_builtin_biased_attention(all)) return std::nullopt;
+    auto sample = all.samples.begin();
     for (const AttentionGroup& group : *groups) {
       const std::vector<TokensOfSample> queries = tokens_of(group.queries, group.samples),
                                         keys = tokens_of(group.keys, group.samples);
       for (size_t i = 0; i < queries.size(); i++) {
-        all.samples.push_back({.first_query = queries[i].first,
-                               .queries = queries[i].count,
-                               .first_key = keys[i].first,
-                               .keys = keys[i].count});
+        *sample++ = {.first_query = queries[i].first,
+                     .queries = queries[i].count,
+                     .first_key = keys[i].first,
+                     .keys = keys[i].count};
       }
-      all.most_queries = std::max(all.most_queries, group.queries.length);
-      all.most_keys = std::max(all.most_keys, group.keys.length);
     }
-    all.row_keys = row_keys;
+    all.set_bias(bias_weight, bias_buckets, longest - 1);
     all.causal = causal;
     all.options = options;
     return all;
@@ -101,10 +110,8 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
     ctx->save_for_backward({q, k, v, bias_weight.value_or(at::Tensor()), row_keys});
     ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
     const at::Tensor out = at::empty_like(q);
-    BiasedHeads all = layout->biased_heads(q, k, v, row_keys);
-    if (suits_builtin_biased_attention(all)) {
-      all.set_bias(bias_weight.value_or(at::Tensor()), layout->bias_buckets, layout->longest - 1);
-      builtin_biased_attention(all, layout->by_head(out));
+    if (const auto all = layout->biased_heads(q, k, v, bias_weight.value_or(at::Tensor()), row_keys)) {
+      builtin_biased_attention(*all, layout->by_head(out));
       return out;
     }
     for (const AttentionGroup& group : *layout->groups) {
@@ -135,17 +142,13 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
     at::Tensor g_bias;
     if (bias_weight.defined() && ctx->needs_input_grad(3))
       g_bias = at::empty(bias_weight.sizes(), bias_weight.options().dtype(at::kFloat));
-    BiasedHeads all = layout->biased_heads(q, k, v, saved[4]);
-    if (suits_builtin_biased_attention(all)) {
-      all.set_bias(bias_weight, layout->bias_buckets, layout->longest - 1);
-      const at::Tensor by_distance =
-          builtin_biased_attention_backward(all, layout->by_head(grads[0]), layout->by_head(gq),
-                                            layout->by_head(gk), layout->by_head(gv), g_bias.defined());
-      if (g_bias.defined()) {
-        add_by_bucket(g_bias, by_distance, layout->bias_buckets, /*first=*/true);
-        g_bias = g_bias.to(bias_weight.scalar_type());
-      }
-      return {gq, gk, gv, g_bias, {}, {}};
+    const auto gradients = [&]() -> variable_list {
+      return {gq, gk, gv, g_bias.defined() ? g_bias.to(bias_weight.scalar_type()) : g_bias, {}, {}};
+    };
+    if (const auto all = layout->biased_heads(q, k, v, bias_weight, saved[4])) {
+      builtin_biased_attention_backward(*all, {layout->by_head(grads[0]), layout->by_head(gq),
+                                               layout->by_head(gk), layout->by_head(gv), g_bias});
+      return gradients();
     }
     bool bias_is_empty = true;
     for (const AttentionGroup& group : *layout->groups) {
@@ -171,7 +174,7 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
       put_back(gk, sums.k, group.keys, layout->heads);
       put_back(gv, sums.v, group.keys, layout->heads);
     }
-    return {gq, gk, gv, g_bias.defined() ? g_bias.to(bias_weight.scalar_type()) : g_bias, {}, {}};
+    return gradients();
   }
 };
 

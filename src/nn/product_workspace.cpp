@@ -111,8 +111,9 @@ void ThreadWorkspaces::for_tasks(int64_t tasks,
                                  const std::function<void(int64_t, ProductWorkspace&)>& with) const {
   if (memory_.is_meta()) return;
   float* const memory = memory_.data_ptr<float>();
+  const int threads = static_cast<int>(memory_.size(0));
   std::atomic<int64_t> next{0};
-#pragma omp parallel num_threads(static_cast <int>(memory_.size(0)))
+#pragma omp parallel num_threads(threads)
   {
     float* const own = memory + omp_get_thread_num() * memory_.size(1);
     for (int64_t task; (task = next.fetch_add(1)) < tasks;) {

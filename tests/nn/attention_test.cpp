@@ -1,7 +1,9 @@
 // The recomputing attention compared with plain autograd, and T5's buckets compared with transformers.
 #include "trainer/nn/attention.h"
 
+#include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,6 +12,8 @@
 
 #include "trainer/nn/dropout.h"
 
+#include "data/attention_groups.h"
+#include "data/upload.h"
 #include "nn/cpu_products_are.h"
 #include "nn/reference.h"
 
@@ -108,6 +112,77 @@ TEST_P(RecomputedAttention, ValueAndGradientsEqualThoseOfPlainAutograd) {
   const Tensors leaves{c.q, c.k, c.v, c.table}, exact_leaves{exact.q, exact.k, exact.v, exact.table};
   for (size_t i = 0; i < leaves.size(); i++) {
     EXPECT_LE(relative_difference(leaves[i].grad(), exact_leaves[i].grad()), 1e-6) << i;
+  }
+}
+
+// Samples of these lengths in one row, with a bias, or with other sources (cross-attention), which have none.
+TEST_P(RecomputedAttention, OfPackedSamplesIsThatOfEachAlone) {
+  const auto [causal, p, longest] = kind();
+  const std::vector<int64_t> queries{5, longest, 1, 40}, others{longest, 3, 17, 1}, slots{3, 0, 8, 5};
+  constexpr int64_t heads = 6, head_dim = 12;
+  const int64_t most = std::max<int64_t>(longest, 40);
+  for (const bool cross : {false, true}) {
+    if (cross && causal) continue;
+    const std::vector<int64_t>& keys = cross ? others : queries;
+    const auto result = [&, p = p, causal = causal](at::ScalarType type, const auto& attend) {
+      at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+      const auto random = [&](at::IntArrayRef shape) {
+        return at::randn(shape, generator, at::kFloat).to(type).set_requires_grad(true);
+      };
+      const int64_t of_queries = std::reduce(queries.begin(), queries.end()),
+                    of_keys = std::reduce(keys.begin(), keys.end());
+      const Tensors leaves{random({1, of_queries, heads * head_dim}), random({1, of_keys, heads * head_dim}),
+                           random({1, of_keys, heads * head_dim}), random({8, heads})};
+      BiasAndDropout extra;
+      if (!cross) extra.bias_weight = leaves[3];
+      extra.key = 77;
+      extra.p = p;
+      const at::Tensor out = attend(leaves, extra);
+      (out * fixed_weight(out.sizes())).sum().backward();
+      Tensors values{out};
+      for (const at::Tensor& leaf : leaves) {
+        if (leaf.grad().defined()) values.push_back(leaf.grad());
+      }
+      return values;
+    };
+    const Tensors ours = result(at::kFloat, [&, causal = causal](const Tensors& in, BiasAndDropout extra) {
+      Upload upload(at::kCPU);
+      PackedAttentionInputs packed{in[0], in[1], in[2], heads, 0.5, causal, {}};
+      packed.groups = std::make_shared<const std::vector<AttentionGroup>>(
+          attention_groups(queries, keys, slots, upload, at::kCPU));
+      extra.bias_buckets = RelativeBias(8, 16, heads, !causal).buckets(most, most, 0, at::kCPU);
+      std::vector<at::Tensor> keys_of_rows;
+      for (size_t i = 0; i < slots.size(); i++)
+        keys_of_rows.push_back(row_keys(at::tensor({slots[i]}), queries[i]));
+      extra.row_keys = at::cat(keys_of_rows, 1);
+      return packed_attention_recomputed(packed, extra);
+    });
+    const Tensors theirs = result(at::kDouble, [&, causal = causal](const Tensors& in, BiasAndDropout extra) {
+      std::vector<at::Tensor> outs;
+      int64_t query = 0, key = 0;
+      for (size_t i = 0; i < slots.size(); i++) {
+        const auto head_of = [&](const at::Tensor& x, int64_t first, int64_t count) {
+          return x.narrow(1, first, count).unflatten(2, {heads, -1}).transpose(1, 2);
+        };
+        Case c{head_of(in[0], query, queries[i]),
+               head_of(in[1], key, keys[i]),
+               head_of(in[2], key, keys[i]),
+               cross ? at::zeros_like(in[3]) : in[3],
+               extra,
+               {}};
+        c.extra.bias_buckets = RelativeBias(8, 16, heads, !causal).buckets(queries[i], keys[i], 0, at::kCPU);
+        c.extra.row_keys = row_keys(at::tensor({slots[i]}), queries[i]);
+        c.inputs = {c.q, c.k, c.v, 0.5, causal, {}};
+        outs.push_back(reference(c).transpose(1, 2).flatten(2));
+        query += queries[i];
+        key += keys[i];
+      }
+      return at::cat(outs, 1);
+    });
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (size_t i = 0; i < ours.size(); i++) {
+      EXPECT_LE(relative_difference(ours[i], theirs[i]), 1e-6) << (cross ? "cross " : "self ") << i;
+    }
   }
 }
 
