@@ -29,6 +29,14 @@ class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
   at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type()); }
   // fp32: the last bits of a sum; bf16: a few elements on the other side of a rounding.
   double bound() const { return bf16() ? 3e-4 : 5e-7; }
+  // Where a few elements are most of the tensor, one of them on the other side is more than bound(). So in
+  // bf16 each may be off by one step, and one in 500.
+  bool is_same(const at::Tensor& ours, const at::Tensor& cpu) const {
+    if (!bf16()) return relative_difference(ours, cpu) <= bound();
+    const at::Tensor off = (ours.to(at::kFloat) - cpu.to(at::kFloat)).abs();
+    const int64_t others = off.ne(0).sum().item<int64_t>();
+    return off.le(cpu.to(at::kFloat).abs() / 128).all().item<bool>() && others <= 1 + cpu.numel() / 500;
+  }
 
   Random random_{17};
   EmulatedGpu gpu_;
@@ -147,11 +155,10 @@ TEST_P(OnAnEmulatedGpu, AttentionWeightsAreTheCpus) {
         const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
         const at::Tensor ours =
             attention_weights_gpu(scores, bias, lengths, row_keys, o.scale, o.visible, o.key, o.p);
-        EXPECT_LE(relative_difference(ours, cpu), bound());
+        EXPECT_TRUE(is_same(ours, cpu));
         EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
         const at::Tensor plain = attention_weights(scores, {}, {}, {}, {0.7, keys, 0, 0.0});
-        EXPECT_LE(relative_difference(attention_weights_gpu(scores, {}, {}, {}, 0.7, keys, 0, 0.0), plain),
-                  bound());
+        EXPECT_TRUE(is_same(attention_weights_gpu(scores, {}, {}, {}, 0.7, keys, 0, 0.0), plain));
         const at::Tensor g = normal({batch, heads, rows, keys});
         const auto [a, b] = attention_weights_backward(g, plain, row_keys, o, true);
         const auto [c, d] = attention_weights_backward_gpu(g, plain, row_keys, o.scale, o.key, o.p, true);

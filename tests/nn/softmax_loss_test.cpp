@@ -43,6 +43,26 @@ TEST(SoftmaxLoss, AndItsGradientAreThoseOfFp64) {
   }
 }
 
+// Half a step of bf16, and fp32's error: a label that is almost certain has a gradient near 0, which p - 1
+// would not have if p were rounded.
+TEST(SoftmaxLoss, HasAGradientThatIsRoundedOnceToBf16) {
+  Random random(3);
+  for (const double smoothing : {0.0, 0.1}) {
+    at::Tensor logits = random.normal({37, 5003}, at::kBFloat16) * 2;
+    const at::Tensor labels = at::arange(37).mul_(133);
+    logits.narrow(0, 20, 17).scatter_(1, labels.narrow(0, 20, 17).unsqueeze(1), 13.0);
+    const Expected expected = in_fp64(logits, labels, smoothing);
+    at::Tensor unchanged = logits.clone();
+    EXPECT_LT(relative_difference(softmax_loss(unchanged, labels, smoothing, false), expected.losses), 2e-7);
+    EXPECT_TRUE(at::equal(unchanged, logits)) << "nothing asked for the gradient";
+    EXPECT_LT(relative_difference(softmax_loss(logits, labels, smoothing, true), expected.losses), 2e-7);
+    ASSERT_EQ(logits.scalar_type(), at::kBFloat16);
+    const at::Tensor off = (logits.to(at::kDouble) - expected.gradient).abs();
+    EXPECT_TRUE(off.le(expected.gradient.abs() * 0.00391 + 2e-7).all().item<bool>())
+        << (off - expected.gradient.abs() * 0.00391).max();
+  }
+}
+
 TEST(SoftmaxLoss, HasTheSameBitsOnAnyNumberOfThreads) {
   Random random(2);
   const at::Tensor logits = random.normal({9, 70000}), labels = at::arange(9);
@@ -56,11 +76,13 @@ TEST(SoftmaxLoss, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(SoftmaxLoss, IsNotANumberWhereALogitIsNone) {
-  at::Tensor logits = at::zeros({2, 100});
-  logits[1][7] = std::numeric_limits<float>::quiet_NaN();
-  const at::Tensor losses = softmax_loss(logits, at::zeros({2}, at::kLong), 0.0, true);
-  EXPECT_TRUE(losses.isfinite().equal(at::tensor({1, 0}).to(at::kBool)));
-  EXPECT_TRUE(logits[1].isnan().all().item<bool>());
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    at::Tensor logits = at::zeros({2, 100}, type);
+    logits[1][7] = std::numeric_limits<float>::quiet_NaN();
+    const at::Tensor losses = softmax_loss(logits, at::zeros({2}, at::kLong), 0.0, true);
+    EXPECT_TRUE(losses.isfinite().equal(at::tensor({1, 0}).to(at::kBool)));
+    EXPECT_TRUE(logits[1].isnan().all().item<bool>());
+  }
 }
 
 }  // namespace
