@@ -11,6 +11,7 @@
 #include "trainer/memory/memory_phase.h"
 #include "trainer/nn/matmul.h"
 
+#include "nn/builtin_product.h"
 #include "nn/softmax_loss.h"
 
 namespace trainer {
@@ -62,10 +63,10 @@ LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weigh
   out.loss = at::zeros({}, hidden.options().dtype(at::kFloat));
   out.correct = at::zeros({}, labels.options());
   if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
-  // The CPU needs no copy of bf16 logits in fp32, unless they are capped. So 192 MB hold three times as many
-  // rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
+  // bf16 logits of a built-in product need no copy in fp32, unless they are capped. So 192 MB hold three
+  // times as many rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
   const bool in_bf16 =
-      target_of(hidden.device()) == c10::kCPU && soft_cap == 0 && product_type(hidden) == at::kBFloat16;
+      soft_cap == 0 && hidden.scalar_type() == at::kBFloat16 && suits_builtin(hidden, weight.t());
   const int64_t step =
       rows_per_chunk(hidden.size(0), rows_of_small_chunks(weight.size(0)) * (in_bf16 ? 3 : 1));
   for (int64_t row = 0; row < hidden.size(0); row += step) {

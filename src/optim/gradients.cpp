@@ -19,6 +19,25 @@
 #include "optim/norms_of_pieces.h"
 
 namespace trainer {
+namespace {
+
+// In pieces where the types differ, because on the CPU LibTorch first converts all of what it adds.
+void add_gradient(const at::Tensor& sum, const at::Tensor& gradient) {
+  constexpr int64_t kPiece = 1 << 18;
+  const bool at_once = sum.scalar_type() == gradient.scalar_type() || target_of(sum.device()) != c10::kCPU ||
+                       !sum.is_contiguous() || !gradient.is_contiguous();
+  if (at_once) {
+    sum.add_(gradient);
+    return;
+  }
+  const at::Tensor to = sum.view(-1), from = gradient.view(-1);
+  for (int64_t first = 0; first < to.numel(); first += kPiece) {
+    const int64_t count = std::min(kPiece, to.numel() - first);
+    to.narrow(0, first, count).add_(from.narrow(0, first, count));
+  }
+}
+
+}  // namespace
 
 // Sums that are apart from the leaves, always or in this step.
 struct Gradients::Sums {
@@ -52,7 +71,7 @@ struct Gradients::Sums {
     } else if (first) {
       sum.value = gradient.to(sum.type);
     } else {
-      sum.value.add_(gradient);
+      add_gradient(sum.value, gradient);
     }
   }
 
@@ -64,7 +83,7 @@ struct Gradients::Sums {
   void take_offloaded(const at::Tensor& sum, const at::Tensor& gradient, bool first) const {
     count_moved(static_cast<int64_t>(sum.nbytes()) * (first ? 1 : 2));
     if (!stream->copies()) {
-      first ? sum.copy_(gradient) : sum.add_(gradient);
+      first ? void(sum.copy_(gradient)) : add_gradient(sum, gradient);
       return release_offloaded(sum);
     }
     stream->after_work([&] {

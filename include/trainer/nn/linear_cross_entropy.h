@@ -24,8 +24,8 @@ struct LossOptions {
 // Returns the SUM of the token losses. hidden [n, hidden] and weight [vocab, hidden] have the same type;
 // labels is [n] int64. Logits are computed in chunks of rows; what follows from them is computed in fp32. The
 // gradients are computed in the same pass, so backward only scales them. A chunk's logits take up to 128 MB
-// on the CPU, or 192 MB in bf16. On a GPU a chunk has 1,024 rows or more, unless small_chunks or NoGradMode
-// asks for less.
+// on the CPU, or 192 MB in bf16 with built-in products (nn/cpu_products.h). On a GPU a chunk has 1,024 rows
+// or more, unless small_chunks or NoGradMode asks for less.
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                              const LossOptions& options);
 
