@@ -69,9 +69,9 @@ struct Shares {
 
 Shares shares_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths, double scale, int64_t window) {
-  const int64_t longest = *std::ranges::max_element(lengths);
-  Shares shares{
-      suits_builtin_attention(q, k, v), {q, k, v, {}, std::min(longest, kMostBuiltinTokens), scale}, {}};
+  int64_t longest = std::min(*std::ranges::max_element(lengths), kMostBuiltinTokens);
+  if (window > 0) longest = std::min(longest, window);  // longer samples are pieces with a mask
+  Shares shares{suits_builtin_attention(q, k, v), {q, k, v, {}, longest, scale}, {}};
   for (Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
     if (shares.builtin && !piece.mask.defined() && piece.queries <= kMostBuiltinTokens) {
       shares.heads.samples.push_back({piece.first_query, piece.queries});
