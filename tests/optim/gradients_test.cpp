@@ -26,5 +26,21 @@ TEST(Gradients, TheNormOfALargeTensorIsExactToFp32) {
   }
 }
 
+// More elements than are added at a time on the CPU; no multiple of anything.
+TEST(Gradients, OfBf16AddUpToTheirSumInFp32) {
+  at::manual_seed(2);
+  at::Tensor weight = at::zeros({3, 200'003}, at::kBFloat16).set_requires_grad(true);
+  const TrainedParameter parameter{"w", weight, true};
+  const Gradients gradients({parameter}, StateDtype::fp32);
+  at::Tensor expected = at::zeros({3, 200'003});
+  for (int micro_batch = 0; micro_batch < 3; micro_batch++) {
+    const at::Tensor gradient = at::randn({3, 200'003}).to(at::kBFloat16);
+    (weight * gradient).sum().backward();
+    expected += gradient.to(at::kFloat);
+  }
+  EXPECT_EQ(gradients.get(parameter).scalar_type(), at::kFloat);
+  EXPECT_TRUE(gradients.get(parameter).equal(expected));
+}
+
 }  // namespace
 }  // namespace trainer
