@@ -26,7 +26,8 @@ inline int64_t rows_of_small_chunks(int64_t vocab) {
   return std::max<int64_t>(16, (int64_t{128} << 20) / (4 * vocab));
 }
 
-// What the CPU uses: LibTorch's operators.
+// What the CPU uses, and CUDA without its kernels. Logits become fp32 before
+// the loss, except bf16 ones of built-in products.
 LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                const LossOptions& options, const LossGradients& wanted);
 
