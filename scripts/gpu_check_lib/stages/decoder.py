@@ -73,10 +73,12 @@ def dropout(check):
 
 
 def limited(check):
+    """A tiny shape needs 0.82 of its peak for one sample with all blocks recomputed: its weights, and the logits."""
     expected = stored(check)
-    limit = LIMIT if not check.quick and expected["peak"] > 24e9 else f"{0.8 * expected['peak'] / 1e3:.0f}kB"
+    share = 0.9 if check.quick else 0.8
+    limit = LIMIT if not check.quick and expected["peak"] > 24e9 else f"{share * expected['peak'] / 1e3:.0f}kB"
     if check.device == "cuda" and check.quick:
-        limit = f"{(0.8 * expected['peak'] + 512e6) / 1e6:.0f}MB"  # 512 MB are set aside for the context
+        limit = f"{(share * expected['peak'] + 512e6) / 1e6:.0f}MB"  # 512 MB are set aside for the context
     found = run(check, "8B LoRA, limit", **{"memory.limit": limit})
     rows = found.figures["recoveries"]
     check.figure("limit", limit)
