@@ -174,10 +174,13 @@ void ProductRound::compute_block(int64_t block) const {
   const Block part{row, column, std::min(kBlockRows, sum.rows - row),
                    std::min(kBlockColumns, sum.columns - column)};
   for (const Term& term : terms_) {
-    if (term.sum == index)
-      sum.bf16
-          ? add_and_round(sum, term, part)
-          : add(term, part, static_cast<float*>(sum.data) + row * sum.row_stride + column, sum.row_stride);
+    if (term.sum != index) continue;
+    if (sum.bf16) {
+      add_and_round(sum, term, part);
+    } else {
+      float* const c = static_cast<float*>(sum.data) + row * sum.row_stride + column;
+      add(term, part, {part.rows, part.columns, c, sum.row_stride});
+    }
   }
 }
 
@@ -191,17 +194,15 @@ void ProductRound::add_and_round(const ProductSum& sum, const Term& term, const 
       __builtin_prefetch(to + row * sum.row_stride + column, /*rw=*/1, /*locality=*/2);
   }
   if (term.begun) widen_rows(to, sum.row_stride, block.rows, block.columns, wide, kBlockColumns);
-  add(term, block, wide, kBlockColumns);
-  term.tiles->round(wide, kBlockColumns, block.rows, block.columns, to, sum.row_stride);
+  add(term, block, {block.rows, block.columns, wide, kBlockColumns, to, sum.row_stride});
 }
 
-// c is the block's place in the sum, or in a copy of it in fp32.
-void ProductRound::add(const Term& term, const Block& block, float* c, int64_t c_stride) {
+void ProductRound::add(const Term& term, const Block& block, const ProductPlace& place) {
   const ProductTiles& tiles = *term.tiles;
   ProductPanels x = term.x, y = term.y;
   x.data += block.row / tiles.rows * x.stride;
   y.data += block.column / tiles.columns * y.stride;
-  multiply_panels(tiles, x, y, term.words, block.rows, block.columns, c, c_stride, term.scale, term.begun);
+  multiply_panels(tiles, x, y, term.words, place, term.scale, term.begun);
 }
 
 }  // namespace trainer

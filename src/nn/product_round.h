@@ -98,7 +98,7 @@ class ProductRound {
   void pack_panels(int64_t first, int64_t count) const;
   void compute_block(int64_t block) const;
   static void add_and_round(const ProductSum& sum, const Term& term, const Block& block);
-  static void add(const Term& term, const Block& block, float* c, int64_t c_stride);
+  static void add(const Term& term, const Block& block, const ProductPlace& place);
 
   Memory x_, y_;
   std::vector<ProductSum> sums_;

@@ -10,20 +10,23 @@ int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 }  // namespace
 
 void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const ProductPanels& y, int64_t words,
-                     int64_t rows, int64_t columns, float* c, int64_t c_stride, float scale, bool add) {
+                     const ProductPlace& place, float scale, bool add) {
   const int64_t step = divided_up(divided_up(words, divided_up(words, tiles.words)), 8) * 8;
   for (int64_t word = 0; word < words; word += step) {
-    for (int64_t column = 0; column < columns; column += tiles.columns) {
-      tiles.compute({.rows = rows,
-                     .columns = std::min(tiles.columns, columns - column),
+    const bool last = word + step >= words;
+    for (int64_t column = 0; column < place.columns; column += tiles.columns) {
+      tiles.compute({.rows = place.rows,
+                     .columns = std::min(tiles.columns, place.columns - column),
                      .words = std::min(step, words - word),
                      .x = x.data + word * x.word_stride,
                      .x_stride = x.stride,
                      .x_row = x.line_stride == 1 ? 0 : x.line_stride,
                      .y = y.data + column / tiles.columns * y.stride + word * y.word_stride,
                      .y_stride = y.word_stride,
-                     .c = c + column,
-                     .c_stride = c_stride,
+                     .c = place.c + column,
+                     .c_stride = place.c_stride,
+                     .rounded = last && place.rounded ? place.rounded + column : nullptr,
+                     .rounded_stride = place.rounded_stride,
                      .scale = scale,
                      .add = add || word > 0});
     }

@@ -13,7 +13,7 @@ namespace trainer {
 // y of a column of tiles.
 //
 // A column of tiles is c = scale x y, or c += scale x y, for c [rows, columns] with any number of rows and at
-// most as many columns as a tile has.
+// most as many columns as a tile has. What would be in c goes to `rounded` instead, if that is not null.
 struct TileColumn {
   int64_t rows, columns, words;
   const float* x;    // panels
@@ -23,6 +23,8 @@ struct TileColumn {
   int64_t y_stride;  // from one word to the next
   float* c;
   int64_t c_stride;
+  c10::BFloat16* rounded;  // for words that are pairs
+  int64_t rounded_stride;
   float scale;
   bool add;
 };
@@ -46,9 +48,19 @@ struct ProductPanels {
   int64_t line_stride;  // of a word; 1: packed
 };
 
-// c = scale x y, or c += scale x y, for c [rows, columns] of any size, over the first `words` of each line.
+// Where a product goes, of any size: to c, or with `rounded` there, and c [rows, columns] holds what has been
+// summed so far.
+struct ProductPlace {
+  int64_t rows, columns;
+  float* c;
+  int64_t c_stride;
+  c10::BFloat16* rounded = nullptr;
+  int64_t rounded_stride = 0;
+};
+
+// c = scale x y, or c += scale x y, over the first `words` of each line.
 void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const ProductPanels& y, int64_t words,
-                     int64_t rows, int64_t columns, float* c, int64_t c_stride, float scale, bool add);
+                     const ProductPlace& place, float scale, bool add);
 
 // Returns the tiles for fp32 products on this processor, and those for products of bf16 with sums in fp32;
 // null where there are none, or where they are slower than bf16 widened to fp32.

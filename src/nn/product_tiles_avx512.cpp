@@ -33,10 +33,37 @@ TRAINER_AVX512_INLINE void prefetch_line(const void* at) {
   _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
 }
 
-// A tile's first `rows` rows and 16 * vectors columns, of which c has `c_rows` and `c_columns`.
+// The first `count` of 16; at least one.
+TRAINER_AVX512_INLINE __mmask16 mask_of(int64_t count) {
+  return static_cast<__mmask16>(count >= kVector ? 0xFFFF : (1 << count) - 1);
+}
+
+// Rounds and stores. Numbers below 1e-38 become 0.
+TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __mmask16 mask, __m512 x) {
+  __m256i rounded;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x));
+  _mm256_mask_storeu_epi16(to, mask, rounded);
+}
+
+TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __m512 first, __m512 second) {
+  __m512i rounded;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(rounded) : "v"(first), "v"(second));
+  _mm512_storeu_si512(to, rounded);
+}
+
+// What goes to 16 columns of c, of which the mask says whether they are there.
+TRAINER_AVX512_INLINE __m512 sum_of(const TileColumn& column, __m512 products, const float* c,
+                                    __mmask16 mask) {
+  const __m512 factor = _mm512_set1_ps(column.scale);
+  return column.add ? _mm512_fmadd_ps(products, factor, _mm512_maskz_loadu_ps(mask, c))
+                    : _mm512_mul_ps(products, factor);
+}
+
+// A tile's first `rows` rows and 16 * vectors columns, of which there are `c_rows` rows. c and rounded are
+// the column's, from the tile's first row on.
 template <bool bf16, bool packed, int rows, int vectors>
-TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, float* c, int64_t c_rows,
-                                    int64_t c_columns) {
+TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, float* c,
+                                    c10::BFloat16* rounded, int64_t c_rows) {
   constexpr int ahead = 16;  // places
   __m512 sums[rows][vectors];
 #pragma GCC unroll 12
@@ -65,18 +92,31 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
       for (int v = 0; v < vectors; v++) add_products<bf16>(sums[row][v], x_word, y_word[v]);
     }
   }
-  const __m512 factor = _mm512_set1_ps(column.scale);
+  if constexpr (bf16 && vectors == 2) {
+    if (rounded && column.columns == kWidth) {
+#pragma GCC unroll 12
+      for (int row = 0; row < rows; row++) {
+        if (row >= c_rows) break;
+        const float* const at = c + row * column.c_stride;
+        store_rounded(rounded + row * column.rounded_stride, sum_of(column, sums[row][0], at, 0xFFFF),
+                      sum_of(column, sums[row][1], at + kVector, 0xFFFF));
+      }
+      return;
+    }
+  }
 #pragma GCC unroll 12
   for (int row = 0; row < rows; row++) {
     if (row >= c_rows) break;
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
-      const int64_t left = c_columns - v * kVector;
-      const auto mask = static_cast<__mmask16>(left >= kVector ? 0xFFFF : (1 << left) - 1);
-      float* const to = c + row * column.c_stride + v * kVector;
-      const __m512 sum = column.add ? _mm512_fmadd_ps(sums[row][v], factor, _mm512_maskz_loadu_ps(mask, to))
-                                    : _mm512_mul_ps(sums[row][v], factor);
-      _mm512_mask_storeu_ps(to, mask, sum);
+      const __mmask16 mask = mask_of(column.columns - v * kVector);
+      float* const at = c + row * column.c_stride + v * kVector;
+      const __m512 sum = sum_of(column, sums[row][v], at, mask);
+      if (bf16 && rounded) {
+        store_rounded(rounded + row * column.rounded_stride + v * kVector, mask, sum);
+      } else {
+        _mm512_mask_storeu_ps(at, mask, sum);
+      }
     }
   }
 }
@@ -86,13 +126,16 @@ template <bool bf16, bool packed, int vectors>
 TRAINER_AVX512 void compute_tiles_of(const TileColumn& column) {
   const float* x = column.x;
   float* c = column.c;
-  for (int64_t row = 0; row < column.rows;
-       row += kMostRows, x += column.x_stride, c += kMostRows * column.c_stride) {
+  c10::BFloat16* rounded = column.rounded;
+  for (int64_t row = 0; row < column.rows; row += kMostRows) {
     const int64_t rows = std::min<int64_t>(kMostRows, column.rows - row);
     const auto compute = rows > 8   ? compute_tile_of<bf16, packed, 12, vectors>
                          : rows > 4 ? compute_tile_of<bf16, packed, 8, vectors>
                                     : compute_tile_of<bf16, packed, 4, vectors>;
-    compute(column, x, c, rows, column.columns);
+    compute(column, x, c, rounded, rows);
+    x += column.x_stride;
+    c += kMostRows * column.c_stride;
+    if (rounded) rounded += kMostRows * column.rounded_stride;
   }
 }
 
@@ -104,16 +147,12 @@ void compute_column_of_12x32(const TileColumn& column) {
   compute(column);
 }
 
-// Numbers below 1e-38 become 0.
 TRAINER_AVX512 void round_rows(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
                                c10::BFloat16* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; row++, from += from_stride, to += to_stride) {
     for (int64_t column = 0; column < columns; column += kVector) {
-      const int64_t left = columns - column;
-      const auto mask = static_cast<__mmask16>(left >= kVector ? 0xFFFF : (1 << left) - 1);
-      __m256i rounded;
-      asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(_mm512_maskz_loadu_ps(mask, from + column)));
-      _mm256_mask_storeu_epi16(to + column, mask, rounded);
+      const __mmask16 mask = mask_of(columns - column);
+      store_rounded(to + column, mask, _mm512_maskz_loadu_ps(mask, from + column));
     }
   }
 }

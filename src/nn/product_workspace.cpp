@@ -60,8 +60,8 @@ void ProductWorkspace::multiply(const PackedLines& x, const PackedLines& y, int6
     return;
   }
   multiply_panels(tiles_, {x.data, tiles_.rows * x.words, tiles_.rows, 1},
-                  {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places), sum.rows,
-                  sum.columns, sum.data, sum.stride, static_cast<float>(scale), add);
+                  {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places),
+                  {sum.rows, sum.columns, sum.data, sum.stride}, static_cast<float>(scale), add);
 }
 
 MatrixRows ProductWorkspace::operand(const WideRows& from) {

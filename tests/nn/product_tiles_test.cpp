@@ -68,6 +68,30 @@ TEST_P(EveryKindOfTiles, AddsTheProductInFp64AndNothingBeside) {
   }
 }
 
+// A bf16 sum is that in fp32, rounded once; in few words and in so many that they are multiplied in parts.
+TEST_P(EveryKindOfTiles, RoundTheSumInFp32AndWriteNothingBeside) {
+  if (!tiles->bf16) GTEST_SKIP() << "sums of fp32 matrices are fp32";
+  for (int64_t columns = 1; columns <= 2 * tiles->columns; columns++) {
+    const int64_t rows = 1 + columns * 5 % (2 * tiles->rows), depth = 1 + columns * 97 % 1000;
+    const at::Tensor x = random.normal({rows, depth}).to(type()),
+                     y = random.normal({depth, columns}).to(type());
+    const at::Tensor all = random.normal({rows + 2, columns + 3}).to(at::kBFloat16), before = all.clone();
+    const at::Tensor sum = all.narrow(0, 1, rows).narrow(1, 1, columns), old = sum.clone();
+    for (const bool begun : {false, true}) {
+      const at::Tensor wide = old.to(at::kFloat).contiguous();
+      for (const at::Tensor& to : {wide, sum}) {
+        ProductRound round;
+        round.add({to.mutable_data_ptr(), to.scalar_type() == at::kBFloat16, to.stride(0), rows, columns},
+                  operand(x, OperandSide::x), operand(y, OperandSide::y), 0.7F, begun);
+        round.run();
+      }
+      EXPECT_TRUE(at::equal(sum, wide.to(at::kBFloat16))) << rows << " " << depth << " " << columns;
+      sum.copy_(old);
+      EXPECT_TRUE(at::equal(all, before)) << "nothing else was written: " << rows << " " << columns;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindOfTiles,
                          ::testing::Values(Kind{"AVX2", tiles_of_avx2}, Kind{"AVX512", tiles_of_avx512},
                                            Kind{"AVX512_BF16", tiles_of_avx512_bf16}),
