@@ -60,7 +60,8 @@ TRAINER_AVX512_INLINE __m512 sum_of(const TileColumn& column, __m512 products, c
 }
 
 // A tile's first `rows` rows and 16 * vectors columns, of which there are `c_rows` rows. c and rounded are
-// the column's, from the tile's first row on.
+// the column's, from the tile's first row on. With c_rows as a minimum computed here, GCC 12 would keep the
+// sums in memory.
 template <bool bf16, bool packed, int rows, int vectors>
 TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, float* c,
                                     c10::BFloat16* rounded, int64_t c_rows) {
