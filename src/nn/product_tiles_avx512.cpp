@@ -45,6 +45,7 @@ TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __mmask16 mask, __m5
   _mm256_mask_storeu_epi16(to, mask, rounded);
 }
 
+// 32 numbers with one store of 64 bytes.
 TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __m512 first, __m512 second) {
   __m512i rounded;
   asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(rounded) : "v"(first), "v"(second));

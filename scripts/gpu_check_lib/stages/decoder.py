@@ -73,7 +73,8 @@ def dropout(check):
 
 
 def limited(check):
-    """A tiny shape needs 0.82 of its peak for one sample with all blocks recomputed: its weights, and the logits."""
+    """0.8 of a tiny shape's peak is less than one sample takes with all blocks recomputed: most of it are weights and
+    logits."""
     expected = stored(check)
     share = 0.9 if check.quick else 0.8
     limit = LIMIT if not check.quick and expected["peak"] > 24e9 else f"{share * expected['peak'] / 1e3:.0f}kB"
