@@ -2,6 +2,7 @@
 import re
 
 TOP = 20
+KEPT = 60  # in results.json
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize",
          "cudaMemcpy", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
 UPDATE = re.compile(r"adam", re.IGNORECASE)
@@ -39,8 +40,8 @@ def last_steps(kernels):
 
 
 def summary(profile, steps):
-    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step. `steps` is used if the updates do not separate
-    the steps."""
+    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step; "span": from its first kernel to its last.
+    `steps` is used if the updates do not separate the steps."""
     from torch.autograd import DeviceType
     events = profile.profiler.kineto_results.events()
     on_card = [event for event in events if event.device_type() == DeviceType.CUDA]
@@ -56,12 +57,12 @@ def summary(profile, steps):
         entry = sums.setdefault(name, [0, 0])
         entry[0], entry[1] = entry[0] + duration, entry[1] + 1
     total = sum(duration for duration, _ in sums.values())
-    top = sorted(sums.items(), key=lambda item: -item[1][0])[:TOP]
+    top = sorted(sums.items(), key=lambda item: -item[1][0])[:KEPT]
     calls = [event.name() for event in events if event.name() in WAITS and span[0] <= event.start_ns() <= span[1]]
     copies = {name: entry[1] / count for name, entry in sums.items() if name.startswith("Memcpy")}
     return {"steps": count, "what": "operators" if is_cpu else "kernels",
             "launches": sum(entry[1] for name, entry in sums.items() if not name.startswith(("Memcpy", "Memset"))) / count,
-            "milliseconds": total / count / 1e6, "copies": copies,
+            "milliseconds": total / count / 1e6, "span": (span[1] - span[0]) / count / 1e6, "copies": copies,
             "waits": {name: calls.count(name) / count for name in sorted(set(calls))},
             "top": [{"name": short(name), "milliseconds": duration / count / 1e6, "calls": number / count,
                      "share": duration / total if total else 0} for name, (duration, number) in top]}

@@ -12,7 +12,7 @@ import time
 from . import layout
 from .driver import Nvml
 
-TAIL = 6000  # characters of a log that are kept
+TAIL = 6000  # characters of a log that are kept, at its begin and at its end
 
 
 @dataclasses.dataclass
@@ -25,7 +25,8 @@ class Ended:
     @property
     def tail(self):
         what = "did not end in time" if self.code is None else f"exit code {self.code}"
-        return f"$ {self.command}\n{self.text[-TAIL:].rstrip()}\n({what}, {self.seconds:.1f} s)"
+        text = self.text if len(self.text) <= 2 * TAIL else f"{self.text[:TAIL]}\n[...]\n{self.text[-TAIL:]}"
+        return f"$ {self.command}\n{text.rstrip()}\n({what}, {self.seconds:.1f} s)"
 
 
 class Running:

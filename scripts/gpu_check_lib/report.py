@@ -1,4 +1,5 @@
 """Writes OUT/REPORT.md: all results on one page, readable as plain text."""
+from .kernels import TOP
 from .results import FAILED, PASSED, SKIPPED
 
 LOG_LINES = 40
@@ -136,11 +137,12 @@ def profiles(results):
         copies = ", ".join(f"{count:.1f} {kind}" for kind, count in one.get("copies", {}).items()) or "none"
         waits = ", ".join(f"{count:.1f} {kind}" for kind, count in one.get("waits", {}).items()) or "none"
         what = one.get("what", "kernels")
-        lines += [f"### {name}", "", f"A step: {one['launches']:.0f} {what} in {one.get('milliseconds', 0):.1f} ms; copies: "
+        lines += [f"### {name}", "", f"A step: {one['launches']:.0f} {what} in {one.get('milliseconds', 0):.1f} of "
+                  f"{one.get('span', 0):.1f} ms; copies: "
                   f"{copies}; waits of the processor: {waits}.", ""]
         lines += table(["ms a step", "share", "calls", what], [
             (number(top["milliseconds"], 2), f"{top['share']:.1%}", number(top["calls"], 1), top["name"].replace("|", "/"))
-            for top in one["top"]])
+            for top in one["top"][:TOP]])
     return lines or ["Not run.", ""]
 
 

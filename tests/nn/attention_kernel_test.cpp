@@ -143,7 +143,7 @@ int64_t planned_peak(int64_t chunk_bytes) {
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionKernels, ::testing::Values(at::kFloat, at::kBFloat16));
 
-TEST(AttentionChunksOnAGpu, ThatAreSmallerNeedLessMemory) {
+TEST(AttentionChunks, ThatAreSmallerNeedLessMemoryOfAGpu) {
   const int64_t large = planned_peak(32 << 20), small = planned_peak(8 << 20);
   constexpr int64_t all = 8 * 4 * 512 * 512 * 2;  // attention weights in bf16
   EXPECT_GE(large, 3 * all);

@@ -164,7 +164,7 @@ TEST_F(PackingTest, InputsThatAreAnsweredAreLaidOutAsTheKeySays) {
   EXPECT_EQ(products(), packed);
 }
 
-TEST_F(PackingTest, AutoPacksOnTheCpuAndPadsOnAGpu) {
+TEST_F(PackingTest, AutoPacksOnTheCpuAndPadsForAGpu) {
   Config config;
   EXPECT_TRUE(config.data.packing.is_automatic());
   settle_packing(config, at::kCPU);

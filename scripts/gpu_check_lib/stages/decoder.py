@@ -6,6 +6,7 @@ SHAPE = "qwen3-8b"
 STEPS = 10
 # Allowed differences in bf16 for the same samples, with another order of sums or other kernels.
 BF16_FIRST, BF16_ALL, BF16_NORM = 1e-3, 2e-3, 5e-2
+NF4_FIRST = 2e-2
 LIMIT = "24GB"
 
 
@@ -63,6 +64,22 @@ def recompute(check):
     found = run(check, "8B LoRA, recompute", **{"memory.gradient_checkpointing": "true"})
     near(check, "as without recompute", found.figures, stored(check))
     expect_plan(check, found.figures)
+
+
+def in_four_bits(check):
+    """The base in NF4, as a card of 16 GB needs it. The first loss is near that of the base in bf16, the others are its own."""
+    sizes = {"model.quantize": "nf4", "memory.gradient_checkpointing": "true", "optimizer.name": "adamw_8bit"}
+    found = run(check, "8B LoRA on NF4, recompute", **sizes)
+    expect_plan(check, found.figures)
+    training.expect_near(check, "the first loss of the base in bf16", found.figures["losses"][:1], stored(check)["losses"][:1],
+                         NF4_FIRST)
+
+
+def offloaded(check):
+    recompute = run(check, "8B LoRA, recompute once more", **{"memory.gradient_checkpointing": "true"})
+    found = run(check, "8B LoRA, offloaded weights and activations", **{"memory.offload": "[weights, activations]"})
+    expect_plan(check, found.figures)
+    training.expect_same_rows(check, "8B LoRA: offloaded as recomputed", found.figures, recompute.figures)
 
 
 def dropout(check):
@@ -160,6 +177,8 @@ SETTINGS = [
     stage("8b-atomics", "training.deterministic=false: tok/s",
           setting("deterministic=false", {"training.deterministic": "false"}), 0.8),
     stage("8b-bf16-sums", "TRAINER_BF16_SUMS=on: tok/s", setting("TRAINER_BF16_SUMS=on", {}, {"TRAINER_BF16_SUMS": "on"}), 0.8),
+    stage("8b-nf4", "the base in NF4, 8-bit AdamW, recomputed: tok/s, planned and measured peak", in_four_bits, 0.8, 24),
+    stage("8b-offload", "weights and activations in the host's memory: the bits of recompute, tok/s", offloaded, 1.5, 40),
     stage("8b-packing", "samples of many lengths, packed and padded: the same losses, tok/s", packing, 1.6),
     stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
     Stage("8b-compiled", "Transformers + PEFT with torch.compile", compiled, 5, needs_card=True, needs_bf16=True, gigabytes=80,

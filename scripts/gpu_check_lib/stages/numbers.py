@@ -78,7 +78,28 @@ def seq2seq(check):
     evaluated(check, "t5")
 
 
+def recomputed(check, shape, way, **more):
+    """Trains with all blocks recomputed, and with everything offloaded that can be: the same bits."""
+    runs = []
+    for name, changes in ((f"{shape} {way}, recomputed", {"memory.gradient_checkpointing": "true"}),
+                          (f"{shape} {way}, offloaded", {"memory.offload": "[optimizer, weights, activations]"})):
+        output = training.output_of(check, name)
+        runs.append(training.need_train(check, name, keys(check, shape, output, **more, **changes)))
+    training.expect_same_rows(check, f"{shape} {way}: offloaded as recomputed", runs[1].figures, runs[0].figures)
+    check.expect(f"{shape} {way}: the same result, bit by bit", runs[0].files == runs[1].files and runs[0].files)
+
+
+def savings(check):
+    compare(check, "qwen3", "NF4, 8-bit AdamW", **{**training.LORA, "model.quantize": "nf4", "optimizer.name": "adamw_8bit"})
+    compare(check, "t5", "full, Adafactor", **{"optimizer.name": "adafactor", "optimizer.learning_rate": 1e-3})
+    recomputed(check, "qwen3", "full")
+    recomputed(check, "t5", "full, 8-bit AdamW", **{"optimizer.name": "adamw_8bit"})
+    recomputed(check, "qwen3", "NF4", **{**training.LORA, "model.quantize": "nf4"})
+
+
 STAGES = [
     Stage("tiny-qwen", "a tiny Qwen3 against the CPU, TF32 off, with kernels of ours and without", decoder, 1, gigabytes=3),
     Stage("tiny-t5", "a tiny T5 against the CPU, TF32 off, with kernels of ours and without", seq2seq, 0.7, gigabytes=3),
+    Stage("tiny-savings", "NF4, 8-bit AdamW and Adafactor against the CPU; offloaded runs have the bits of recomputed ones",
+          savings, 1, gigabytes=3),
 ]
