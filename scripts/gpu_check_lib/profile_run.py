@@ -8,7 +8,6 @@ import pathlib
 import sys
 
 # As src/cli/open_core.cpp sets it before LibTorch is opened.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
     os.environ.setdefault(variable, "expandable_segments:True")
 

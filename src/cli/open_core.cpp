@@ -49,8 +49,6 @@ void set_environment(int64_t num_threads, const MemoryConfig& memory) {
   set_default("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256");
   set_default("LRU_CACHE_CAPACITY", "256");
   set_allocator(memory);
-  // cuBLAS gives the same sums in every run only with a workspace of fixed size.
-  set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 }
 
 struct Place {

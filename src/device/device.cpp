@@ -1,5 +1,6 @@
 #include "trainer/device/device.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -20,6 +21,8 @@
 
 namespace trainer {
 namespace {
+
+std::atomic<bool> free_order = false;
 
 std::string try_open_cuda() {
   if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) return "no NVIDIA driver on this machine";
@@ -67,12 +70,21 @@ std::string describe_device(c10::Device device) {
                 bytes_string(static_cast<int64_t>(total)));
 }
 
-bool computes_in_bf16(c10::Device device) {
-  if (!device.is_cuda()) return true;
+int compute_major(c10::Device device) {
   const auto& known = cuda_driver().devices;
   const auto index = static_cast<size_t>(device.index());
-  return index >= known.size() || known[index].major >= 8;
+  return index < known.size() ? known[index].major : 0;
 }
+
+bool computes_in_bf16(c10::Device device) {
+  if (!device.is_cuda()) return true;
+  const int major = compute_major(device);
+  return major == 0 || major >= 8;
+}
+
+FreeOrder::FreeOrder(bool on) : before_(free_order.exchange(on)) {}
+FreeOrder::~FreeOrder() { free_order = before_; }
+bool order_is_free() { return free_order; }
 
 Deterministic::Deterministic(c10::DeviceType device, bool on)
     : before_(at::globalContext().deterministicAlgorithms()) {

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/device/device.h"
 #include "trainer/device/target_device.h"
 
 #include "nn/planned_attention.h"
@@ -20,10 +21,22 @@ at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
 
 namespace {
 
+// Whether cuDNN attends: on Hopper, where it takes half of FlashAttention's time, in training that need not
+// repeat its bits. It prepares 0.1 s for each new shape, which is too long for an answer or an evaluation.
+bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
+  constexpr int hopper = 9;
+  return order_is_free() && q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
+         q.size(3) <= 128 && compute_major(q.device()) == hopper;
+}
+
 // LibTorch's operator; on meta, what it would be on the target.
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped) {
   if (q.is_meta()) return planned_attention(q, k, v, mask, causal, scale, grouped);
+  if (suits_cudnn(q, mask)) {
+    return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0.0,
+                                                               causal, /*return_debug_mask=*/false, scale));
+  }
   return at::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale, grouped);
 }
 

@@ -15,20 +15,37 @@ namespace {
 
 using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
+constexpr int64_t kKept = 16;  // as in kernels/attention_weights.cu
+
+// How many threads share a row: those of a warp, or for long rows those of a block.
+int64_t threads_of_row(int64_t keys) { return (keys + 32 * kKept - 1) / (32 * kKept) * 32; }
+
 // The same as in kernels/attention_weights.cu.
 struct ScoreShape {
   explicit ScoreShape(const at::Tensor& scores)
       : heads(static_cast<int>(scores.size(1))),
         rows(static_cast<int>(scores.size(2))),
-        keys(static_cast<int>(scores.size(3))) {}
+        keys(static_cast<int>(scores.size(3))),
+        count(static_cast<unsigned>(scores.size(0) * scores.size(1) * scores.size(2))),
+        threads(static_cast<unsigned>(threads_of_row(scores.size(3)))) {}
+
+  KernelGrid grid() const {
+    constexpr int64_t rows_of_block = 4;
+    if (threads > 32) return {count, 1, threads};
+    return {(count + rows_of_block - 1) / rows_of_block, 1, rows_of_block * 32};
+  }
+
   int heads, rows, keys;
+  unsigned count, threads;
 };
 
-const Kernels* kernels_of(const at::Tensor& scores) {
-  constexpr int64_t kGridHeight = 65535;
-  const int64_t pairs = scores.size(0) * scores.size(1);
-  if (pairs > kGridHeight || !fits_int(pairs * scores.size(2))) return nullptr;
-  return kernels_for(scores, kernel_files::attention_weights, 1);
+// `tensors` have a row for each row of the scores.
+const Kernels* kernels_of(const at::Tensor& scores, std::initializer_list<at::Tensor> tensors) {
+  constexpr int64_t kGridHeight = 65535, kMostThreads = 1024;
+  const int64_t pairs = scores.size(0) * scores.size(1), threads = threads_of_row(scores.size(3));
+  if (pairs > kGridHeight || threads > kMostThreads || !fits_int(pairs * scores.size(2) * threads))
+    return nullptr;
+  return kernels_for(scores, kernel_files::attention_weights, width_for(scores.size(3), tensors));
 }
 
 // Sums [H, R, K] along its diagonals: [H, R + K - 1], in one order, unlike index_add_ on a GPU. Each row,
@@ -48,19 +65,18 @@ at::Tensor distance_index(const at::Tensor& scores) {
 }
 
 // Returns the weights and, if wanted, those before dropout.
-TensorPair by_kernel(const Kernels& kernels, const at::Tensor& scores_, const OptionalTensor& bias_,
+TensorPair by_kernel(const Kernels& kernels, const at::Tensor& scores, const OptionalTensor& bias_,
                      const OptionalTensor& lengths_, const OptionalTensor& row_keys_, double scale,
                      int64_t visible, const KernelMask& mask, bool dropped, bool both) {
-  const at::Tensor scores = scores_.contiguous(), bias = contiguous_or_none(bias_),
-                   lengths = contiguous_or_none(lengths_),
+  const at::Tensor bias = contiguous_or_none(bias_), lengths = contiguous_or_none(lengths_),
                    row_keys = dropped ? row_keys_->contiguous() : at::Tensor();
   const ScoreShape shape(scores);
   at::Tensor out = at::empty_like(scores), before;
   if (both) before = at::empty_like(scores);
-  kernels.start("weights_forward", grid_of_rows(scores.size(0) * shape.heads * shape.rows, shape.keys, 1),
-                elements(scores, scores), elements(bias, scores), elements(lengths, scores, at::kLong),
-                elements(row_keys, scores, at::kLong), out.mutable_data_ptr(),
-                both ? before.mutable_data_ptr() : nullptr, shape, visible, static_cast<float>(scale), mask);
+  kernels.start("weights_forward", shape.grid(), elements(scores, scores), elements(bias, scores),
+                elements(lengths, scores, at::kLong), elements(row_keys, scores, at::kLong),
+                out.mutable_data_ptr(), both ? before.mutable_data_ptr() : nullptr, shape, visible,
+                static_cast<float>(scale), mask);
   return {out, before};
 }
 
@@ -104,10 +120,11 @@ TensorPair attention_weights_backward_composite(const at::Tensor& grad, const at
   return {(g_scores * scale).to(weights.scalar_type()), g_bias};
 }
 
-at::Tensor attention_weights_gpu(const at::Tensor& scores, const OptionalTensor& bias,
+at::Tensor attention_weights_gpu(const at::Tensor& scores_, const OptionalTensor& bias,
                                  const OptionalTensor& lengths, const OptionalTensor& row_keys, double scale,
                                  int64_t visible, int64_t key, double p) {
-  const Kernels* kernels = kernels_of(scores);
+  const at::Tensor scores = scores_.contiguous();
+  const Kernels* kernels = kernels_of(scores, {scores});
   if (kernels == nullptr) {
     return attention_weights_composite(scores, bias, lengths, row_keys, scale, visible, key, p);
   }
@@ -115,10 +132,11 @@ at::Tensor attention_weights_gpu(const at::Tensor& scores, const OptionalTensor&
       by_kernel(*kernels, scores, bias, lengths, row_keys, scale, visible, KernelMask(key, p), p > 0, false));
 }
 
-TensorPair attention_weights_both_gpu(const at::Tensor& scores, const OptionalTensor& bias,
+TensorPair attention_weights_both_gpu(const at::Tensor& scores_, const OptionalTensor& bias,
                                       const OptionalTensor& lengths, const OptionalTensor& row_keys,
                                       double scale, int64_t visible, int64_t key, double p) {
-  const Kernels* kernels = kernels_of(scores);
+  const at::Tensor scores = scores_.contiguous();
+  const Kernels* kernels = kernels_of(scores, {scores});
   if (kernels == nullptr) {
     return attention_weights_both_composite(scores, bias, lengths, row_keys, scale, visible, key, p);
   }
@@ -158,20 +176,20 @@ void add_by_bucket_gpu(const at::Tensor& g_bias, const at::Tensor& by_distance, 
 TensorPair attention_weights_backward_gpu(const at::Tensor& grad, const at::Tensor& weights_,
                                           const OptionalTensor& row_keys_, double scale, int64_t key,
                                           double p, bool needs_bias) {
-  const Kernels* kernels = kernels_of(weights_);
+  const at::Tensor g = grad.contiguous(), weights = weights_.contiguous();
+  const Kernels* kernels = kernels_of(weights, {g, weights});
   if (kernels == nullptr) {
-    return attention_weights_backward_composite(grad, weights_, row_keys_, scale, key, p, needs_bias);
+    return attention_weights_backward_composite(g, weights, row_keys_, scale, key, p, needs_bias);
   }
-  const at::Tensor g = grad.contiguous(), weights = weights_.contiguous(),
-                   row_keys = p > 0 ? row_keys_->contiguous() : at::Tensor();
+  const at::Tensor row_keys = p > 0 ? row_keys_->contiguous() : at::Tensor();
   const ScoreShape shape(weights);
   const int64_t batch = weights.size(0), heads = weights.size(1), rows = weights.size(2);
   const KernelMask mask(key, p);
   at::Tensor out = at::empty_like(weights), along, g_bias;
   const at::TensorOptions fp32 = weights.options().dtype(at::kFloat);
   if (needs_bias) along = at::empty({batch, heads, rows}, fp32);
-  kernels->start("weights_backward", grid_of_rows(batch * heads * rows, shape.keys, 1), elements(g, weights),
-                 elements(weights, weights), elements(row_keys, weights, at::kLong), out.mutable_data_ptr(),
+  kernels->start("weights_backward", shape.grid(), elements(g, weights), elements(weights, weights),
+                 elements(row_keys, weights, at::kLong), out.mutable_data_ptr(),
                  needs_bias ? along.mutable_data_ptr() : nullptr, shape, static_cast<float>(scale), mask);
   if (needs_bias) {
     const int64_t distances = rows + shape.keys - 1;

@@ -41,6 +41,10 @@ struct Inputs {
   Rows rows;
 };
 
+const Kernels* kernels_of(const Inputs& in, int64_t threads, int64_t width) {
+  return fits_int(threads) ? kernels_for(in.gate, kernel_files::gated_activation, width) : nullptr;
+}
+
 }  // namespace
 
 at::Tensor gated_composite(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
@@ -62,7 +66,7 @@ at::Tensor gated_gpu(const at::Tensor& gate_, const at::Tensor& up_, int64_t kin
   const Inputs in(gate_, up_);
   const int64_t count = in.gate.numel(),
                 width = width_for(in.rows.cols, {in.gate, in.up}, {in.rows.gate_stride, in.rows.up_stride});
-  const Kernels* kernels = kernels_for(in.gate, kernel_files::gated_activation, width);
+  const Kernels* kernels = kernels_of(in, count / width, width);
   if (kernels == nullptr) return gated_composite(gate_, up_, kind);
   at::Tensor out = at::empty(gate_.sizes(), gate_.options());
   kernels->start("gated_forward", grid_of(count / width), elements(in.gate, in.gate),
@@ -76,7 +80,7 @@ at::Tensor gated_backward_gpu(const at::Tensor& grad, const at::Tensor& gate_, c
   const Inputs in(gate_, up_);
   const int64_t count = in.gate.numel(), width = width_for(in.rows.cols, {g, in.gate, in.up},
                                                            {in.rows.gate_stride, in.rows.up_stride});
-  const Kernels* kernels = kernels_for(in.gate, kernel_files::gated_activation, width);
+  const Kernels* kernels = kernels_of(in, count / width, width);
   if (kernels == nullptr) return gated_backward_composite(grad, gate_, up_, kind, std::move(g_up));
   at::Tensor g_gate = at::empty(gate_.sizes(), gate_.options());
   kernels->start("gated_backward", grid_of(count / width), elements(g, in.gate), elements(in.gate, in.gate),

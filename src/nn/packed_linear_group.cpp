@@ -75,13 +75,13 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     } else {
       product_into(low, x, packed.a.t(), settings->scale);
     }
-    at::Tensor all = at::empty({x.size(0), packed.outputs()}, x.options());
+    // The large products add to B's: they hide the reading, which would take as long as B's product itself.
+    const at::Tensor all = low.mm(packed.b.t());
     variable_list out;
     for (size_t i = 0; i < layers; i++) {
       at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
-      at::mm_out(y, x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
+      y.addmm_(x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
     }
-    all.addmm_(low, packed.b.t());
     for (size_t i = 0; i < layers; i++) {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
@@ -124,11 +124,10 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       }
       if (settings.drops()) {
         through_a_with_dropout(packed, g_low, grads);
-        through_weights(grads);
       } else {
-        through_weights(grads);
         through_a(packed, g_low);
       }
+      through_weights(grads);
       if (ctx->needs_input_grad(0)) out[0] = gx;
       return std::move(out);
     }
@@ -155,7 +154,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
     }
 
-    // Begins gx, so that not all of x's size exist at once: gx, a product and what dropout leaves of it.
+    // gx begins here, so that not all of x's size exist at once: gx, a product and what dropout leaves of it.
     void through_a_with_dropout(const PackedAdapters& packed, const at::Tensor& g_low,
                                 const variable_list& grads) {
       for (size_t i = 0; i < grads.size(); i++) {

@@ -259,6 +259,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
       if (count > 1) shown.set(static_cast<int64_t>(place.micro_batch));
       place.stage = "forward";
+      const FreeOrder order(!config_.training.deterministic);
       const MicroBatch micro = [&] {
         const InPhase phase(MemoryPhase::input);
         return collate(batch, division.slots[place.micro_batch], collate_options(config_, model_), device_);

@@ -26,12 +26,12 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
   gpu.add("nf4.cu", definitions, "dequantise", Callable<dequantise>::call);
-  if (kWidth > 1) return;
   gpu.add("attention_weights.cu", definitions, "add_by_bucket", Callable<add_by_bucket>::call);
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward_bias",
           Callable<weights_backward_bias>::call);
+  if (kWidth > 1) return;
   // Its kernels move single elements.
   gpu.add("adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
           Callable<pack_adapters>::call);

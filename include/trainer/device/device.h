@@ -22,8 +22,25 @@ std::string describe_device(c10::Device device);
 // Whether the device computes in bf16; false for GPUs before compute capability 8.0.
 bool computes_in_bf16(c10::Device device);
 
+// The first number of a GPU's compute capability: 8 for Ampere, 9 for Hopper; 0 if it is not known.
+int compute_major(c10::Device device);
+
 // Sets whether GPUs multiply fp32 matrices in TF32; open_cuda() switches it on.
 void use_tf32(bool on);
+
+// While it lives with `on`, a GPU's operators may add up in another order every time (training.deterministic:
+// false), in all threads; order_is_free() says so.
+class FreeOrder {
+ public:
+  explicit FreeOrder(bool on);
+  ~FreeOrder();
+  FreeOrder(const FreeOrder&) = delete;
+  FreeOrder& operator=(const FreeOrder&) = delete;
+
+ private:
+  bool before_;
+};
+bool order_is_free();
 
 // While it lives, LibTorch's operators on a GPU add up in the same order every time (training.deterministic),
 // in all threads. Changes nothing for the CPU, where they always do, nor if `on` is false.

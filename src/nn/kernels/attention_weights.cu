@@ -1,9 +1,15 @@
-// What T5's attention computes between its matrix products (src/nn/attention_weights.h). Open: Element.
+// What T5's attention computes between its matrix products (src/nn/attention_weights.h). Open: Element,
+// kWidth.
 #include "nn/kernels/mask.cuh"
 
 struct ScoreShape {
   int heads, rows, keys;
+  unsigned count;    // rows of all pairs (sample, head)
+  unsigned threads;  // that share a row: 32, or all of a block
 };
+
+constexpr int kKept = 16;  // elements of a row that a thread keeps in registers
+constexpr int kPieces = kKept / kWidth;
 
 // The mask of row `row` of `pair` (sample, head); without dropout row_keys is nullptr and all are kept.
 DEVICE RowMask row_mask(const long long* row_keys, const ScoreShape& shape, unsigned pair, unsigned row,
@@ -13,60 +19,129 @@ DEVICE RowMask row_mask(const long long* row_keys, const ScoreShape& shape, unsi
   return RowMask(key + (static_cast<long long>(head) << 24), options);
 }
 
-// One block per row, here and in weights_backward. `visible`: number of keys that row 0 sees. before, unless
-// nullptr, gets the weights before dropout.
+// A thread's part of a row: kPieces times kWidth elements next to each other. Threads next to each other have
+// pieces next to each other.
+struct RowPart {
+  DEVICE explicit RowPart(const ScoreShape& shape)
+      : index(static_cast<unsigned>(thread_index()) / shape.threads),
+        pair(index / shape.rows),
+        row(index % shape.rows),
+        lane(threadIdx.x % shape.threads),
+        threads(shape.threads),
+        keys(shape.keys),
+        at(static_cast<long long>(index) * shape.keys) {}
+
+  DEVICE int column(int piece) const { return static_cast<int>((piece * threads + lane) * kWidth); }
+
+  template <class Operation>
+  DEVICE float over_row(float x) const {
+    return threads == 32 ? over_warp<Operation>(x) : over_block<Operation>(x);
+  }
+
+  unsigned index, pair, row, lane, threads;
+  int keys;
+  long long at;  // its place among the elements of all rows
+};
+
+// `visible`: number of keys that row 0 sees. before, unless nullptr, gets the weights before dropout.
 KERNEL weights_forward(const Element* scores, const Element* bias, const long long* lengths,
                        const long long* row_keys, Element* out, Element* before, ScoreShape shape,
                        long long visible, float scale, MaskOptions options) {
-  const int rows = shape.rows, keys = shape.keys;
-  const unsigned pair = blockIdx.x / rows, row = blockIdx.x % rows;
-  const Element* from = scores + static_cast<long long>(blockIdx.x) * keys;
-  Element* to = out + static_cast<long long>(blockIdx.x) * keys;
+  const RowPart part(shape);
+  if (part.index >= shape.count) return;
+  const int keys = shape.keys;
   const Element* row_bias =
-      bias == nullptr
-          ? nullptr
-          : bias + static_cast<long long>(pair % shape.heads) * (rows + keys - 1) + rows - 1 - row;
-  long long seen = visible + row < keys ? visible + row : keys;
-  if (lengths != nullptr && lengths[pair / shape.heads] < seen) seen = lengths[pair / shape.heads];
-  const auto score = [&](int c) {
-    const float s = rounded<Element>(wide(from[c]) * scale);
-    return row_bias == nullptr ? s : rounded<Element>(s + wide(row_bias[c]));
-  };
-  const int first = threadIdx.x, step = blockDim.x;
-  float most = -__int_as_float(0x7f800000);
-  for (int c = first; c < seen; c += step) most = Most::of(score(c), most);
-  most = over_block<Most>(most);
-  float sum = 0.0f;
-  for (int c = first; c < seen; c += step) sum += expf(score(c) - most);
-  const float inverse = 1.0f / over_block<Sum>(sum);
-  const RowMask mask = row_mask(row_keys, shape, pair, row, options);
-  for (int c = first; c < keys; c += step) {
-    float weight = 0.0f;
-    if (c < seen) weight = rounded<Element>(expf(score(c) - most) * inverse);
-    if (before != nullptr) before[static_cast<long long>(blockIdx.x) * keys + c] = narrow<Element>(weight);
-    if (row_keys != nullptr) weight = mask.keeps(c) ? weight * mask.scale : 0.0f;
-    to[c] = narrow<Element>(weight);
+      bias == nullptr ? nullptr
+                      : bias + static_cast<long long>(part.pair % shape.heads) * (shape.rows + keys - 1) +
+                            shape.rows - 1 - part.row;
+  int seen = visible + part.row < keys ? static_cast<int>(visible + part.row) : keys;
+  if (lengths != nullptr && lengths[part.pair / shape.heads] < seen)
+    seen = static_cast<int>(lengths[part.pair / shape.heads]);
+  const float nothing = -__int_as_float(0x7f800000);
+  float kept[kKept], most = nothing;
+  UNROLL for (int p = 0; p < kPieces; p++) {
+    const int first = part.column(p);
+    if (first >= seen) continue;
+    const auto from = load<kWidth>(scores + part.at + first);
+    float* here = kept + p * kWidth;
+    UNROLL for (int i = 0; i < kWidth; i++) here[i] = rounded<Element>(wide(from.at[i]) * scale);
+    if (row_bias != nullptr) {
+      UNROLL for (int i = 0; i < kWidth; i++) here[i] = rounded<Element>(here[i] + wide(row_bias[first + i]));
+    }
+    UNROLL for (int i = 0; i < kWidth; i++) {
+      if (first + i >= seen) here[i] = nothing;
+      most = Most::of(here[i], most);
+    }
   }
+  most = part.over_row<Most>(most);
+  float sum = 0.0f;
+  UNROLL for (int p = 0; p < kPieces; p++) {
+    if (part.column(p) >= seen) continue;
+    UNROLL for (int i = 0; i < kWidth; i++) {
+      float& x = kept[p * kWidth + i];
+      x = expf(x - most);
+      sum += x;
+    }
+  }
+  const float inverse = 1.0f / part.over_row<Sum>(sum);
+  const RowMask mask = row_mask(row_keys, shape, part.pair, part.row, options);
+  UNROLL for (int p = 0; p < kPieces; p++) {
+    const int first = part.column(p);
+    if (first >= keys) continue;
+    Pack<Element, kWidth> weights = {}, dropped = {};
+    if (first < seen) {
+      UNROLL for (int i = 0; i < kWidth; i++) {
+        const float weight = rounded<Element>(kept[p * kWidth + i] * inverse);
+        weights.at[i] = narrow<Element>(weight);
+        if (row_keys == nullptr) {
+          dropped.at[i] = weights.at[i];
+        } else if (mask.keeps(first + i)) {
+          dropped.at[i] = narrow<Element>(weight * mask.scale);
+        }
+      }
+    }
+    if (before != nullptr) store<kWidth>(before + part.at + first, weights);
+    store<kWidth>(out + part.at + first, dropped);
+  }
+}
+
+// The gradient of an element's weight before dropout, from that of the one after it.
+DEVICE float through_dropout(Element grad, const long long* row_keys, const RowMask& mask, int column) {
+  const float g = wide(grad);
+  if (row_keys == nullptr) return g;
+  return mask.keeps(column) ? rounded<Element>(g * mask.scale) : 0.0f;
 }
 
 // grad is the gradient of the dropped-out weights; `weights` are those before dropout. along [batch, heads,
 // rows], unless nullptr, gets what weights_backward_bias needs for each row.
 KERNEL weights_backward(const Element* grad, const Element* weights, const long long* row_keys, Element* out,
                         float* along, ScoreShape shape, float scale, MaskOptions options) {
-  const int keys = shape.keys;
-  const long long at = static_cast<long long>(blockIdx.x) * keys;
-  const RowMask mask = row_mask(row_keys, shape, blockIdx.x / shape.rows, blockIdx.x % shape.rows, options);
-  const auto through = [&](int c) {
-    const float g = wide(grad[at + c]);
-    if (row_keys == nullptr) return g;
-    return mask.keeps(c) ? rounded<Element>(g * mask.scale) : 0.0f;
-  };
-  float sum = 0.0f;
-  for (int c = threadIdx.x; c < keys; c += blockDim.x) sum += through(c) * wide(weights[at + c]);
-  sum = over_block<Sum>(sum);
-  if (along != nullptr && threadIdx.x == 0) along[blockIdx.x] = sum;
-  for (int c = threadIdx.x; c < keys; c += blockDim.x) {
-    out[at + c] = narrow<Element>(wide(weights[at + c]) * (through(c) - sum) * scale);
+  const RowPart part(shape);
+  if (part.index >= shape.count) return;
+  const RowMask mask = row_mask(row_keys, shape, part.pair, part.row, options);
+  float through[kKept], weight[kKept], sum = 0.0f;
+  UNROLL for (int p = 0; p < kPieces; p++) {
+    const int first = part.column(p);
+    if (first >= shape.keys) continue;
+    const auto g = load<kWidth>(grad + part.at + first), w = load<kWidth>(weights + part.at + first);
+    UNROLL for (int i = 0; i < kWidth; i++) {
+      const int k = p * kWidth + i;
+      through[k] = through_dropout(g.at[i], row_keys, mask, first + i);
+      weight[k] = wide(w.at[i]);
+      sum += through[k] * weight[k];
+    }
+  }
+  sum = part.over_row<Sum>(sum);
+  if (along != nullptr && part.lane == 0) along[part.index] = sum;
+  UNROLL for (int p = 0; p < kPieces; p++) {
+    const int first = part.column(p);
+    if (first >= shape.keys) continue;
+    Pack<Element, kWidth> to;
+    UNROLL for (int i = 0; i < kWidth; i++) {
+      const int k = p * kWidth + i;
+      to.at[i] = narrow<Element>(weight[k] * (through[k] - sum) * scale);
+    }
+    store<kWidth>(out + part.at + first, to);
   }
 }
 
@@ -84,12 +159,8 @@ KERNEL weights_backward_bias(const Element* grad, const Element* weights, const 
     const int c = distance - (rows - 1) + row;
     if (c >= keys) break;
     const long long i = static_cast<long long>(pair) * rows + row, at = i * keys + c;
-    float through = wide(grad[at]);
-    if (row_keys != nullptr) {
-      const RowMask mask = row_mask(row_keys, shape, pair, row, options);
-      through = mask.keeps(c) ? rounded<Element>(through * mask.scale) : 0.0f;
-    }
-    sum += wide(weights[at]) * (through - along[i]);
+    const RowMask mask = row_mask(row_keys, shape, pair, row, options);
+    sum += wide(weights[at]) * (through_dropout(grad[at], row_keys, mask, c) - along[i]);
   }
   g_bias[static_cast<long long>(pair) * distances + distance] = sum;
 }

@@ -15,13 +15,14 @@ struct QkShape {
 
 // One head of one position.
 struct QkHead {
-  DEVICE QkHead(long long position_, int head_, const QkShape& shape)
+  // In 32 bits, into which what the grid counts fits: dividing 64 takes longer than all else here.
+  DEVICE QkHead(unsigned position_, int head_, const QkShape& shape)
       : is_q(head_ < shape.q_heads),
         head(is_q ? head_ : head_ - shape.q_heads),
         heads(is_q ? shape.q_heads : shape.k_heads),
         row(position_),
-        batch(position_ / shape.seq),
-        position(position_ % shape.seq) {}
+        batch(position_ / static_cast<unsigned>(shape.seq)),
+        position(position_ % static_cast<unsigned>(shape.seq)) {}
 
   DEVICE long long in(const HeadStrides& strides) const {
     return batch * strides.batch + position * strides.position + head * strides.head;
@@ -73,11 +74,12 @@ KERNEL rotate_qk_forward(const Element* q, const Element* k, const Element* q_we
                          const Element* cosines, const Element* sines, Element* q_out, Element* k_out,
                          float* q_rstd, float* k_rstd, QkShape shape, HeadStrides q_in, HeadStrides k_in,
                          long long positions, float epsilon, int plus_one) {
-  const int heads = shape.q_heads + shape.k_heads, half = shape.half;
-  const long long group = thread_index() / shape.lanes;
-  const int lane = threadIdx.x % shape.lanes, step = shape.lanes * kWidth;
+  const int half = shape.half;
+  const unsigned heads = shape.q_heads + shape.k_heads;
+  const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
+  const int lane = static_cast<int>(threadIdx.x % lanes), step = shape.lanes * kWidth;
   const bool works = group < positions * heads;
-  const QkHead at(works ? group / heads : 0, works ? group % heads : 0, shape);
+  const QkHead at(works ? group / heads : 0, works ? static_cast<int>(group % heads) : 0, shape);
   const Element* x = at.is_q ? q + at.in(q_in) : k + at.in(k_in);
   const Element* weight = at.is_q ? q_weight : k_weight;
   float r = 1.0f;
@@ -117,11 +119,12 @@ KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element*
                           const float* k_rstd, const Element* cosines, const Element* sines, Element* q_out,
                           Element* k_out, QkShape shape, HeadStrides g_q_in, HeadStrides g_k_in,
                           HeadStrides q_in, HeadStrides k_in, long long positions, int plus_one) {
-  const int heads = shape.q_heads + shape.k_heads, half = shape.half;
-  const long long group = thread_index() / shape.lanes;
-  const int lane = threadIdx.x % shape.lanes, step = shape.lanes * kWidth;
+  const int half = shape.half;
+  const unsigned heads = shape.q_heads + shape.k_heads;
+  const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
+  const int lane = static_cast<int>(threadIdx.x % lanes), step = shape.lanes * kWidth;
   const bool works = group < positions * heads;
-  const QkHead at(works ? group / heads : 0, works ? group % heads : 0, shape);
+  const QkHead at(works ? group / heads : 0, works ? static_cast<int>(group % heads) : 0, shape);
   const Element* g = at.is_q ? g_q + at.in(g_q_in) : g_k + at.in(g_k_in);
   const Element* x = at.is_q ? q + at.in(q_in) : k + at.in(k_in);
   const Element* weight = at.is_q ? q_weight : k_weight;
@@ -165,16 +168,16 @@ KERNEL rotate_qk_backward_weight(const Element* g_q, const Element* g_k, const E
                                  HeadStrides g_k_in, HeadStrides q_in, HeadStrides k_in, long long positions,
                                  long long q_parts, long long k_parts, long long heads_per_part,
                                  int plus_one) {
-  const int half = shape.half, lane = threadIdx.x % shape.lanes;
-  const long long group = thread_index() / shape.lanes;
+  const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
+  const int half = shape.half, lane = static_cast<int>(threadIdx.x % lanes);
   if (group >= q_parts + k_parts) return;
   const bool is_q = group < q_parts;
-  const int heads = is_q ? shape.q_heads : shape.k_heads;
+  const unsigned heads = is_q ? shape.q_heads : shape.k_heads;
   const long long first = (is_q ? group : group - q_parts) * heads_per_part, all = positions * heads;
   const long long last = first + heads_per_part < all ? first + heads_per_part : all;
   for (int c = lane * kWidth; c < half; c += shape.lanes * kWidth) {
     Pack<float, kWidth> low = {}, high = {};
-    for (long long n = first; n < last; n++) {
+    for (unsigned n = first; n < last; n++) {
       const QkHead at(n / heads, static_cast<int>(n % heads) + (is_q ? 0 : shape.q_heads), shape);
       const Element* g = is_q ? g_q + at.in(g_q_in) : g_k + at.in(g_k_in);
       const Element* x = is_q ? q + at.in(q_in) : k + at.in(k_in);
