@@ -16,6 +16,7 @@ from gpu_check_lib import kernels, machine, processes, report  # noqa: E402
 from gpu_check_lib.command import parse  # noqa: E402
 from gpu_check_lib.results import Results  # noqa: E402
 from gpu_check_lib.stage import Stage, carry_out  # noqa: E402
+from gpu_check_lib.stages import basics  # noqa: E402
 
 FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"
 CPU = {"device": "cpu", "card": None, "bf16": True, "cores": 2, "memory": 8e9, "torch": "2.11.0", "torch_cuda": "13.0",
@@ -140,6 +141,19 @@ class GpuCheck(EndToEnd):
         result, page = self.carry_out(lambda check: [][3])
         self.assertEqual(result["status"], "failed")
         self.assertIn("IndexError", page)
+
+    def test_a_log_keeps_its_begin_and_its_end(self):
+        ended = processes.Ended("tests", 1, 2.0, "first\n" + "x" * 5 * processes.TAIL + "\nlast")
+        self.assertIn("first", ended.tail)
+        self.assertIn("last", ended.tail)
+        self.assertLess(len(ended.tail), 3 * processes.TAIL)
+
+    def test_races_in_the_libraries_kernels_are_told_from_ours(self):
+        race = "========= Error: Race reported between Read access at {0}+0x2f0\n=========     and Write access at {0}+0x45e0 [4 hazards]\n"
+        theirs = ["cudnn_generated_sm90_flash_fprop", "nvjet_sm90_tst_64x32_64x16_1x2_h_bz_NTT"]
+        log = "".join(race.format(name) for name in theirs)
+        self.assertEqual(basics.kernels_with_errors(log), (theirs, []))
+        self.assertEqual(basics.kernels_with_errors(log + race.format("weights_forward")), (theirs, ["weights_forward"]))
 
     def test_killing_it_ends_its_children(self):
         with mock.patch("gpu_check_lib.layout.environment", return_value=dict(os.environ)):

@@ -9,6 +9,7 @@ from .. import layout
 from ..stage import Skip, Stage
 
 LOADER = pathlib.Path("/lib64/ld-linux-x86-64.so.2")
+FOUND = 9  # exit code of compute-sanitizer if it found something
 SANITIZERS = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer")
 
 
@@ -93,19 +94,34 @@ def unit_tests(check):
     check.expect("some passed", passed > 0, passed)
 
 
+# Kernels of cuBLAS, cuDNN and LibTorch. Racecheck does not know the barriers of Hopper's asynchronous copies and products,
+# which they use.
+LIBRARIES = re.compile(r"nvjet|cudnn|cublas|cutlass|gemm|flash|at::")
+
+
+def kernels_with_errors(text):
+    """The kernels that compute-sanitizer names: (of the libraries, all others)."""
+    named = sorted(set(re.findall(r"=+ .* at (\S+?)\+0x[0-9a-f]+", text)))
+    return [name for name in named if LIBRARIES.search(name)], [name for name in named if not LIBRARIES.search(name)]
+
+
 def sanitized(tool):
     def stage(check):
         found = next((path for path in map(shutil.which, SANITIZERS) if path), None)
         if found is None:
             raise Skip("compute-sanitizer is not on this machine")
-        before = (found, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20")
+        before = (found, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "1000")
         for program in test_programs("OnAGpu"):
             ended = check.run([*before, program, "--gtest_filter=*OnAGpu*"])
             if "Device not supported" in ended.text:
                 raise Skip("compute-sanitizer does not support this machine: Device not supported")
             summary = re.findall(r"========= (.*SUMMARY.*)", ended.text)
-            check.expect(f"{program.name}: {tool} finds nothing", ended.code == 0, summary or ended.code)
-            check.figures.setdefault("summary", []).append(f"{program.name}: {'; '.join(summary)}")
+            theirs, others = kernels_with_errors(ended.text)
+            only_theirs = ended.code == FOUND and tool == "racecheck" and theirs and not others and count_tests(ended.text)[1] == 0
+            check.expect(f"{program.name}: {tool} finds nothing in trainer's kernels", ended.code == 0 or only_theirs,
+                         others or summary or ended.code)
+            check.figures.setdefault("summary", []).append(
+                f"{program.name}: {'; '.join(summary)}" + (f", all in {', '.join(theirs)}" if only_theirs else ""))
     return stage
 
 
