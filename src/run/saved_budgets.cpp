@@ -22,12 +22,13 @@ Numbers circumstances(const Config& config, c10::Device device) {
           {"on_gpu", device.is_cuda() ? 1 : 0}};
 }
 
-// Each budget with its name. `visit(name, number)` for the two numbers of each.
+// Each budget with its name. `visit(name, number)` for each of its numbers.
 template <class Budgets, class Budget, class Visit>
 void for_each_number(Budgets& budgets, Budget* generation, const Visit& visit) {
   const auto numbers_of = [&](const std::string& name, Budget& budget) {
     visit(name + ".halvings", budget.halvings);
     visit(name + ".clean", budget.clean);
+    visit(name + ".recompute_from", budget.recompute_from);
   };
   numbers_of("training", budgets.training);
   numbers_of("evaluation", budgets.evaluation);

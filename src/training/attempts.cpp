@@ -20,6 +20,17 @@ const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const Divi
   return *std::ranges::max_element(division.slots, {}, size);
 }
 
+// As it is laid out if it is padded: as many tokens for each sample as the longest has.
+int64_t tokens_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots) {
+  int64_t longest = 0;
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    longest =
+        std::max(longest, packed_tokens(sample) + packed_target_tokens(sample, division.encoder_decoder));
+  }
+  return longest * static_cast<int64_t>(slots.size());
+}
+
 }  // namespace
 
 void cut_by_limits(const EffectiveBatch& batch, Division& division) {
@@ -35,6 +46,16 @@ int64_t size_of(const EffectiveBatch& batch, const Division& division, const std
     tokens += packed_tokens(sample) + packed_target_tokens(sample, division.encoder_decoder);
   }
   return tokens;
+}
+
+void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget,
+                          int64_t min_batch_size) {
+  if (budget.recompute_from == 0) return;
+  const bool needs_it = std::ranges::any_of(division.slots, [&](const std::vector<int64_t>& slots) {
+    return static_cast<int64_t>(slots.size()) <= min_batch_size &&
+           tokens_of(batch, division, slots) >= budget.recompute_from;
+  });
+  if (needs_it) division.recomputed_blocks = division.most_blocks;
 }
 
 Recovery recovery_of(const std::string& stage, const OutOfMemory& lack, const EffectiveBatch& batch,
@@ -92,8 +113,10 @@ void Attempts::divide(const EffectiveBatch& batch, Division& division, BatchBudg
     const auto samples = static_cast<int64_t>(failed.size());
     if (samples > options_.config.min_batch_size) {
       cut_smaller(batch, division, budget, failed);
+      recompute_as_learned(batch, division, budget, options_.config.min_batch_size);
     } else if (division.recomputed_blocks < division.most_blocks) {
       division.recomputed_blocks = division.most_blocks;
+      budget.recompute(tokens_of(batch, division, failed));
     } else {
       give_up(stage, *lack,
               samples == 1

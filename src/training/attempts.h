@@ -27,6 +27,9 @@ void cut_by_limits(const EffectiveBatch& batch, Division& division);
 // Halves the budget until the micro-batch of these slots is split. It must have more than one sample.
 void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
                  const std::vector<int64_t>& slots);
+// Recomputes all blocks if a micro-batch that cannot be split is as long as one that did not fit without.
+void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget,
+                          int64_t min_batch_size);
 // Returns the size of the micro-batch of these slots: its samples, or its tokens if it is packed.
 int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots);
 // Describes that the micro-batch of these slots ran out of memory, and what replaces it in `division`.
@@ -53,7 +56,7 @@ class Attempts {
   explicit Attempts(AttemptOptions options) : options_(std::move(options)) {}
 
   // Calls `work`, and again from the beginning each time it runs out of memory: with smaller micro-batches,
-  // which `budget` remembers, and if a single sample does not fit, with every block recomputed. Throws
+  // and if a single sample does not fit, with every block recomputed; `budget` remembers both. Throws
   // OutOfMemoryError when that is not enough.
   void divide(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
               const std::function<void(Place&)>& work);

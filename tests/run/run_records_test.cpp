@@ -102,7 +102,7 @@ TEST(History, AnIntervalThatIsStoppedInTheMiddleHasTheSameMean) {
 TEST(SavedBudgets, ArePutBackUnderTheSameSizesAndLimitsOnly) {
   Config config;
   BatchBudgets learned;
-  learned.training = {2, 7};
+  learned.training = {2, 7, 300};
   BatchBudget generation{1, 3};
   const auto kept = budgets_to_keep(config, c10::kCPU, learned, &generation);
   BatchBudgets found;
@@ -110,6 +110,7 @@ TEST(SavedBudgets, ArePutBackUnderTheSameSizesAndLimitsOnly) {
   ASSERT_TRUE(put_back_budgets(kept, config, c10::kCPU, found, &answers));
   EXPECT_EQ(found.training.halvings, 2);
   EXPECT_EQ(found.training.clean, 7);
+  EXPECT_EQ(found.training.recompute_from, 300);
   EXPECT_EQ(answers.halvings, 1);
   Config smaller = config, limited = config;
   smaller.training.batch_size = 2;

@@ -197,7 +197,7 @@ class Limits : public testing::Test {
   }
 };
 
-const Case kT5{"t5_v1_1", false, false};
+const Case kT5{"t5_v1_1", false, false}, kQwen{"qwen2", false, false};
 
 TEST_F(Limits, FromAmpleToHopeless) {
   const EffectiveBatch batch = Golden(kT5.model).batch;
@@ -235,30 +235,38 @@ TEST_F(Limits, FromAmpleToHopeless) {
   EXPECT_GT(hopeless, 0);
 }
 
-TEST_F(Limits, ASingleSampleThatDoesNotFitIsRecomputedAndThenGivenUp) {
-  const Case qwen{"qwen2", false, false};
-  EffectiveBatch batch = Golden(qwen.model).batch;
-  Sample longest = batch.samples[3];
-  for (const int64_t repeat : {1, 2, 3, 4}) {
-    (void)repeat;
-    longest.input_ids.insert(longest.input_ids.end(), batch.samples[2].input_ids.begin(),
-                             batch.samples[2].input_ids.end());
-    longest.labels.insert(longest.labels.end(), batch.samples[2].labels.begin(),
-                          batch.samples[2].labels.end());
+// One long sample of qwen2, and the memory that a step of it takes.
+struct LongSample {
+  LongSample() : batch(Golden(kQwen.model).batch), golden(batch) {
+    Sample longest = batch.samples[3];
+    for (int n = 0; n < 4; n++) {
+      const Sample& more = batch.samples[2];
+      longest.input_ids.insert(longest.input_ids.end(), more.input_ids.begin(), more.input_ids.end());
+      longest.labels.insert(longest.labels.end(), more.labels.begin(), more.labels.end());
+    }
+    batch.samples = {longest};
+    batch.supervised_tokens = supervised_tokens(longest, false);
+    kept = peak(false);
+    recomputed = peak(true);
   }
-  batch.samples = {longest};
-  batch.supervised_tokens = supervised_tokens(longest, false);
-  const auto peak = [&](bool recompute) {
-    Bench bench({qwen.model, false, recompute});
+  int64_t peak(bool recompute) const {
+    Bench bench({kQwen.model, false, recompute});
     const int64_t floor = host_memory().in_use;
     reset_host_peak();
     bench.trainer->step(batch);
     return host_memory().peak - floor;
-  };
-  const int64_t kept = peak(false), recomputed = peak(true);
+  }
+
+  EffectiveBatch batch, golden;
+  int64_t kept = 0, recomputed = 0;
+};
+
+TEST_F(Limits, ASingleSampleThatDoesNotFitIsRecomputedAndThenGivenUp) {
+  const LongSample sample;
+  const auto& [batch, golden, kept, recomputed] = sample;
   ASSERT_LT(recomputed, kept * 9 / 10);
 
-  Bench bench(qwen), expected({qwen.model, false, true});
+  Bench bench(kQwen), expected({kQwen.model, false, true});
   set_host_limit(host_memory().in_use + (kept + recomputed) / 2);
   const StepResult result = bench.trainer->step(batch);
   set_host_limit(0);
@@ -271,6 +279,24 @@ TEST_F(Limits, ASingleSampleThatDoesNotFitIsRecomputedAndThenGivenUp) {
   EXPECT_THROW(bench.trainer->step(batch), OutOfMemoryError);
   set_host_limit(0);
   EXPECT_EQ(bench.trainer->steps_taken(), 1);
+}
+
+// A run whose every sample needs recompute runs out of memory once, not in every step.
+TEST_F(Limits, RecomputeIsRememberedForSamplesAsLong) {
+  const LongSample sample;
+  Bench bench(kQwen, [](Config& config) { config.recovery.grow_after = 3; });
+  set_host_limit(host_memory().in_use + (sample.kept + sample.recomputed) / 2);
+  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 1);
+  const StepResult second = bench.trainer->step(sample.batch);
+  EXPECT_EQ(second.retries, 0);
+  EXPECT_EQ(second.recomputed_blocks, bench.model->num_blocks());
+  EffectiveBatch shorter = sample.golden;
+  shorter.samples.resize(1);
+  shorter.supervised_tokens = supervised_tokens(shorter.samples[0], false);
+  EXPECT_EQ(bench.trainer->step(shorter).recomputed_blocks, 0) << "a short sample fits without";
+  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 0);
+  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 1) << "tried again, as memory may have become free";
+  set_host_limit(0);
 }
 
 TEST_F(Limits, TheSizeThatFitsIsRememberedAndALargerOneIsTriedAgain) {
