@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "CUDA_DEVICE_ORDER",
                                       "CUDA_LAUNCH_BLOCKING",
+                                      "CUBLAS_WORKSPACE_CONFIG",
                                       "PYTORCH_ALLOC_CONF",
                                       "PYTORCH_CUDA_ALLOC_CONF",
                                       "PYTORCH_NO_CUDA_MEMORY_CACHING",

@@ -140,12 +140,11 @@ OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t mo
 // LibTorch's allocators round sizes up to a multiple of this.
 int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 512; }
 
-// Known sizes, not measured here: a CUDA context with the kernels that a run loads, cuBLAS's workspaces as
-// CUBLAS_WORKSPACE_CONFIG=:4096:8 sets them, one for each of the threads that run forward and backward, the
-// unused ends of the caching allocator's segments (20 MB each for large and small tensors), and for gaps
-// between blocks a twentieth of what is allocated and freed in a step. What is allocated once, before the
-// first step, leaves no gaps. Ranks have NCCL's buffers, some 10 MB for each of up to 32 channels, and more
-// of its kernels.
+// Known sizes: a CUDA context with the kernels that a run loads, cuBLAS's workspaces as LibTorch makes them
+// on Hopper (smaller before), one for each of the threads that run forward and backward, the unused ends of
+// the caching allocator's segments (20 MB each for large and small tensors), and for gaps between blocks a
+// twentieth of what is allocated and freed in a step. What is allocated once, before the first step, leaves
+// no gaps. Ranks have NCCL's buffers, some 10 MB for each of up to 32 channels, and more of its kernels.
 int64_t reserve_of(const MemoryPlan& plan, const PlanTarget& target) {
   if (target.device == c10::kCPU) return 0;
   constexpr int64_t nccl = 400'000'000;

@@ -96,6 +96,11 @@ class Doctor(EndToEnd):
         self.assertEqual(found["environment"]["verdict"], "ok")
         self.assertEqual(found["threads"]["threads"], 1)
 
+    def test_a_variable_that_slows_every_product_down_is_named(self):
+        found, _ = self.doctor(CUBLAS_WORKSPACE_CONFIG=":4096:8")
+        self.assertEqual(found["environment"]["verdict"], "warning")
+        self.assertIn("CUBLAS_WORKSPACE_CONFIG", found["environment"]["text"])
+
     @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
     def test_gpus_are_listed_with_who_uses_them(self):
         result = subprocess.run([TRAINER, "doctor", "--json", "gpu.min_gpu_memory_mb=5000"], text=True,
