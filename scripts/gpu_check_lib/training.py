@@ -9,6 +9,7 @@ import time
 from . import layout, processes
 
 LARGEST_COMPARED = 1e9
+CONTEXT = 512e6  # bytes of a limit that are set aside for it (include/trainer/memory/limit.h)
 WARM_UP = 2  # steps that do not count for the speed
 
 

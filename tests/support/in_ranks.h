@@ -1,6 +1,7 @@
 // Several ranks in one process, each in a thread of its own.
 #pragma once
 
+#include <csignal>
 #include <exception>
 #include <functional>
 #include <netinet/in.h>
@@ -27,8 +28,10 @@ inline int free_port() {
 }
 
 // Calls `work` on each of `count` ranks, and rethrows the error of the first that threw. `timeout`: how long
-// a rank waits for another, in seconds.
+// a rank waits for another, in seconds. A rank that writes to one that has ended must not end the process:
+// SIGPIPE is ignored from now on, as by `trainer train`.
 inline void in_ranks(int64_t count, const std::function<void(const Ranks&)>& work, double timeout = 60) {
+  std::signal(SIGPIPE, SIG_IGN);
   RankPlace place;
   place.count = count;
   place.address = "127.0.0.1";

@@ -11,7 +11,8 @@
 namespace trainer {
 
 // Bytes that a CUDA context and its libraries take in addition to tensors. They count within a limit given in
-// bytes. An estimate: the driver does not report this to a process.
+// bytes. An estimate, for cards of consumers: the driver does not report this to a process. On an H200, with
+// more multiprocessors than these, it was 790 to 820 MB (docs/benchmarks.md).
 constexpr int64_t kCudaContextBytes = 512'000'000;
 
 class MemoryLimit {

@@ -96,7 +96,7 @@ def limited(check):
     share = 0.9 if check.quick else 0.8
     limit = LIMIT if not check.quick and expected["peak"] > 24e9 else f"{share * expected['peak'] / 1e3:.0f}kB"
     if check.device == "cuda" and check.quick:
-        limit = f"{(share * expected['peak'] + 512e6) / 1e6:.0f}MB"  # 512 MB are set aside for the context
+        limit = f"{(share * expected['peak'] + training.CONTEXT) / 1e6:.0f}MB"
     found = run(check, "8B LoRA, limit", **{"memory.limit": limit})
     rows = found.figures["recoveries"]
     check.figure("limit", limit)

@@ -84,7 +84,7 @@ def fall_back(check):
     memory = plain.of("memory")[0]
     needed = sum(memory.get(f"planned_{part}") or 0 for part in ("weights", "adapters", "gradients", "optimizer_state"))
     for share in (0.6, 0.4, 0.2, 0.1):
-        limit = needed + share * max(0, memory["peak"] - needed) + 512e6
+        limit = needed + share * max(0, memory["peak"] - needed) + training.CONTEXT
         name = f"0.6B LoRA, falling back from {limit / 1e6:.0f} MB"
         run = training.train(check, name, training.settings(check, shape, training.output_of(check, name), **sizes,
                                                             **{"memory.limit": f"{limit / 1e6:.0f}MB"}))
