@@ -12,7 +12,7 @@ import time
 from . import layout
 from .driver import Nvml
 
-TAIL = 6000  # characters of a log that are kept, at its begin and at its end
+TAIL = 6000  # characters of a log that are kept, at its beginning and at its end
 
 
 @dataclasses.dataclass

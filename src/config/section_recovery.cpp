@@ -19,7 +19,8 @@ Section recovery_section() {
            .at_least(0)
            .at_most(1e6),
        key(&R::grow_after, "grow_after", OnResume::may_change,
-           "Steps without running out of memory after which larger micro-batches are tried again. 0: never.")
+           "Steps without running out of memory after which larger micro-batches are tried again, and after "
+           "four times as many without recompute. 0: never.")
            .at_least(0)
            .at_most(1e10)
            .in("steps"),

@@ -22,7 +22,7 @@
 namespace trainer {
 namespace {
 
-std::atomic<bool> free_order = false;
+std::atomic<int> free_orders = 0;
 
 std::string try_open_cuda() {
   if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) return "no NVIDIA driver on this machine";
@@ -82,9 +82,9 @@ bool computes_in_bf16(c10::Device device) {
   return major == 0 || major >= 8;
 }
 
-FreeOrder::FreeOrder(bool on) : before_(free_order.exchange(on)) {}
-FreeOrder::~FreeOrder() { free_order = before_; }
-bool order_is_free() { return free_order; }
+FreeOrder::FreeOrder(bool on) : on_(on) { free_orders += on_; }
+FreeOrder::~FreeOrder() { free_orders -= on_; }
+bool order_is_free() { return free_orders > 0; }
 
 Deterministic::Deterministic(c10::DeviceType device, bool on)
     : before_(at::globalContext().deterministicAlgorithms()) {

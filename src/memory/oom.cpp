@@ -40,7 +40,8 @@ constexpr std::array kLibraryMessages{"CUBLAS_STATUS_ALLOC_FAILED",
 
 // These can be a failed allocation within a library, of a handle or a workspace, and anything else as well.
 constexpr std::array kAmbiguousMessages{"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_INTERNAL_ERROR",
-                                        "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_INTERNAL_ERROR"};
+                                        "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_INTERNAL_ERROR",
+                                        "cuDNN Frontend error"};
 constexpr int64_t kLittle = 512'000'000;  // free on a GPU: what the libraries may want at once
 
 // Returns the bytes that are free on the current GPU; nullopt if there is none or it does not answer.

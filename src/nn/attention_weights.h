@@ -20,8 +20,8 @@ struct WeightsOptions {
 
 // Returns the softmax of scores * scale + bias over the keys that a row sees, then dropout. scores [B, H, R,
 // K]; bias [H, R + K - 1] in the same type, indexed by distance key - row + R - 1; lengths int64 [B]: keys
-// from this index on are padding; row_keys int64 [B, R], for p > 0. A row's bits depend only on its visible
-// scores.
+// from this index on are padding; row_keys int64 [B, R], for p > 0. On the CPU a row's bits depend
+// only on its visible scores. A GPU's kernel takes at most 16,384 keys.
 at::Tensor attention_weights(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& lengths,
                              const std::optional<at::Tensor>& row_keys, const WeightsOptions& options);

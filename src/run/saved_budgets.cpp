@@ -29,6 +29,7 @@ void for_each_number(Budgets& budgets, Budget* generation, const Visit& visit) {
     visit(name + ".halvings", budget.halvings);
     visit(name + ".clean", budget.clean);
     visit(name + ".recompute_from", budget.recompute_from);
+    visit(name + ".recompute_clean", budget.recompute_clean);
   };
   numbers_of("training", budgets.training);
   numbers_of("evaluation", budgets.evaluation);

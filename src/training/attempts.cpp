@@ -20,15 +20,15 @@ const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const Divi
   return *std::ranges::max_element(division.slots, {}, size);
 }
 
-// As it is laid out if it is padded: as many tokens for each sample as the longest has.
-int64_t tokens_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots) {
+// Tokens of the longest of these samples.
+int64_t longest_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots) {
   int64_t longest = 0;
   for (const int64_t slot : slots) {
     const Sample& sample = batch.samples[static_cast<size_t>(slot)];
     longest =
         std::max(longest, packed_tokens(sample) + packed_target_tokens(sample, division.encoder_decoder));
   }
-  return longest * static_cast<int64_t>(slots.size());
+  return longest;
 }
 
 }  // namespace
@@ -48,12 +48,10 @@ int64_t size_of(const EffectiveBatch& batch, const Division& division, const std
   return tokens;
 }
 
-void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget,
-                          int64_t min_batch_size) {
+void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget) {
   if (budget.recompute_from == 0) return;
   const bool needs_it = std::ranges::any_of(division.slots, [&](const std::vector<int64_t>& slots) {
-    return static_cast<int64_t>(slots.size()) <= min_batch_size &&
-           tokens_of(batch, division, slots) >= budget.recompute_from;
+    return longest_of(batch, division, slots) >= budget.recompute_from;
   });
   if (needs_it) division.recomputed_blocks = division.most_blocks;
 }
@@ -113,10 +111,9 @@ void Attempts::divide(const EffectiveBatch& batch, Division& division, BatchBudg
     const auto samples = static_cast<int64_t>(failed.size());
     if (samples > options_.config.min_batch_size) {
       cut_smaller(batch, division, budget, failed);
-      recompute_as_learned(batch, division, budget, options_.config.min_batch_size);
     } else if (division.recomputed_blocks < division.most_blocks) {
       division.recomputed_blocks = division.most_blocks;
-      budget.recompute(tokens_of(batch, division, failed));
+      budget.recompute(longest_of(batch, division, failed));
     } else {
       give_up(stage, *lack,
               samples == 1

@@ -27,9 +27,8 @@ void cut_by_limits(const EffectiveBatch& batch, Division& division);
 // Halves the budget until the micro-batch of these slots is split. It must have more than one sample.
 void cut_smaller(const EffectiveBatch& batch, Division& division, BatchBudget& budget,
                  const std::vector<int64_t>& slots);
-// Recomputes all blocks if a micro-batch that cannot be split is as long as one that did not fit without.
-void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget,
-                          int64_t min_batch_size);
+// Recomputes all blocks if a sample is as long as one that did not fit without.
+void recompute_as_learned(const EffectiveBatch& batch, Division& division, const BatchBudget& budget);
 // Returns the size of the micro-batch of these slots: its samples, or its tokens if it is packed.
 int64_t size_of(const EffectiveBatch& batch, const Division& division, const std::vector<int64_t>& slots);
 // Describes that the micro-batch of these slots ran out of memory, and what replaces it in `division`.

@@ -311,7 +311,7 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
   } else {
     cut_by_limits(batch, division);
     division.recomputed_blocks = recomputed_blocks(config_, ranks_.count(), model_.num_blocks());
-    recompute_as_learned(batch, division, budgets_.training, config_.recovery.min_batch_size);
+    recompute_as_learned(batch, division, budgets_.training);
   }
   if (block_weights_ || divided_blocks_)
     division.recomputed_blocks = model_.num_blocks();  // of an earlier start, with all weights here

@@ -46,9 +46,11 @@ TEST(IsOom, TakesNothingElseForOne) {
 
 TEST(IsOom, AnAmbiguousErrorIsOneOnlyOnAFullGpu) {
   const auto free = [](int64_t bytes) { return [bytes] { return std::optional<int64_t>(bytes); }; };
-  for (const char* message : {"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-                              "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasGemmEx(...)`",
-                              "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"}) {
+  for (const char* message :
+       {"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasGemmEx(...)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No valid execution plans built."}) {
     EXPECT_TRUE(is_oom(torch_error(message), free(100'000'000))) << message;
     EXPECT_FALSE(is_oom(torch_error(message), free(4'000'000'000))) << message;
     EXPECT_FALSE(is_oom(torch_error(message), [] { return std::nullopt; })) << message;

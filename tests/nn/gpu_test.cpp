@@ -146,6 +146,7 @@ TEST(AttentionOnAGpu, InEitherOrderIsThatOfFp64) {
   const Tensors exact = value_and_gradients(attend, exact_in, weight.to(at::kDouble), at::kDouble);
   for (const bool fixed_order : {true, false}) {
     const FreeOrder order(!fixed_order);
+    for (int i = 0; i < 100; i++) attend(gpu_in);  // cuDNN attends where a shape comes often
     const Tensors ours = value_and_gradients(attend, gpu_in, on_gpu(weight), at::kBFloat16);
     for (size_t i = 0; i < ours.size(); i++)
       EXPECT_LE(relative_difference(ours[i].cpu(), exact[i]), 4e-3) << i << fixed_order;

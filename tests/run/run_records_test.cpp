@@ -102,8 +102,8 @@ TEST(History, AnIntervalThatIsStoppedInTheMiddleHasTheSameMean) {
 TEST(SavedBudgets, ArePutBackUnderTheSameSizesAndLimitsOnly) {
   Config config;
   BatchBudgets learned;
-  learned.training = {2, 7, 300};
-  BatchBudget generation{1, 3};
+  learned.training = {2, 7, 300, 5};
+  BatchBudget generation{1, 3, 0, 0};
   const auto kept = budgets_to_keep(config, c10::kCPU, learned, &generation);
   BatchBudgets found;
   BatchBudget answers;
@@ -111,6 +111,7 @@ TEST(SavedBudgets, ArePutBackUnderTheSameSizesAndLimitsOnly) {
   EXPECT_EQ(found.training.halvings, 2);
   EXPECT_EQ(found.training.clean, 7);
   EXPECT_EQ(found.training.recompute_from, 300);
+  EXPECT_EQ(found.training.recompute_clean, 5);
   EXPECT_EQ(answers.halvings, 1);
   Config smaller = config, limited = config;
   smaller.training.batch_size = 2;

@@ -16,75 +16,15 @@
 #include "data/fixture.h"
 #include "models/golden.h"
 #include "support/temporary_directory.h"
+#include "training/oom_bench.h"
 
 namespace trainer {
 namespace {
 
-struct Case {
-  std::string model;
-  bool lora, recompute, packing = false;
-  bool offload = false, copies = false;  // copies: as on a GPU
-};
-
-std::string name_of(const Case& c) {
-  return c.model + (c.lora ? "_lora" : "_full") + (c.recompute ? "_recomputed" : "_kept") +
-         (c.packing ? "_packed" : "") + (c.offload ? "_offloaded" : "") + (c.copies ? "_copied" : "");
-}
-
-Config config_of(const Case& c) {
-  Config config;
-  config.optimizer.learning_rate = 1e-3;
-  config.optimizer.lr_scheduler_type = SchedulerType::constant;
-  config.training.batch_size = 5;
-  config.training.max_grad_norm = 1.0;
-  config.data.max_source_length = config.data.max_target_length = config.data.max_length = 32;
-  config.memory.gradient_checkpointing = c.recompute;
-  config.data.packing = c.packing;
-  config.recovery.grow_after = 0;
-  config.memory.offload = {.optimizer = c.offload, .weights = c.offload, .activations = c.offload};
-  return config;
-}
-
-// A tiny model with dropout and its trainer; two of the same case are equal.
-struct Bench {
-  explicit Bench(const Case& c, const std::function<void(Config&)>& change = {}) : config(config_of(c)) {
-    if (change) change(config);
-    model = load_model(golden_directory(c.model) / "model",
-                       {at::kCPU, at::kFloat, /*train_all=*/!c.lora, std::nullopt, c.offload});
-    if (model->has_dropout()) model->set_dropout(0.1);
-    if (c.lora) {
-      LoraConfig lora;
-      lora.r = 4;
-      lora.lora_dropout = 0.1;
-      lora.target_modules = "all-linear";
-      apply_lora(*model, lora, 1, at::kCPU);
-    }
-    trainer.emplace(config, *model, at::kCPU, 1 << 30);
-    trainer->on_recovery([this](const Recovery& recovery) { recoveries.push_back(recovery); });
-  }
-
-  void start_at_full_size() {
-    trainer->budgets() = {};
-    recoveries.clear();
-  }
-  std::set<std::string> stages() const {
-    std::set<std::string> out;
-    for (const Recovery& recovery : recoveries) out.insert(recovery.stage);
-    return out;
-  }
-
-  Config config;
-  std::unique_ptr<Model> model;
-  std::optional<Trainer> trainer;
-  std::vector<Recovery> recoveries;
-};
-
-void expect_same_weights(const Bench& a, const Bench& b, int64_t n) {
-  const auto &first = a.trainer->parameters(), &second = b.trainer->parameters();
-  for (size_t i = 0; i < first.size(); i++) {
-    ASSERT_TRUE(first[i].value.equal(second[i].value)) << first[i].name << ", allocation " << n;
-  }
-}
+using oom::Bench;
+using oom::Case;
+using oom::expect_same_weights;
+using oom::name_of;
 
 class EveryAllocation : public testing::TestWithParam<Case> {
  protected:
@@ -184,168 +124,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"qwen2", false, true, false, true}),
     [](const auto& param) { return name_of(param.param); });
 
-class Limits : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    install_host_allocator();
-    log::set_level(log::Level::error);
-  }
-  static void TearDownTestSuite() { log::set_level(log::Level::info); }
-  void TearDown() override {
-    set_host_limit(0);
-    fail_host_allocation(0);
-  }
-};
-
-const Case kT5{"t5_v1_1", false, false}, kQwen{"qwen2", false, false};
-
-TEST_F(Limits, FromAmpleToHopeless) {
-  const EffectiveBatch batch = Golden(kT5.model).batch;
-  Bench ample(kT5);
-  const double loss = ample.trainer->step(batch).loss;
-  int64_t recovered = 0, hopeless = 0;
-  for (int64_t room = 2'000'000; room > 20'000; room = room * 9 / 10) {
-    Bench bench(kT5);
-    std::vector<at::Tensor> before;
-    for (const TrainedParameter& p : bench.trainer->parameters()) before.push_back(p.value.detach().clone());
-    const int64_t floor = host_memory().in_use;
-    set_host_limit(floor + room);
-    reset_host_peak();
-    try {
-      const StepResult result = bench.trainer->step(batch);
-      EXPECT_NEAR(result.loss, loss, 1e-5 * loss) << room;
-      EXPECT_EQ(hopeless, 0) << "less memory helped";
-      recovered += result.retries > 0 ? 1 : 0;
-    } catch (const OutOfMemoryError& error) {
-      hopeless++;
-      EXPECT_EQ(error.code(), ExitCode::out_of_memory);
-      for (const char* part : {"weights", "gradients", "optimizer state", "peak", "limit", "What helps",
-                               "data.max_source_length"}) {
-        EXPECT_TRUE(has(error.what(), part));
-      }
-      EXPECT_TRUE(bench.trainer->has_whole_weights());
-      for (size_t i = 0; i < before.size(); i++)
-        EXPECT_TRUE(before[i].equal(bench.trainer->parameters()[i].value)) << i;
-    }
-    EXPECT_LE(host_memory().peak, host_memory().limit);
-    set_host_limit(0);
-    EXPECT_EQ(host_memory().in_use, floor) << room;
-  }
-  EXPECT_GT(recovered, 0);
-  EXPECT_GT(hopeless, 0);
-}
-
-// One long sample of qwen2, and the memory that a step of it takes.
-struct LongSample {
-  LongSample() : batch(Golden(kQwen.model).batch), golden(batch) {
-    Sample longest = batch.samples[3];
-    for (int n = 0; n < 4; n++) {
-      const Sample& more = batch.samples[2];
-      longest.input_ids.insert(longest.input_ids.end(), more.input_ids.begin(), more.input_ids.end());
-      longest.labels.insert(longest.labels.end(), more.labels.begin(), more.labels.end());
-    }
-    batch.samples = {longest};
-    batch.supervised_tokens = supervised_tokens(longest, false);
-    kept = peak(false);
-    recomputed = peak(true);
-  }
-  int64_t peak(bool recompute) const {
-    Bench bench({kQwen.model, false, recompute});
-    const int64_t floor = host_memory().in_use;
-    reset_host_peak();
-    bench.trainer->step(batch);
-    return host_memory().peak - floor;
-  }
-
-  EffectiveBatch batch, golden;
-  int64_t kept = 0, recomputed = 0;
-};
-
-TEST_F(Limits, ASingleSampleThatDoesNotFitIsRecomputedAndThenGivenUp) {
-  const LongSample sample;
-  const auto& [batch, golden, kept, recomputed] = sample;
-  ASSERT_LT(recomputed, kept * 9 / 10);
-
-  Bench bench(kQwen), expected({kQwen.model, false, true});
-  set_host_limit(host_memory().in_use + (kept + recomputed) / 2);
-  const StepResult result = bench.trainer->step(batch);
-  set_host_limit(0);
-  EXPECT_EQ(result.recomputed_blocks, bench.model->num_blocks());
-  EXPECT_EQ(result.cuts, std::vector<int64_t>{1});
-  expected.trainer->step(batch);
-  expect_same_weights(bench, expected, 0);
-
-  set_host_limit(host_memory().in_use + recomputed / 2);
-  EXPECT_THROW(bench.trainer->step(batch), OutOfMemoryError);
-  set_host_limit(0);
-  EXPECT_EQ(bench.trainer->steps_taken(), 1);
-}
-
-// A run whose every sample needs recompute runs out of memory once, not in every step.
-TEST_F(Limits, RecomputeIsRememberedForSamplesAsLong) {
-  const LongSample sample;
-  Bench bench(kQwen, [](Config& config) { config.recovery.grow_after = 3; });
-  set_host_limit(host_memory().in_use + (sample.kept + sample.recomputed) / 2);
-  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 1);
-  const StepResult second = bench.trainer->step(sample.batch);
-  EXPECT_EQ(second.retries, 0);
-  EXPECT_EQ(second.recomputed_blocks, bench.model->num_blocks());
-  EffectiveBatch shorter = sample.golden;
-  shorter.samples.resize(1);
-  shorter.supervised_tokens = supervised_tokens(shorter.samples[0], false);
-  EXPECT_EQ(bench.trainer->step(shorter).recomputed_blocks, 0) << "a short sample fits without";
-  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 0);
-  EXPECT_EQ(bench.trainer->step(sample.batch).retries, 1) << "tried again, as memory may have become free";
-  set_host_limit(0);
-}
-
-TEST_F(Limits, TheSizeThatFitsIsRememberedAndALargerOneIsTriedAgain) {
-  const EffectiveBatch batch = Golden(kT5.model).batch;
-  Bench bench(kT5, [](Config& config) { config.recovery.grow_after = 2; });
-  const size_t whole = bench.trainer->step(batch).cuts.size();
-  fail_host_allocation(50);
-  const size_t smaller = bench.trainer->step(batch).cuts.size();
-  ASSERT_GT(smaller, whole);
-  std::vector<size_t> micro_batches;
-  for (int i = 0; i < 12; i++) micro_batches.push_back(bench.trainer->step(batch).cuts.size());
-  EXPECT_EQ(micro_batches[0], smaller) << "remembered";
-  EXPECT_EQ(micro_batches[1], smaller);
-  EXPECT_TRUE(std::ranges::is_sorted(micro_batches, std::greater{}));
-  EXPECT_EQ(micro_batches.back(), whole) << "the configured size again";
-  EXPECT_EQ(bench.recoveries.size(), 1u);
-}
-
-TEST_F(Limits, RetriesAndSizesHaveTheBoundsOfTheConfiguration) {
-  const EffectiveBatch batch = Golden(kT5.model).batch;
-  Bench none(kT5, [](Config& config) { config.recovery.max_retries = 0; });
-  fail_host_allocation(50);
-  EXPECT_THROW(none.trainer->step(batch), OutOfMemoryError);
-  fail_host_allocation(0);
-  EXPECT_EQ(none.trainer->step(batch).retries, 0) << "and the next step is as if nothing had been";
-
-  Bench large(kT5, [](Config& config) {
-    config.recovery.min_batch_size = 5;
-    config.training.micro_batching = MicroBatching::samples;
-  });
-  fail_host_allocation(50);
-  const StepResult result = large.trainer->step(batch);
-  EXPECT_EQ(result.cuts, std::vector<int64_t>{5});
-  EXPECT_EQ(result.recomputed_blocks, large.model->num_blocks());
-}
-
-TEST_F(Limits, ThrashingMakesTheNextStepsSmaller) {
-  const EffectiveBatch batch = Golden(kT5.model).batch;
-  Bench bench(kT5);
-  int64_t retries = 0;
-  bench.trainer->set_thrash_watch(ThrashWatch([&] { return ++retries; }));
-  std::vector<size_t> micro_batches;
-  for (int i = 0; i < 4; i++) micro_batches.push_back(bench.trainer->step(batch).cuts.size());
-  EXPECT_EQ(micro_batches[0], micro_batches[2]);
-  EXPECT_GT(micro_batches[3], micro_batches[2]);
-  ASSERT_EQ(bench.recoveries.size(), 1u);
-  EXPECT_EQ(bench.recoveries[0].stage, "allocator retries");
-}
-
 class EvaluationSweep : public DataTest {
  protected:
   void TearDown() override { fail_host_allocation(0); }
@@ -361,7 +139,7 @@ TEST_F(EvaluationSweep, EveryAllocationThatFailsLeavesTheSameNumbersAndTheTraini
 {"input": "50", "target": "60"}
 {"input": "70 71 72 73 74 75 76 77", "target": "80 81 82"}
 )");
-  Bench bench(kT5);
+  Bench bench({"t5_v1_1", false, false});
   const EvaluationResult expected = bench.trainer->evaluate(dataset);
   const int64_t floor = host_memory().in_use;
   int64_t n = 1;

@@ -38,7 +38,7 @@ class FreeOrder {
   FreeOrder& operator=(const FreeOrder&) = delete;
 
  private:
-  bool before_;
+  bool on_;
 };
 bool order_is_free();
 

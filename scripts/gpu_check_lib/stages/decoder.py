@@ -133,6 +133,12 @@ def packing(check):
     near(check, "packed as padded", packed.figures, padded.figures)
 
 
+def setting_of_lengths(check):
+    """Each micro-batch has a shape of its own, for which cuDNN must not prepare itself."""
+    rows = {"data.train": check.model(SHAPE) / "spread.jsonl", "training.effective_batch_size": 8, "training.batch_size": 2}
+    run(check, "8B LoRA, spread lengths, deterministic=false", **rows, **{"training.deterministic": "false"})
+
+
 def peer_case(check):
     sizes = case(check)
     return {"model": str(check.model(SHAPE)), "device": check.device, "kind": "decoder", "length": sizes["data.max_length"],
@@ -179,6 +185,8 @@ SETTINGS = [
     stage("8b-bf16-sums", "TRAINER_BF16_SUMS=on: tok/s", setting("TRAINER_BF16_SUMS=on", {}, {"TRAINER_BF16_SUMS": "on"}), 0.8),
     stage("8b-nf4", "the base in NF4, 8-bit AdamW, recomputed: tok/s, planned and measured peak", in_four_bits, 0.8, 24),
     stage("8b-offload", "weights and activations in the host's memory: the bits of recompute, tok/s", offloaded, 1.5, 40),
+    stage("8b-lengths-atomics", "samples of many lengths, padded, training.deterministic=false: tok/s",
+          setting_of_lengths, 0.8),
     stage("8b-packing", "samples of many lengths, packed and padded: the same losses, tok/s", packing, 1.6),
     stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
     Stage("8b-compiled", "Transformers + PEFT with torch.compile", compiled, 5, needs_card=True, needs_bf16=True, gigabytes=80,
