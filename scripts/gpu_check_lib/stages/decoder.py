@@ -185,7 +185,7 @@ SETTINGS = [
     stage("8b-bf16-sums", "TRAINER_BF16_SUMS=on: tok/s", setting("TRAINER_BF16_SUMS=on", {}, {"TRAINER_BF16_SUMS": "on"}), 0.8),
     stage("8b-nf4", "the base in NF4, 8-bit AdamW, recomputed: tok/s, planned and measured peak", in_four_bits, 0.8, 24),
     stage("8b-offload", "weights and activations in the host's memory: the bits of recompute, tok/s", offloaded, 1.5, 40),
-    stage("8b-lengths-atomics", "samples of many lengths, padded, training.deterministic=false: tok/s",
+    stage("8b-free-lengths", "samples of many lengths, padded, training.deterministic=false: tok/s",
           setting_of_lengths, 0.8),
     stage("8b-packing", "samples of many lengths, packed and padded: the same losses, tok/s", packing, 1.6),
     stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
