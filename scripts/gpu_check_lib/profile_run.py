@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 
-# As src/cli/open_core.cpp sets it before LibTorch is opened.
+# As src/cli/open_core.cpp sets them before LibTorch is opened.
 for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
     os.environ.setdefault(variable, "expandable_segments:True")
 

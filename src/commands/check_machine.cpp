@@ -62,7 +62,8 @@ struct Suspicious {
 };
 constexpr Suspicious kSuspicious[] = {
     {"CUDA_LAUNCH_BLOCKING", "the program waits for every GPU kernel"},
-    {"CUBLAS_WORKSPACE_CONFIG", "LibTorch reads it anew for every product on a GPU, which takes 40 us"},
+    {"CUBLAS_WORKSPACE_CONFIG",
+     "LibTorch parses it anew for every product on a GPU, which takes up to 40 us"},
     {"PYTORCH_NO_CUDA_MEMORY_CACHING",
      "the driver allocates every GPU tensor, and memory.limit does not hold"},
     {"ATEN_CPU_CAPABILITY", "LibTorch may leave instruction sets of the processor unused"},
