@@ -154,7 +154,7 @@ class RunCheckup {
     }
     const bool encoder_decoder = prepared_->model->encoder_decoder();
     const Dataset train = Dataset::open_train(config_, *tokenizer_, encoder_decoder);
-    longest_ = longest_sample(train);
+    lengths_ = sample_lengths(train, config_, lease_->device.type());
     RunDataReport report;
     report.train = train.report();
     if (!config_.data.eval.empty())
@@ -176,7 +176,7 @@ class RunCheckup {
   // gradients and optimizer state do not fit.
   void check_memory() {
     const at::Device device = lease_->device;
-    PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), longest_};
+    PlanTarget target{device.type(), prepared_->model->dtype(), tokenizer_->vocab_size(), lengths_};
     if (device.is_cuda()) target.ranks = config_.parallel.gpus.of(std::ssize(system_gpus().look().visible()));
     const RunPlan planned = plan_run(config_, target, device, memory_for_run(device));
     if (!planned.known()) return;
@@ -274,7 +274,7 @@ class RunCheckup {
   int64_t weights_bytes_ = 0;  // in a checkpoint
   int64_t optimizer_bytes_ = 0;
   int64_t offloaded_beside_output_ = 0;  // on the disk of output_dir
-  LongestSample longest_;
+  SampleLengths lengths_;
 };
 
 }  // namespace

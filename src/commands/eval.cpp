@@ -61,8 +61,8 @@ void run_evaluation(const EvalOptions& options) {
   DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   set_up_device(device, config.memory.limit, config.training.tf32);
-  settle_packing(config, device.type());
   const OpenModel opened = open_model(config.model, device);
+  settle_packing(config, *opened.model, device.type());
   const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
   log_report("", data.report().lines());
   BatchBudget budget;

@@ -85,9 +85,8 @@ Section data_section() {
            "Put the samples of a micro-batch one behind the other, without padding. Samples do not see each "
            "other; the result is the same. A micro-batch has at most batch_size x max_length tokens, for "
            "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. The inputs "
-           "that "
-           "an evaluation answers lie the same way. auto: on the CPU; on a GPU it is not measured yet, and "
-           "samples are padded."),
+           "that an evaluation answers lie the same way, with auto only on the CPU. auto: on the CPU, and "
+           "decoders in bf16 on a GPU."),
        key(&D::prefetch, "prefetch", OnResume::may_change,
            "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
            "this.")

@@ -1,6 +1,5 @@
 #include "trainer/device/device.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -21,8 +20,6 @@
 
 namespace trainer {
 namespace {
-
-std::atomic<int> free_orders = 0;
 
 std::string try_open_cuda() {
   if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) return "no NVIDIA driver on this machine";
@@ -81,10 +78,6 @@ bool computes_in_bf16(c10::Device device) {
   const int major = compute_major(device);
   return major == 0 || major >= 8;
 }
-
-FreeOrder::FreeOrder(bool on) : on_(on) { free_orders += on_; }
-FreeOrder::~FreeOrder() { free_orders -= on_; }
-bool order_is_free() { return free_orders > 0; }
 
 Deterministic::Deterministic(c10::DeviceType device, bool on)
     : before_(at::globalContext().deterministicAlgorithms()) {

@@ -58,6 +58,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   std::tie(in.q, in.k) = positioned(qkv[0], qkv[1], pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
+  in.free_order = pass.context->free_order;
   in.mask = window_ > 0 ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
   if (pass.positions != nullptr) {

@@ -112,6 +112,9 @@ class Decoder : public Model, public BlockHook {
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
+  bool packs_on_gpu() const override {
+    return c_.attention_soft_cap == 0 && is_one_kernel(dtype(), c_.head_dim);
+  }
 
  private:
   friend class DecoderGeneration;

@@ -43,19 +43,19 @@ bool is_frequent(const at::Tensor& q) {
   return true;
 }
 
-// Whether cuDNN attends: on Hopper, where it takes half of FlashAttention's time, in training that need not
-// repeat its bits.
+// Whether cuDNN may attend: on Hopper, where it takes half of FlashAttention's time.
 bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
   constexpr int hopper = 9;
-  return order_is_free() && q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
-         q.size(3) <= 128 && compute_major(q.device()) == hopper && is_frequent(q);
+  return q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 128 &&
+         compute_major(q.device()) == hopper && is_frequent(q);
 }
 
 // LibTorch's operator; on meta, what it would be on the target.
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped) {
+                 const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped,
+                 bool free_order) {
   if (q.is_meta()) return planned_attention(q, k, v, mask, causal, scale, grouped);
-  if (suits_cudnn(q, mask)) {
+  if (free_order && suits_cudnn(q, mask)) {
     return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0.0,
                                                                causal, /*return_debug_mask=*/false, scale));
   }
@@ -70,7 +70,7 @@ at::Tensor attention(const AttentionInputs& in) {
   if (groups > 1 && in.q.size(2) == 1 && (!mask || mask->size(1) == 1)) {
     // Each head has a single query: the queries of a group can be treated as queries of one head.
     const at::Tensor q = in.q.unflatten(1, {-1, groups}).squeeze(3);
-    return fused(q, in.k, in.v, mask, false, in.scale, false).flatten(1, 2).unsqueeze(2);
+    return fused(q, in.k, in.v, mask, false, in.scale, false, false).flatten(1, 2).unsqueeze(2);
   }
   // With a mask and grouped heads, LibTorch would use a path that keeps the matrix; on a GPU also in fp32,
   // which FlashAttention does not take.
@@ -78,10 +78,10 @@ at::Tensor attention(const AttentionInputs& in) {
   const bool takes_groups =
       !mask && (!on_gpu || (in.q.scalar_type() == at::kBFloat16 && in.q.size(3) <= 256));
   if (groups == 1 || takes_groups) {
-    return fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1);
+    return fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1, in.free_order);
   }
   return fused(in.q, in.k.repeat_interleave(groups, 1), in.v.repeat_interleave(groups, 1), mask, in.causal,
-               in.scale, false);
+               in.scale, false, in.free_order);
 }
 
 }  // namespace trainer

@@ -155,6 +155,18 @@ at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequen
 
 }  // namespace
 
+at::Tensor attention_by_rows(const AttentionInputs& in, int64_t length) {
+  const auto rows = [&](const at::Tensor& x) {
+    return x.squeeze(0).unflatten(1, {-1, length}).transpose(0, 1);  // [rows, heads, length, head_dim]
+  };
+  AttentionInputs all = in;
+  all.q = rows(in.q);
+  all.k = rows(in.k);
+  all.v = rows(in.v);
+  all.causal = true;
+  return attention(all).transpose(0, 1).flatten(1, 2).unsqueeze(0);
+}
+
 at::Tensor attention_one_by_one(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   std::vector<at::Tensor> outs;
   for (const Piece& piece : pieces_of(sequences.lengths, window, in.q.options().requires_grad(false))) {
@@ -169,13 +181,22 @@ at::Tensor attention_one_by_one(const AttentionInputs& in, const Sequences& sequ
   return at::cat(outs, 2);
 }
 
+bool is_one_kernel(at::ScalarType type, int64_t head_dim) {
+  // Between 192 and 224 its backward pass needs more shared memory than consumer cards have.
+  const bool fits = head_dim <= 192 || (head_dim > 224 && head_dim <= 256);
+  return type == at::kBFloat16 && fits && head_dim % 8 == 0;
+}
+
 at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   TORCH_CHECK(in.q.size(0) == 1 && !in.mask.defined(), "packed attention takes one row and no mask");
   if (target_of(in.q.device()) == c10::kCPU) {
     return PackedAttention::apply(in.q, in.k, in.v, sequences.lengths, in.scale, window);
   }
-  const bool flash = in.q.scalar_type() == at::kBFloat16 && in.q.size(3) <= 256 && in.q.size(3) % 8 == 0;
-  return flash ? by_flash_attention(in, sequences, window) : attention_one_by_one(in, sequences, window);
+  const std::vector<int64_t>& lengths = sequences.lengths;
+  const bool one_length = std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });
+  if (one_length && (window == 0 || lengths[0] <= window)) return attention_by_rows(in, lengths[0]);
+  return is_one_kernel(in.q.scalar_type(), in.q.size(3)) ? by_flash_attention(in, sequences, window)
+                                                         : attention_one_by_one(in, sequences, window);
 }
 
 }  // namespace trainer

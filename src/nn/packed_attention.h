@@ -1,4 +1,4 @@
-// The fallback of packed_attention().
+// How packed_attention() computes on a GPU what FlashAttention does not.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,5 +9,8 @@ namespace trainer {
 
 // LibTorch's scaled dot product attention, one call per sequence: used if there is no kernel for packed rows.
 at::Tensor attention_one_by_one(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
+
+// One call for sequences of this length, as if they were the rows of a batch; without a window.
+at::Tensor attention_by_rows(const AttentionInputs& inputs, int64_t length);
 
 }  // namespace trainer

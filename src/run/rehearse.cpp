@@ -14,10 +14,10 @@ void rehearse(RunParts& parts) {
   const auto begin = std::chrono::steady_clock::now();
   const bool encoder_decoder = parts.model().encoder_decoder();
   const EffectiveBatch batch =
-      worst_batch(parts.config, encoder_decoder, longest_sample(parts.train), parts.ranks.count());
+      worst_batch(parts.config, encoder_decoder, parts.lengths, parts.ranks.count(), parts.device.type());
   parts.trainer.rehearse(batch);
   log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
-                   " samples of ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
+                   " samples of up to ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
                    duration_string(seconds_since(begin)), "; peak ",
                    bytes_string(memory_summary(parts.device).peak)));
 }

@@ -82,12 +82,12 @@ int64_t least_memory_for_run(at::Device device, const Ranks& ranks) {
   return least;
 }
 
-RunPlan plan_with_room(const Config& config, const PlanTarget& target, at::Device device,
+RunPlan plan_with_room(const Config& config, const Model& model, const PlanTarget& target, at::Device device,
                        const Ranks& ranks) {
   Progress shown("planning the memory");
   shown.hide_parts();
   Config settled = config;
-  settle_packing(settled, device.type());
+  settle_packing(settled, model, device.type());
   RunPlan plan = plan_run(settled, target, device, least_memory_for_run(device, ranks));
   check_room(plan, device, ranks.on_this_machine());
   return plan;
@@ -201,8 +201,9 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
       tokenizer(load_run_tokenizer(given)),
       prepared(load_model_of_run(given, *tokenizer, device, ranks)),
       train(open_train_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      lengths(sample_lengths(train, given, device.type())),
       eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
-      plan(plan_with_room(given, plan_target(), device, ranks)),
+      plan(plan_with_room(given, *prepared.model, plan_target(), device, ranks)),
       config(plan.config),
       predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
       order(train.sets(), config.data.shuffle, config.seed),
@@ -213,8 +214,7 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
 }
 
 PlanTarget RunParts::plan_target() const {
-  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), longest_sample(train),
-          ranks.count()};
+  return {device.type(), prepared.model->dtype(), tokenizer->vocab_size(), lengths, ranks.count()};
 }
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {

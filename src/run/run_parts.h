@@ -50,6 +50,7 @@ struct RunParts {
   const std::unique_ptr<Tokenizer> tokenizer;
   Prepared prepared;
   const Dataset train;
+  const SampleLengths lengths;
   const std::optional<Dataset> eval;
   const RunPlan plan;
   const Config& config;                // that of the plan, with numbers in place of auto

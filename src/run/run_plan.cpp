@@ -8,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/data/length_counts.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
@@ -17,10 +18,30 @@
 
 namespace trainer {
 
-LongestSample longest_sample(const Dataset& train) {
+namespace {
+
+std::vector<int64_t> shortest_of(const Dataset& train, int64_t count) {
+  LengthCounts all;
+  for (int64_t i = 0; i < train.size(); i++) {
+    const Dataset::Lengths lengths = train.lengths(i);
+    all.add(lengths.input_tokens + lengths.target_tokens);
+  }
+  std::vector<int64_t> shortest;
+  for (const auto& [length, times] : all.counts()) {
+    const int64_t taken = std::min(times, count - std::ssize(shortest));
+    shortest.insert(shortest.end(), static_cast<size_t>(taken), length);
+  }
+  return shortest;
+}
+
+}  // namespace
+
+SampleLengths sample_lengths(const Dataset& train, const Config& config, c10::DeviceType device) {
   const DataReport& report = train.report();
-  return train.encoder_decoder() ? LongestSample{report.input.longest, report.target.longest}
-                                 : LongestSample{report.longest_sample, 0};
+  if (train.encoder_decoder()) return {report.input.longest, report.target.longest};
+  SampleLengths lengths{report.longest_sample, 0};
+  if (device != c10::kCPU) lengths.shortest = shortest_of(train, config.effective_batch_size());
+  return lengths;
 }
 
 int64_t memory_for_run(c10::Device device, int64_t sharers) {

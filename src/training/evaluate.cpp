@@ -32,8 +32,9 @@ CollateOptions collate_options(const Config& config, const Model& model) {
   return options;
 }
 
-void settle_packing(Config& config, at::DeviceType device) {
-  if (config.data.packing.is_automatic() && device != at::kCPU) config.data.packing = false;
+void settle_packing(Config& config, const Model& model, at::DeviceType device) {
+  const bool packs = device == at::kCPU || model.packs_on_gpu();
+  if (config.data.packing.is_automatic() && !packs) config.data.packing = false;
 }
 
 namespace {

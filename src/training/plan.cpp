@@ -115,24 +115,29 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
 // Assumed rates, in bytes a second: of PCIe 4.0 with 16 lanes, and of an NVMe disk that reads and writes.
 constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 
-// What a step moves, where the plan's step, of at most two micro-batches, moved `planned`. The optimizer's
-// state is read and written once a step, all else is taken as moved for each micro-batch.
-int64_t moved_in_a_step(int64_t planned, int64_t optimizer_state, const Config& config, int64_t ranks) {
-  const int64_t size = config.training.batch_size;
-  const int64_t micro_batches = (share_of_a_rank(config, ranks) + size - 1) / size;
+// What the plan's step was.
+struct PlannedStep {
+  int64_t num_blocks, sample_tokens, micro_batches;
+};
+
+// What a step moves, where the plan's step moved `planned`. The optimizer's state is read and written once a
+// step, all else is taken as moved for each micro-batch.
+int64_t moved_in_a_step(int64_t planned, const PlannedStep& step, int64_t optimizer_state,
+                        const Config& config, int64_t ranks) {
+  const int64_t micro_batches = micro_batches_of_a_rank(config, ranks, config.training.batch_size);
   const int64_t once = std::min(planned, 2 * optimizer_state);
-  return once + (planned - once) / std::min<int64_t>(micro_batches, 2) * micro_batches;
+  return once + (planned - once) / step.micro_batches * micro_batches;
 }
 
-OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, const Config& config,
-                                const PlanTarget& target) {
+OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t moved, const PlannedStep& step,
+                                const Config& config, const PlanTarget& target) {
   const MemoryPlan below = at_peak(events, /*offloaded=*/true);
   OffloadedPlan plan;
   plan.weights = below.weights + below.adapters;
   plan.gradients = below.gradients;
   plan.optimizer_state = below.optimizer_state;
   plan.activations = below.peak() - plan.total();
-  plan.moved = moved_in_a_step(moved, plan.optimizer_state, config, target.ranks);
+  plan.moved = moved_in_a_step(moved, step, plan.optimizer_state, config, target.ranks);
   plan.seconds = static_cast<double>(plan.moved) / (target.device == c10::kCPU ? kDiskRate : kPcieRate);
   return plan;
 }
@@ -155,7 +160,7 @@ int64_t reserve_of(const MemoryPlan& plan, const PlanTarget& target) {
 
 // The largest micro-batch of an evaluation. Only one that is larger than those of training can need more than
 // they do.
-void run_evaluation(const Config& config, const Model& model, const LongestSample& longest) {
+void run_evaluation(const Config& config, const Model& model, const SampleLengths& lengths) {
   if (config.training.eval_strategy == IntervalStrategy::no ||
       config.eval_batch_size() <= config.training.batch_size)
     return;
@@ -164,7 +169,7 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
   larger.training.batch_size = config.eval_batch_size();
   larger.training.effective_batch_size = 16 * config.eval_batch_size();  // as evaluate() reads them
   larger.training.gradient_accumulation_steps.reset();
-  const EffectiveBatch batch = worst_batch(larger, model.encoder_decoder(), longest);
+  const EffectiveBatch batch = worst_batch(larger, model.encoder_decoder(), lengths);
   const CutLimits limits = cut_limits(config, model.encoder_decoder(), config.eval_batch_size());
   ForwardContext context;
   context.count_correct = true;
@@ -176,12 +181,14 @@ void run_evaluation(const Config& config, const Model& model, const LongestSampl
   model.loss(micro, context);
 }
 
-void run_step(const Config& config, const std::filesystem::path& path, const PlanTarget& target,
-              const OptimizerFactory& optimizer, MemoryPlan& plan) {
+PlannedStep run_step(const Config& asked, const std::filesystem::path& path, const PlanTarget& target,
+                     const OptimizerFactory& optimizer) {
   std::optional<InPhase> phase(MemoryPhase::weights);
   const std::unique_ptr<Model> model =
-      model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                    config.memory.offload.weights, divides_weights(config, target.ranks) ? target.ranks : 1);
+      model_on_meta(path, target.dtype, /*train_all=*/!asked.lora, quantisation_of(asked),
+                    asked.memory.offload.weights, divides_weights(asked, target.ranks) ? target.ranks : 1);
+  Config config = asked;
+  settle_packing(config, *model, target.device);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   phase.emplace(MemoryPhase::adapters);
@@ -191,11 +198,11 @@ void run_step(const Config& config, const std::filesystem::path& path, const Pla
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1, optimizer, ranks);
   phase.reset();
   const UpdateCheck check(*model);
-  const EffectiveBatch batch = worst_batch(config, model->encoder_decoder(), target.longest, target.ranks);
-  trainer.step(batch);
-  run_evaluation(config, *model, target.longest);
-  plan.num_blocks = model->num_blocks();
-  plan.sample_tokens = token_count(batch.samples[0], model->encoder_decoder());
+  const EffectiveBatch batch =
+      worst_batch(config, model->encoder_decoder(), target.lengths, target.ranks, target.device);
+  const auto micro_batches = std::ssize(trainer.step(batch).cuts);
+  run_evaluation(config, *model, target.lengths);
+  return {model->num_blocks(), token_count(batch.samples[0], model->encoder_decoder()), micro_batches};
 }
 
 }  // namespace
@@ -206,23 +213,20 @@ int64_t recomputed_blocks(const Config& config, int64_t ranks, int64_t num_block
   return all ? num_blocks : config.memory.gradient_checkpointing.of(num_blocks);
 }
 
-MemoryPlan plan_memory(const Config& asked, const std::filesystem::path& model, const PlanTarget& target,
+MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
                        const OptimizerFactory& optimizer) {
-  Config config = asked;
-  settle_packing(config, target.device);
   const PlanningFor planning(target.device);
   const MetaRecorder recorder(granularity(target.device));
-  MemoryPlan facts;
   const int64_t moved = offload_use().moved;
-  run_step(config, model, target, optimizer, facts);
+  const PlannedStep step = run_step(config, model, target, optimizer);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
   MemoryPlan plan = at_peak(events, /*offloaded=*/false);
-  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, config, target);
+  plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, step, config, target);
   plan.offload = config.memory.offload;
   plan.reserve = reserve_of(plan, target);
   plan.batch_size = config.training.batch_size;
-  plan.num_blocks = facts.num_blocks;
-  plan.sample_tokens = facts.sample_tokens;
+  plan.num_blocks = step.num_blocks;
+  plan.sample_tokens = step.sample_tokens;
   plan.recompute_blocks = recomputed_blocks(config, target.ranks, plan.num_blocks);
   return plan;
 }

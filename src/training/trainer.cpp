@@ -224,6 +224,7 @@ ForwardContext Trainer::step_context() const {
   ForwardContext context;
   context.training = true;
   context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
+  context.free_order = !config_.training.deterministic;
   context.label_smoothing = config_.training.label_smoothing;
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
@@ -259,7 +260,6 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
       if (count > 1) shown.set(static_cast<int64_t>(place.micro_batch));
       place.stage = "forward";
-      const FreeOrder order(!config_.training.deterministic);
       const MicroBatch micro = [&] {
         const InPhase phase(MemoryPhase::input);
         return collate(batch, division.slots[place.micro_batch], collate_options(config_, model_), device_);

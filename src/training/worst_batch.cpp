@@ -62,33 +62,72 @@ EffectiveBatch worst_packed_pairs(const Config& config, int64_t source, int64_t 
   return counted(std::move(batch), true);
 }
 
+// How many samples a packed micro-batch of so many tokens can have, if those of a step are that many.
+int64_t most_in_a_row(int64_t tokens, int64_t samples, const std::vector<int64_t>& shortest) {
+  const int64_t most = std::min(samples, (tokens - 1) / 2);  // the first token of a sample is not supervised
+  if (shortest.empty()) return most;
+  int64_t count = 0;
+  for (size_t next = 0; count < most; next = (next + 1) % shortest.size()) {
+    tokens -= shortest[next];
+    if (tokens < 0) break;
+    count++;
+  }
+  return count;
+}
+
+// Divides `total` among samples of at least two tokens that are not all of one length.
+std::vector<int64_t> uneven_portions(int64_t total, int64_t samples) {
+  const int64_t each = total / samples, more = total % samples;
+  std::vector<int64_t> lengths(static_cast<size_t>(samples), each);
+  for (int64_t i = 0; i < more; i++) lengths[static_cast<size_t>(i)]++;
+  if (more == 0) {
+    lengths.front()++;
+    lengths.back()--;
+  }
+  return lengths;
+}
+
+// What packed rows of a decoder need beyond those of equal samples, on a GPU.
+void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t tokens, int64_t samples,
+                                 const std::vector<int64_t>& shortest) {
+  const int64_t length = std::ssize(batch.samples.back().input_ids) - 1;
+  if (rows > 1 && length > 1 && batch.samples.size() > 1) batch.samples.back() = sample_of(length, length);
+  const int64_t many = most_in_a_row(tokens, samples, shortest);
+  if (many <= rows) return;
+  for (const int64_t of_one : uneven_portions(tokens, many))
+    batch.samples.push_back(sample_of(of_one, of_one));
+}
+
 }  // namespace
 
-EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest,
-                           int64_t ranks) {
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
+                           int64_t ranks, c10::DeviceType device) {
   const DataConfig& data = config.data;
   const int64_t source_allowed = encoder_decoder ? data.max_source_length : data.max_length;
   const int64_t target_allowed = encoder_decoder ? data.max_target_length : data.max_length;
-  const int64_t source = longest_of(longest.source, source_allowed);
-  const int64_t target = encoder_decoder ? longest_of(longest.target, target_allowed) : source;
+  const int64_t source = longest_of(lengths.source, source_allowed);
+  const int64_t target = encoder_decoder ? longest_of(lengths.target, target_allowed) : source;
 
   // Short samples may be many on one rank while another has a long one; samples of full length are divided.
   const int64_t effective = (config.effective_batch_size() + ranks - 1) / ranks;
-  const bool packs = data.packs() && config.training.micro_batching == MicroBatching::tokens;
-  if (packs && encoder_decoder) return worst_packed_pairs(config, source, target, effective);
+  const bool by_tokens = config.training.micro_batching == MicroBatching::tokens;
+  const bool fills = data.packs() && by_tokens;
+  if (fills && encoder_decoder) return worst_packed_pairs(config, source, target, effective);
 
   int64_t rows = config.training.batch_size;
-  if (config.training.micro_batching == MicroBatching::tokens) {
-    rows = std::min(rows * source_allowed / source, rows * target_allowed / target);
-  }
+  if (by_tokens) rows = std::min(rows * source_allowed / source, rows * target_allowed / target);
   const int64_t samples = effective > rows ? 2 * rows : effective;
 
   EffectiveBatch batch;
   batch.samples.assign(static_cast<size_t>(samples), sample_of(source, target));
   // Rows of full length may leave room in the budget; packed samples of other lengths would fill it.
   const int64_t budget = config.training.batch_size * source_allowed, room = budget - rows * source;
-  if (packs && samples > rows && room > 0) {
+  if (fills && samples > rows && room > 0) {
     for (int i = 0; i < 2; i++) batch.samples.push_back(sample_of(room, room));
+  }
+  if (data.packs() && !encoder_decoder && device != c10::kCPU) {
+    const int64_t on_one_rank = config.effective_batch_size() - (ranks - 1);
+    add_room_of_flash_attention(batch, rows, budget, fills ? on_one_rank : 0, lengths.shortest);
   }
   return counted(std::move(batch), encoder_decoder);
 }

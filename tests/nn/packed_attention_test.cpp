@@ -1,7 +1,9 @@
 // Attention of several sequences in one row, compared with the definition for each sequence in fp64.
 #include "nn/packed_attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -102,6 +104,17 @@ TEST_P(PackedAttention, ValueAndGradientsAreThoseOfEachSequenceAlone) {
   }
 }
 
+TEST_P(PackedAttention, SequencesOfOneLengthAreAttendedToAsRows) {
+  const std::vector<int64_t>& lengths = GetParam().lengths;
+  if (GetParam().window > 0 || std::ranges::adjacent_find(lengths, std::not_equal_to{}) != lengths.end())
+    GTEST_SKIP() << "of several lengths";
+  const Way by_rows = [](const AttentionInputs& in, const Sequences& sequences, int64_t) {
+    return attention_by_rows(in, sequences.lengths[0]);
+  };
+  const Tensors exact = expected(weight(), at::kFloat, at::kDouble);
+  EXPECT_LE(error(values(by_rows, weight(), at::kFloat), exact), 1e-6);
+}
+
 TEST_P(PackedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
   const at::Tensor weight = this->weight().to(at::kBFloat16);
   const Tensors exact = expected(weight, at::kBFloat16, at::kDouble),
@@ -132,6 +145,7 @@ TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
 INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,
                          ::testing::Values(PackedCase{"one", {5}, 2, 2, 8, 0},
                                            PackedCase{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
+                                           PackedCase{"alike", {70, 70, 70}, 4, 2, 16, 0},
                                            PackedCase{"several", {37, 1, 12, 200}, 4, 2, 16, 0},
                                            PackedCase{"blocks", {97, 300, 33}, 6, 2, 40, 0},
                                            PackedCase{"wide_heads", {130, 50}, 2, 2, 64, 0},

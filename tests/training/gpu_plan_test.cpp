@@ -46,6 +46,25 @@ TEST(GpuPlan, NoTypeKeepsAMatrixOfScores) {
   }
 }
 
+// Backward, FlashAttention's sum of the gradient of q has 128 more rows for each sample in a row: here 255 x
+// 128 x 256 fp32 numbers, beside which the other tensors of 512 tokens are small, at another moment.
+TEST(GpuPlan, CountsTheRoomOfManyShortSamplesInARow) {
+  Config config;
+  config.training.batch_size = 1;
+  config.lora.emplace();
+  config.training.deterministic = false;  // one such sum
+  config.data.max_length = 512;
+  const auto peak = [&](int64_t samples, at::ScalarType dtype = at::kBFloat16) {
+    config.training.effective_batch_size = samples;
+    return plan_of(config, c10::kCUDA, dtype).peak();
+  };
+  constexpr int64_t room = int64_t{255} * 128 * 256 * 4;
+  EXPECT_GT(peak(512), peak(2) + room / 2);
+  EXPECT_EQ(peak(512, at::kFloat), peak(2, at::kFloat)) << "padded in fp32";
+  config.data.packing = false;
+  EXPECT_EQ(peak(512), peak(2));
+}
+
 TEST(GpuPlan, CountsAnEvaluationInLargerMicroBatches) {
   Config config;
   config.training.batch_size = 1;

@@ -80,8 +80,8 @@ StepLaunches launches_of(const CountedStep& c, int64_t layers) {
   write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
   Config config = counted_config(c);
-  settle_packing(config, c10::kCUDA);
   const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
+  settle_packing(config, *model, c10::kCUDA);
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
   const EffectiveBatch batch = worst_batch(config, model->encoder_decoder());

@@ -242,6 +242,19 @@ TEST_F(OffloadPlan, MovesWeightsForEachMicroBatchAndTheStateOnce) {
   EXPECT_EQ(sixteen.moved - state, 8 * (two.moved - state));
 }
 
+// A plan for packed samples on a GPU has a third micro-batch, of short samples; a step has as many as before.
+TEST_F(OffloadPlan, MovesAsMuchForPackedSamplesOnAGpu) {
+  target_.device = c10::kCUDA;
+  config_.memory.offload.weights = true;
+  config_.training.batch_size = 2;
+  config_.training.effective_batch_size = 16;
+  const auto moved = [&](bool packing) {
+    config_.data.packing = packing;
+    return static_cast<double>(plan(config_).offloaded.moved);
+  };
+  EXPECT_NEAR(moved(true) / moved(false), 1, 0.1);
+}
+
 // On a GPU two buffers for the largest block stay.
 TEST_F(OffloadPlan, HasWeightsInNf4BelowToo) {
   config_.lora.emplace();

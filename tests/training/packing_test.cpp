@@ -1,9 +1,13 @@
 // data.packing in whole runs: evaluation, recovery, replay, and what auto means.
+#include <fstream>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/memory/host_allocator.h"
+#include "trainer/models/load_model.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/predictions.h"
 #include "trainer/training/trainer.h"
@@ -12,6 +16,7 @@
 #include "models/golden.h"
 #include "support/error_message.h"
 #include "support/product_rows.h"
+#include "support/temporary_directory.h"
 
 namespace trainer {
 namespace {
@@ -164,16 +169,52 @@ TEST_F(PackingTest, InputsThatAreAnsweredAreLaidOutAsTheKeySays) {
   EXPECT_EQ(products(), packed);
 }
 
-TEST_F(PackingTest, AutoPacksOnTheCpuAndPadsForAGpu) {
+// Whether data.packing: auto packs a model with heads of 32 on this device.
+bool auto_packs(const nlohmann::json& type, at::ScalarType dtype, at::DeviceType device) {
+  nlohmann::json json{{"vocab_size", 100},
+                      {"hidden_size", 64},
+                      {"intermediate_size", 64},
+                      {"num_hidden_layers", 2},
+                      {"num_attention_heads", 2},
+                      {"num_key_value_heads", 2},
+                      {"hidden_act", "silu"},
+                      {"rms_norm_eps", 1e-6},
+                      {"rope_theta", 10000.0},
+                      {"sliding_window", 64},
+                      {"head_dim", 32},
+                      {"d_model", 64},
+                      {"d_kv", 32},
+                      {"d_ff", 64},
+                      {"num_layers", 2},
+                      {"num_heads", 2},
+                      {"model_type", type},
+                      {"tie_word_embeddings", false},
+                      {"max_position_embeddings", 64}};
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "config.json") << json.dump();
   Config config;
-  EXPECT_TRUE(config.data.packing.is_automatic());
-  settle_packing(config, at::kCPU);
-  EXPECT_TRUE(config.data.packs());
-  settle_packing(config, at::kCUDA);
-  EXPECT_FALSE(config.data.packs());
-  config.data.packing = true;
-  settle_packing(config, at::kCUDA);
-  EXPECT_TRUE(config.data.packs());
+  settle_packing(config, *model_on_meta(directory.path(), dtype, /*train_all=*/true), device);
+  return config.data.packs();
+}
+
+// On a GPU: where FlashAttention takes all samples of a row at once.
+TEST(AutomaticPacking, IsForTheCpuAndForDecodersInBf16OnAGpu) {
+  EXPECT_TRUE(auto_packs("t5", at::kFloat, at::kCPU));
+  EXPECT_TRUE(auto_packs("qwen3", at::kFloat, at::kCPU));
+  EXPECT_FALSE(auto_packs("t5", at::kBFloat16, at::kCUDA));
+  EXPECT_TRUE(auto_packs("qwen3", at::kBFloat16, at::kCUDA));
+  EXPECT_FALSE(auto_packs("qwen3", at::kFloat, at::kCUDA));
+  EXPECT_FALSE(auto_packs("gemma2", at::kBFloat16, at::kCUDA)) << "its scores are capped";
+}
+
+TEST(AutomaticPacking, DoesNotChangeWhatIsAskedFor) {
+  const Golden t5("t5_v1_1");
+  for (const bool packing : {true, false}) {
+    Config config;
+    config.data.packing = packing;
+    settle_packing(config, *t5.model, at::kCUDA);
+    EXPECT_EQ(config.data.packs(), packing);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "trainer/training/worst_batch.h"
 
 #include <algorithm>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -37,7 +38,7 @@ TEST(WorstBatch, FillsPackedSourcesAndTargets) {
   config.training.effective_batch_size = 100;
   config.data.max_source_length = 100;
   config.data.max_target_length = 50;
-  for (const LongestSample& longest : {LongestSample{}, {70, 10}, {10, 25}, {100, 3}}) {
+  for (const SampleLengths& longest : {SampleLengths{}, {70, 10}, {10, 25}, {100, 3}}) {
     const EffectiveBatch batch = worst_batch(config, true, longest);
     EXPECT_EQ(batch.supervised_tokens, 2 * 4 * 50) << longest.source;
     EXPECT_EQ(batch.tokens, 2 * 4 * 150) << longest.source;
@@ -84,6 +85,38 @@ TEST(WorstBatch, FillsPackedRows) {
   config.training.micro_batching = MicroBatching::samples;
   config.training.effective_batch_size = 100;
   EXPECT_EQ(tokens(70), 280);
+}
+
+TEST(WorstBatch, HasARowOfManyShortSamplesOnAGpu) {
+  Config config;
+  config.data.max_length = 100;
+  config.training.batch_size = 2;
+  config.training.effective_batch_size = 40;
+  // The most samples in a micro-batch whose samples are of several lengths.
+  const auto most_in_a_row = [&](const SampleLengths& lengths = {}, int64_t ranks = 1) {
+    const EffectiveBatch batch = worst_batch(config, false, lengths, ranks, c10::kCUDA);
+    size_t most = 0;
+    for (const auto& slots : cut(batch, cut_limits(config, false, 2), false)) {
+      std::set<size_t> found;
+      for (const int64_t slot : slots)
+        found.insert(batch.samples[static_cast<size_t>(slot)].input_ids.size());
+      if (found.size() > 1) most = std::max(most, slots.size());
+    }
+    return most;
+  };
+  EXPECT_EQ(most_in_a_row(), 40);
+  EXPECT_EQ(most_in_a_row({}, 4), 37) << "all but one of each other rank";
+  EXPECT_EQ(most_in_a_row({100, 0, {50, 60, 70, 80}}), 3) << "of these data";
+  EXPECT_EQ(most_in_a_row({100, 0, {80, 90, 90, 90}}), 2);
+  EXPECT_EQ(most_in_a_row({100, 0, {10, 10}}), 20) << "samples come again in the next epoch";
+  config.training.effective_batch_size = 1000;
+  EXPECT_EQ(most_in_a_row(), 99) << "two tokens each, one of them supervised";
+  config.training.micro_batching = MicroBatching::samples;
+  EXPECT_EQ(most_in_a_row(), 2);
+  config.training.effective_batch_size = 2;
+  EXPECT_EQ(most_in_a_row(), 2) << "all in one micro-batch";
+  config.data.packing = false;
+  EXPECT_EQ(worst_batch(config, false, {}, 1, c10::kCUDA).tokens, 200);
 }
 
 }  // namespace

@@ -28,20 +28,6 @@ int compute_major(c10::Device device);
 // Sets whether GPUs multiply fp32 matrices in TF32; open_cuda() switches it on.
 void use_tf32(bool on);
 
-// While it lives with `on`, a GPU's operators may add up in another order every time (training.deterministic:
-// false), in all threads; order_is_free() says so.
-class FreeOrder {
- public:
-  explicit FreeOrder(bool on);
-  ~FreeOrder();
-  FreeOrder(const FreeOrder&) = delete;
-  FreeOrder& operator=(const FreeOrder&) = delete;
-
- private:
-  bool on_;
-};
-bool order_is_free();
-
 // While it lives, LibTorch's operators on a GPU add up in the same order every time (training.deterministic),
 // in all threads. Changes nothing for the CPU, where they always do, nor if `on` is false.
 class Deterministic {

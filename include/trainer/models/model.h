@@ -66,6 +66,10 @@ class Model : public Module {
   virtual double dropout() const { return 0.0; }
   virtual void set_dropout(double) {}
 
+  // Whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is not
+  // slower there than padding.
+  virtual bool packs_on_gpu() const { return false; }
+
   // The type that it computes in; trained parameters may be kept in a wider type.
   at::ScalarType dtype() const { return dtype_; }
   void set_dtype(at::ScalarType dtype) { dtype_ = dtype; }

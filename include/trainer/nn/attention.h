@@ -46,6 +46,7 @@ struct AttentionInputs {
   bool causal = false;
   at::Tensor mask;  // additive, broadcastable to [batch, heads, queries, keys], in q's type; undefined: none.
                     // For SDPA.
+  bool free_order = false;  // on a GPU: the gradients' sums may be in another order every time
 };
 
 // Returns the additive mask [queries, keys] of causal attention with a sliding window: 0 for the `window`
@@ -66,9 +67,13 @@ struct Sequences {
 // Causal attention of each sequence to itself. q, k and v have batch 1; there is no mask. `window` is the
 // number of positions that a position sees, itself included; 0: all positions up to it. Returns [1, heads,
 // queries, head_dim]. On the CPU short sequences are computed with built-in products, where these are used,
-// and for each other one LibTorch's fused operator is called; on a GPU FlashAttention is called once for
-// bf16, otherwise one operator per sequence.
+// and for each other one LibTorch's fused operator is called. On a GPU sequences of one length are attended
+// to as padded rows are; others by one call of FlashAttention, or, where is_one_kernel() is false, one by
+// one.
 at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
+
+// Whether packed_attention() is one kernel on a GPU: FlashAttention takes this type and size of heads.
+bool is_one_kernel(at::ScalarType type, int64_t head_dim);
 
 // What attention_recomputed() takes instead of a mask.
 struct BiasAndDropout {

@@ -37,8 +37,8 @@ struct RunPlan {
   MetricRow row(int64_t step, int64_t measured, std::optional<int64_t> rank = std::nullopt) const;
 };
 
-// Returns the longest sample of the data, after truncation.
-LongestSample longest_sample(const Dataset& train);
+// Returns the lengths that a plan for the device needs, of the samples as they are after truncation.
+SampleLengths sample_lengths(const Dataset& train, const Config& config, c10::DeviceType device);
 
 // Returns the memory that a process may use on the device, in bytes: its limit, else nine tenths of what it
 // has and of what is free there, because other programs and files need some. `sharers`: processes of the run

@@ -34,7 +34,8 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
 CollateOptions collate_options(const Config& config, const Model& model);
 
-// Sets data.packing: auto to false for a device on which packing may be slower: a GPU. On the CPU it stays.
-void settle_packing(Config& config, at::DeviceType device);
+// Sets data.packing: auto to false where packing may be slower: on a GPU, if the model does not pack there
+// (Model::packs_on_gpu()).
+void settle_packing(Config& config, const Model& model, at::DeviceType device);
 
 }  // namespace trainer

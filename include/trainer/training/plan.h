@@ -20,7 +20,7 @@ struct PlanTarget {
   c10::DeviceType device = c10::kCPU;  // CPU or CUDA
   at::ScalarType dtype = at::kFloat;   // of the weights
   int64_t vocab_rows = 0;  // rows that the tokenizer needs; 0: the model's, plus one per added token
-  LongestSample longest;   // of the data, if known
+  SampleLengths lengths;   // of the data, if known
   int64_t ranks = 1;       // that train together; the plan is that of rank 0
 };
 

@@ -2,16 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include <c10/core/Device.h>
 
 #include "trainer/config/config.h"
 #include "trainer/data/sample.h"
 
 namespace trainer {
 
-// The length of the longest sample, in tokens; 0: the longest that the configuration allows. For a decoder,
-// `source` is the whole sample and `target` has no meaning.
-struct LongestSample {
-  int64_t source = 0, target = 0;
+// What is known of the data, in tokens. For a decoder, a sample's `source` is all of it and `target` has no
+// meaning.
+struct SampleLengths {
+  int64_t source = 0, target = 0;  // of the longest sample; 0: the longest that the configuration allows
+  // Of a decoder's shortest samples, ascending, as many as a step has; empty: a sample may be of two tokens.
+  std::vector<int64_t> shortest{};
 };
 
 // Returns the smallest step that needs as much memory as any step of the run. It has two micro-batches of the
@@ -19,9 +24,14 @@ struct LongestSample {
 // micro-batch. All samples have the longest source and target, every token is supervised, all ids are 0. With
 // budgets in tokens, no split of real samples needs more: rows x longest is the same, and what grows with the
 // square of a length is largest for the longest. Shorter samples fill up packed micro-batches; those of an
-// encoder-decoder fill both budgets. `ranks`: of how many ranks the run is; the batch is then that of one of
-// them.
-EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const LongestSample& longest = {},
-                           int64_t ranks = 1);
+// encoder-decoder fill both budgets.
+//
+// On a GPU a row of packed samples of several lengths needs room for 128 more positions of each sample
+// (FlashAttention's backward pass). So one of the samples is a token shorter, and a third micro-batch has as
+// many short samples as can be in one.
+//
+// `ranks`: of how many ranks the run is; the batch is then that of one of them.
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths = {},
+                           int64_t ranks = 1, c10::DeviceType device = c10::kCPU);
 
 }  // namespace trainer

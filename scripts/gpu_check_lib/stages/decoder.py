@@ -126,13 +126,14 @@ def setting(title, changes, extra=None):
 
 
 def lengths(check):
-    """Samples of many lengths: padded, in one row, and padded with sums in any order, where each micro-batch has a shape of
+    """Samples of many lengths: in one row, padded, and padded with sums in any order, where each micro-batch has a shape of
     its own."""
     rows = {"data.train": check.model(SHAPE) / "spread.jsonl", "training.effective_batch_size": 8, "training.batch_size": 2}
-    padded = run(check, "8B LoRA, spread lengths", **rows)
-    packed = run(check, "8B LoRA, spread lengths, packing", **rows, **{"data.packing": "true"})
+    packed = run(check, "8B LoRA, spread lengths", **rows)
+    rows["data.packing"] = "false"
+    padded = run(check, "8B LoRA, spread lengths, padded", **rows)
     near(check, "packed as padded", packed.figures, padded.figures)
-    free = run(check, "8B LoRA, spread lengths, deterministic=false", **rows, **{"training.deterministic": "false"})
+    free = run(check, "8B LoRA, spread lengths, padded, deterministic=false", **rows, **{"training.deterministic": "false"})
     near(check, "as with sums in a fixed order", free.figures, padded.figures)
 
 
