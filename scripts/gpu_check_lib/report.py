@@ -81,7 +81,7 @@ def speed(results):
         same = {peer: figures for peer, figures in peers.items() if peer.startswith(base + ",") and "error" not in figures
                 and ("recompute" in peer) == ("recompute" in name) and "compile" not in peer}
         best = max(same, key=lambda peer: same[peer]["tokens_per_second"]) if same else None
-        is_alike = best and "spread" not in name and "limit" not in name and "dropout" not in name
+        is_alike = best and "spread" not in name and "short" not in name and "limit" not in name and "dropout" not in name
         theirs = same[best]["tokens_per_second"] if is_alike else None
         rows.append((name, number(run["tokens_per_second"]), number(1000 * run["step_seconds"], 1),
                      number(run["start_seconds"], 1), number(theirs),

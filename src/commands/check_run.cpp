@@ -154,7 +154,7 @@ class RunCheckup {
     }
     const bool encoder_decoder = prepared_->model->encoder_decoder();
     const Dataset train = Dataset::open_train(config_, *tokenizer_, encoder_decoder);
-    lengths_ = sample_lengths(train, config_, lease_->device.type());
+    lengths_ = sample_lengths(train, lease_->device.type());
     RunDataReport report;
     report.train = train.report();
     if (!config_.data.eval.empty())

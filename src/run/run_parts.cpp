@@ -201,7 +201,7 @@ RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const
       tokenizer(load_run_tokenizer(given)),
       prepared(load_model_of_run(given, *tokenizer, device, ranks)),
       train(open_train_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
-      lengths(sample_lengths(train, given, device.type())),
+      lengths(sample_lengths(train, device.type())),
       eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
       plan(plan_with_room(given, *prepared.model, plan_target(), device, ranks)),
       config(plan.config),

@@ -20,7 +20,8 @@ namespace trainer {
 
 namespace {
 
-std::vector<int64_t> shortest_of(const Dataset& train, int64_t count) {
+std::vector<int64_t> shortest_of(const Dataset& train) {
+  constexpr int64_t most = 4096;  // a row of packed samples seldom has more
   LengthCounts all;
   for (int64_t i = 0; i < train.size(); i++) {
     const Dataset::Lengths lengths = train.lengths(i);
@@ -28,7 +29,7 @@ std::vector<int64_t> shortest_of(const Dataset& train, int64_t count) {
   }
   std::vector<int64_t> shortest;
   for (const auto& [length, times] : all.counts()) {
-    const int64_t taken = std::min(times, count - std::ssize(shortest));
+    const int64_t taken = std::min(times, most - std::ssize(shortest));
     shortest.insert(shortest.end(), static_cast<size_t>(taken), length);
   }
   return shortest;
@@ -36,11 +37,11 @@ std::vector<int64_t> shortest_of(const Dataset& train, int64_t count) {
 
 }  // namespace
 
-SampleLengths sample_lengths(const Dataset& train, const Config& config, c10::DeviceType device) {
+SampleLengths sample_lengths(const Dataset& train, c10::DeviceType device) {
   const DataReport& report = train.report();
   if (train.encoder_decoder()) return {report.input.longest, report.target.longest};
   SampleLengths lengths{report.longest_sample, 0};
-  if (device != c10::kCPU) lengths.shortest = shortest_of(train, config.effective_batch_size());
+  if (device != c10::kCPU) lengths.shortest = shortest_of(train);
   return lengths;
 }
 

@@ -7,6 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/memory/offload.h"
 
+#include "data/fixture.h"
 #include "support/error_message.h"
 
 namespace trainer {
@@ -35,6 +36,19 @@ TEST(RunPlan, APeakSaysWhoseItIs) {
   EXPECT_TRUE(contains(run.compared(500, 3), "(rank 3)"));
   EXPECT_EQ(run.row(1, 500, 3).values.at("rank"), 3);
   EXPECT_FALSE(run.row(1, 500).values.contains("rank"));
+}
+
+using SampleLengthsTest = DataTest;
+
+TEST_F(SampleLengthsTest, HaveADecodersShortestSamplesOnlyForAGpu) {
+  config_.data.kind = DataKind::text;
+  const std::string rows =
+      "{\"text\": \"a b c\"}\n{\"text\": \"a\"}\n{\"text\": \"a b c d e\"}\n{\"text\": \"b\"}\n";
+  const Dataset train = data(rows, /*encoder_decoder=*/false);  // each has a first and a last token, too
+  const SampleLengths lengths = sample_lengths(train, c10::kCUDA);
+  EXPECT_EQ(lengths.source, 7);
+  EXPECT_EQ(lengths.shortest, (std::vector<int64_t>{3, 3, 5, 7}));
+  EXPECT_TRUE(sample_lengths(train, c10::kCPU).shortest.empty());
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct RunPlan {
 };
 
 // Returns the lengths that a plan for the device needs, of the samples as they are after truncation.
-SampleLengths sample_lengths(const Dataset& train, const Config& config, c10::DeviceType device);
+SampleLengths sample_lengths(const Dataset& train, c10::DeviceType device);
 
 // Returns the memory that a process may use on the device, in bytes: its limit, else nine tenths of what it
 // has and of what is free there, because other programs and files need some. `sharers`: processes of the run

@@ -15,7 +15,8 @@ namespace trainer {
 // meaning.
 struct SampleLengths {
   int64_t source = 0, target = 0;  // of the longest sample; 0: the longest that the configuration allows
-  // Of a decoder's shortest samples, ascending, as many as a step has; empty: a sample may be of two tokens.
+  // Of a decoder's shortest samples, in ascending order; empty: a sample may have only two tokens. If a step
+  // can have more samples, they are taken from the first on again.
   std::vector<int64_t> shortest{};
 };
 

@@ -127,7 +127,7 @@ def setting(title, changes, extra=None):
 
 def lengths(check):
     """Samples of many lengths: in one row, padded, and padded with sums in any order, where each micro-batch has a shape of
-    its own."""
+    its own; and rows of many short samples, for each of which attention needs room of its own."""
     rows = {"data.train": check.model(SHAPE) / "spread.jsonl", "training.effective_batch_size": 8, "training.batch_size": 2}
     packed = run(check, "8B LoRA, spread lengths", **rows)
     rows["data.packing"] = "false"
@@ -135,6 +135,12 @@ def lengths(check):
     near(check, "packed as padded", packed.figures, padded.figures)
     free = run(check, "8B LoRA, spread lengths, padded, deterministic=false", **rows, **{"training.deterministic": "false"})
     near(check, "as with sums in a fixed order", free.figures, padded.figures)
+    sizes = (8, 4, 16) if check.quick else (32, 64, 128)
+    names = ("data.max_length", "training.batch_size", "training.effective_batch_size")
+    short = run(check, "8B LoRA, short samples", **{"data.train": rows["data.train"], **dict(zip(names, sizes))})
+    for found in (packed, short):
+        expect_plan(check, found.figures)
+        check.expect("nothing ran out of memory", not found.of("recovery"), found.of("recovery"))
 
 
 def peer_case(check):
@@ -183,7 +189,7 @@ SETTINGS = [
     stage("8b-bf16-sums", "TRAINER_BF16_SUMS=on: tok/s", setting("TRAINER_BF16_SUMS=on", {}, {"TRAINER_BF16_SUMS": "on"}), 0.8),
     stage("8b-nf4", "the base in NF4, 8-bit AdamW, recomputed: tok/s, planned and measured peak", in_four_bits, 0.8, 24),
     stage("8b-offload", "weights and activations in the host's memory: the bits of recompute, tok/s", offloaded, 1.5, 40),
-    stage("8b-packing", "samples of many lengths, packed, padded and in free order: the same losses, tok/s", lengths, 2.2),
+    stage("8b-packing", "samples of many lengths, packed, padded and in free order: the same losses, tok/s; plans", lengths, 3),
     stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
     Stage("8b-compiled", "Transformers + PEFT with torch.compile", compiled, 5, needs_card=True, needs_bf16=True, gigabytes=80,
           packages=("transformers", "peft")),

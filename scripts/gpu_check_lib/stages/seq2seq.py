@@ -1,7 +1,7 @@
 """A FLAN-T5-XL shape, full and LoRA, with its dropout of 0.1, next to Transformers (and PEFT)."""
 from .. import peers, training
 from ..stage import Stage
-from .decoder import expect_plan
+from .decoder import expect_plan, near
 
 SHAPE = "flan-t5-xl"
 STEPS = 8
@@ -23,6 +23,19 @@ def trained(name, changes):
         expect_plan(check, found.figures)
         check.expect("nothing ran out of memory", not found.of("recovery"), found.of("recovery"))
     return stage
+
+
+def lengths(check):
+    """Samples of many lengths, padded as by default on a GPU, and packed."""
+    rows = {**training.LORA, "data.train": check.model(SHAPE) / "spread.jsonl",
+            "training.effective_batch_size": 8 if check.quick else 32}
+    runs = []
+    for title, packing in (("", "false"), (", packing", "true")):
+        name = f"T5-XL LoRA, spread lengths{title}"
+        keys = training.settings(check, SHAPE, training.output_of(check, name),
+                                 **{"model.dtype": "bf16", **case(check), **rows, "data.packing": packing})
+        runs.append(training.need_train(check, name, keys).figures)
+    near(check, "packed as padded", runs[1], runs[0])
 
 
 def shared(check):
@@ -50,6 +63,7 @@ STAGES = [
     stage("t5xl-full", "FLAN-T5-XL shape, all weights, bf16, 8 x 512 + 128, dropout: tok/s, planned and measured peak",
           trained("T5-XL full", {}), 1.2, 60),
     stage("t5xl-lora", "the same with LoRA r 16 on all linear layers", trained("T5-XL LoRA", training.LORA), 0.8, 40),
+    stage("t5xl-packing", "the same with samples of many lengths, padded and packed: the same losses, tok/s", lengths, 1.4, 40),
     stage("t5xl-full-peer", "Transformers on the first, with and without recompute", peer_full, 1.2, 80, ("transformers",)),
     stage("t5xl-lora-peer", "Transformers + PEFT on the second", peer_lora, 1.2, 80, ("transformers", "peft")),
 ]
