@@ -101,12 +101,17 @@ def write_json(path, content):
 
 
 def write_rows(shape, folder, count=64):
-    """rows.jsonl: every row longer than any length that the stages use. spread.jsonl: rows of many lengths."""
+    """rows.jsonl: every row longer than any length that the stages use. spread.jsonl: rows of many lengths;
+    short.jsonl: mostly of a few words."""
     source = random.Random(11)
-    for name in ("rows", "spread"):
+    for name in ("rows", "spread", "short"):
         with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as file:
             for _ in range(count):
-                size = shape.row_words if name == "rows" else int(shape.row_words * source.choice([0.05, 0.1, 0.2, 0.5]))
+                size = shape.row_words
+                if name == "spread":
+                    size = int(size * source.choice([0.05, 0.1, 0.2, 0.5]))
+                elif name == "short":
+                    size = source.choice([2, 3, 5, 100])
                 target = sentence(source, max(8, size // 3))
                 row = {"input": sentence(source, size), "target": target, "text": sentence(source, size)}
                 file.write(json.dumps(row) + "\n")
@@ -115,7 +120,7 @@ def write_rows(shape, folder, count=64):
 def make(check, shape):
     """The folder of a model. It is complete or does not exist."""
     folder = check.scratch / shape.name
-    if folder.is_dir():
+    if (folder / "short.jsonl").is_file():  # which folders of earlier versions lack
         return folder
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
@@ -124,5 +129,6 @@ def make(check, shape):
     write_json(new / "config.json", config)
     write_rows(shape, new)
     check.need_run(f"making a model of the shape of {shape.name}", processes.python("write_model.py", new))
+    shutil.rmtree(folder, ignore_errors=True)
     new.replace(folder)
     return folder

@@ -84,9 +84,10 @@ Section data_section() {
        key(&D::packing, "packing", OnResume::may_change,
            "Put the samples of a micro-batch one behind the other, without padding. Samples do not see each "
            "other; the result is the same. A micro-batch has at most batch_size x max_length tokens, for "
-           "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. The inputs "
-           "that an evaluation answers lie the same way, with auto only on the CPU. auto: on the CPU, and "
-           "decoders in bf16 on a GPU."),
+           "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. The prompts "
+           "of an evaluation's answers lie the same way, with auto only on the CPU. auto: true on the CPU, "
+           "and on "
+           "a GPU for decoders in bf16 whose attention FlashAttention computes."),
        key(&D::prefetch, "prefetch", OnResume::may_change,
            "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
            "this.")

@@ -23,9 +23,13 @@ namespace {
 std::vector<int64_t> shortest_of(const Dataset& train) {
   constexpr int64_t most = 4096;  // a row of packed samples seldom has more
   LengthCounts all;
-  for (int64_t i = 0; i < train.size(); i++) {
-    const Dataset::Lengths lengths = train.lengths(i);
-    all.add(lengths.input_tokens + lengths.target_tokens);
+  int64_t index = 0;
+  for (const SampleSet& set : train.sets()) {
+    const int64_t times = set.samples > 0 ? (set.in_epoch() + set.samples - 1) / set.samples : 0;
+    for (const int64_t end = index + set.samples; index < end; index++) {
+      const Dataset::Lengths lengths = train.lengths(index);
+      all.add(lengths.input_tokens + lengths.target_tokens, times);
+    }
   }
   std::vector<int64_t> shortest;
   for (const auto& [length, times] : all.counts()) {

@@ -104,12 +104,11 @@ void warn_of_unusual(const Config& config, Model& model) {
   });
 }
 
-std::string padding_text(const Config& config, const PaddingReport& padding, at::Device device) {
+std::string padding_text(const Config& config, const PaddingReport& padding) {
   const std::string share =
       concat(percent(padding.padded_tokens - padding.tokens, padding.padded_tokens), " of what is computed");
   if (config.data.packs()) return share;
-  return concat(share, device.is_cuda() ? "; on a GPU samples are packed with data.packing: true"
-                                        : "; data.packing is false");
+  return concat(share, "; data.packing: true avoids it");
 }
 
 }  // namespace
@@ -144,7 +143,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
-  line("padding", padding_text(config, data.padding, device));
+  line("padding", padding_text(config, data.padding));
   if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());
   output.start(block, outlook_of(config, length, data.eval.has_value()), step);

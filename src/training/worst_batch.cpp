@@ -87,15 +87,26 @@ std::vector<int64_t> uneven_portions(int64_t total, int64_t samples) {
   return lengths;
 }
 
-// What packed rows of a decoder need beyond those of equal samples, on a GPU.
+void append(EffectiveBatch& batch, const std::vector<int64_t>& lengths) {
+  for (const int64_t length : lengths) batch.samples.push_back(sample_of(length, length));
+}
+
+// What packed rows of a decoder need beyond those of equal samples, on a GPU. A row has at most so many
+// tokens, and one rank at most so many samples.
 void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t tokens, int64_t samples,
                                  const std::vector<int64_t>& shortest) {
   const int64_t length = std::ssize(batch.samples.back().input_ids) - 1;
   if (rows > 1 && length > 1 && batch.samples.size() > 1) batch.samples.back() = sample_of(length, length);
   const int64_t many = most_in_a_row(tokens, samples, shortest);
-  if (many <= rows) return;
-  for (const int64_t of_one : uneven_portions(tokens, many))
-    batch.samples.push_back(sample_of(of_one, of_one));
+  if (many <= std::min(rows, std::ssize(batch.samples))) return;
+  int64_t planned = 0;
+  for (const Sample& sample : batch.samples) planned += std::ssize(sample.input_ids);
+  if (planned + 1 >= tokens) return append(batch, uneven_portions(tokens, many));
+  // One row with room left, where another rank has the long samples: short ones in place of all but the
+  // first.
+  const int64_t others = planned - std::ssize(batch.samples.front().input_ids);
+  batch.samples.resize(1);
+  append(batch, uneven_portions(std::max(others, 2 * many - 1), many - 1));
 }
 
 }  // namespace

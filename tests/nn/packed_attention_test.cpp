@@ -1,18 +1,19 @@
 // Attention of several sequences in one row, compared with the definition for each sequence in fp64.
 #include "nn/packed_attention.h"
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/device/target_device.h"
+
 #include "nn/cpu_products_are.h"
 #include "nn/kernels.h"
 #include "nn/reference.h"
 #include "support/gpu.h"
+#include "support/launch_counter.h"
 
 namespace trainer {
 namespace {
@@ -104,10 +105,9 @@ TEST_P(PackedAttention, ValueAndGradientsAreThoseOfEachSequenceAlone) {
   }
 }
 
-TEST_P(PackedAttention, SequencesOfOneLengthAreAttendedToAsRows) {
-  const std::vector<int64_t>& lengths = GetParam().lengths;
-  if (GetParam().window > 0 || std::ranges::adjacent_find(lengths, std::not_equal_to{}) != lengths.end())
-    GTEST_SKIP() << "of several lengths";
+class AttentionByRows : public PackedAttention {};
+
+TEST_P(AttentionByRows, IsThatOfEachSequenceAlone) {
   const Way by_rows = [](const AttentionInputs& in, const Sequences& sequences, int64_t) {
     return attention_by_rows(in, sequences.lengths[0]);
   };
@@ -145,7 +145,6 @@ TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
 INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,
                          ::testing::Values(PackedCase{"one", {5}, 2, 2, 8, 0},
                                            PackedCase{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
-                                           PackedCase{"alike", {70, 70, 70}, 4, 2, 16, 0},
                                            PackedCase{"several", {37, 1, 12, 200}, 4, 2, 16, 0},
                                            PackedCase{"blocks", {97, 300, 33}, 6, 2, 40, 0},
                                            PackedCase{"wide_heads", {130, 50}, 2, 2, 64, 0},
@@ -155,6 +154,33 @@ INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,
                                            PackedCase{"window_of_one", {4, 70}, 2, 1, 8, 1},
                                            PackedCase{"large_window", {900, 100, 101, 1300}, 2, 1, 8, 100}),
                          name_of);
+
+INSTANTIATE_TEST_SUITE_P(OneLength, AttentionByRows,
+                         ::testing::Values(PackedCase{"one", {5}, 2, 2, 8, 0},
+                                           PackedCase{"single_tokens", {1, 1, 1}, 2, 1, 8, 0},
+                                           PackedCase{"alike", {70, 70, 70}, 4, 2, 16, 0}),
+                         name_of);
+
+TEST(PackedAttentionTest, OnAGpuSequencesOfOneLengthAreTheRowsOfABatch) {
+  const PlanningFor planning(c10::kCUDA);
+  const auto operators = [](const std::vector<int64_t>& lengths, int64_t window) {
+    const PackedCase c{"", lengths, 4, 2, 16, window};
+    Tensors in = inputs_of(c, at::kBFloat16);
+    for (at::Tensor& x : in) x = x.to(at::kMeta);
+    const Sequences sequences{
+        at::empty({std::ssize(lengths) + 1}, at::TensorOptions(at::kMeta).dtype(at::kInt)), lengths};
+    LaunchCounter counter;
+    const at::Tensor out = packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences, window);
+    EXPECT_EQ(out.sizes(), in[0].sizes());
+    return counter.take().forward.by_name;
+  };
+  const std::string rows = "aten::_scaled_dot_product_flash_attention",
+                    row = "aten::_flash_attention_forward";
+  EXPECT_TRUE(operators({70, 70}, 0).contains(rows));
+  EXPECT_TRUE(operators({70, 70}, 70).contains(rows));
+  EXPECT_TRUE(operators({70, 70}, 69).contains(row));
+  EXPECT_TRUE(operators({70, 69}, 0).contains(row));
+}
 
 TEST(PackedAttentionTest, WhatOneSequenceHoldsDoesNotReachAnother) {
   const PackedCase c{"", {6, 40, 7}, 4, 2, 16, 0};

@@ -108,7 +108,10 @@ TEST(WorstBatch, HasARowOfManyShortSamplesOnAGpu) {
   EXPECT_EQ(most_in_a_row({}, 4), 37) << "all but one of each other rank";
   EXPECT_EQ(most_in_a_row({100, 0, {50, 60, 70, 80}}), 3) << "of these data";
   EXPECT_EQ(most_in_a_row({100, 0, {80, 90, 90, 90}}), 2);
-  EXPECT_EQ(most_in_a_row({100, 0, {10, 10}}), 20) << "samples come again in the next epoch";
+  EXPECT_EQ(most_in_a_row({100, 0, {10, 10}}), 20) << "the list begins again";
+  config.training.effective_batch_size = 9;
+  EXPECT_EQ(most_in_a_row({50, 0, {2, 2, 2, 2, 2, 2, 2, 2, 50}}, 3), 7)
+      << "another rank has the long samples";
   config.training.effective_batch_size = 1000;
   EXPECT_EQ(most_in_a_row(), 99) << "two tokens each, one of them supervised";
   config.training.micro_batching = MicroBatching::samples;

@@ -15,21 +15,23 @@ namespace trainer {
 // meaning.
 struct SampleLengths {
   int64_t source = 0, target = 0;  // of the longest sample; 0: the longest that the configuration allows
-  // Of a decoder's shortest samples, in ascending order; empty: a sample may have only two tokens. If a step
-  // can have more samples, they are taken from the first on again.
+  // Of a decoder's shortest samples in an epoch, ascending, as often as they occur in it; empty: a sample may
+  // have only two tokens. Where the list ends, it begins again.
   std::vector<int64_t> shortest{};
 };
 
 // Returns the smallest step that needs as much memory as any step of the run. It has two micro-batches of the
 // largest shape, so that the second one runs while the gradients of the first exist; or one, if a step is one
-// micro-batch. All samples have the longest source and target, every token is supervised, all ids are 0. With
-// budgets in tokens, no split of real samples needs more: rows x longest is the same, and what grows with the
-// square of a length is largest for the longest. Shorter samples fill up packed micro-batches; those of an
-// encoder-decoder fill both budgets.
+// micro-batch. Its samples, but for those named below, have the longest source and target; every token is
+// supervised, all ids are 0. With budgets in tokens, no split of real samples needs more: rows x longest is
+// the same, and what grows with the square of a length is largest for the longest. Shorter samples fill up
+// packed micro-batches; those of an encoder-decoder fill both budgets.
 //
-// On a GPU a row of packed samples of several lengths needs room for 128 more positions of each sample
-// (FlashAttention's backward pass). So one of the samples is a token shorter, and a third micro-batch has as
-// many short samples as can be in one.
+// On a GPU, FlashAttention's backward pass keeps room for 128 more positions of each sample in a packed row
+// of a decoder, if the row's samples differ in length. So the last sample is a token shorter. If a row can
+// have more samples than at full length, one more micro-batch follows, with as many as lengths.shortest
+// allows, of about equal lengths that fill the budget; of several ranks, each may get them instead of its
+// share.
 //
 // `ranks`: of how many ranks the run is; the batch is then that of one of them.
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths = {},
