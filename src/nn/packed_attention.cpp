@@ -181,7 +181,7 @@ at::Tensor attention_one_by_one(const AttentionInputs& in, const Sequences& sequ
   return at::cat(outs, 2);
 }
 
-bool is_one_kernel(at::ScalarType type, int64_t head_dim) {
+bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim) {
   // Between 192 and 224 its backward pass needs more shared memory than consumer cards have.
   const bool fits = head_dim <= 192 || (head_dim > 224 && head_dim <= 256);
   return type == at::kBFloat16 && fits && head_dim % 8 == 0;
@@ -195,8 +195,8 @@ at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequence
   const std::vector<int64_t>& lengths = sequences.lengths;
   const bool one_length = std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });
   if (one_length && (window == 0 || lengths[0] <= window)) return attention_by_rows(in, lengths[0]);
-  return is_one_kernel(in.q.scalar_type(), in.q.size(3)) ? by_flash_attention(in, sequences, window)
-                                                         : attention_one_by_one(in, sequences, window);
+  return packs_in_one_kernel(in.q.scalar_type(), in.q.size(3)) ? by_flash_attention(in, sequences, window)
+                                                               : attention_one_by_one(in, sequences, window);
 }
 
 }  // namespace trainer

@@ -51,5 +51,13 @@ TEST_F(SampleLengthsTest, HaveADecodersShortestSamplesOnlyForAGpu) {
   EXPECT_TRUE(sample_lengths(train, c10::kCPU).shortest.empty());
 }
 
+TEST_F(SampleLengthsTest, CountASampleAsOftenAsItOccursInAnEpoch) {
+  config_.data.kind = DataKind::text;
+  config_.data.train = {{write("often.jsonl", "{\"text\": \"a\"}\n"), 3},
+                        {write("once.jsonl", "{\"text\": \"a b c\"}\n")}};
+  const Dataset train = Dataset::open_train(config_, decoder_, /*encoder_decoder=*/false);
+  EXPECT_EQ(sample_lengths(train, c10::kCUDA).shortest, (std::vector<int64_t>{3, 3, 3, 5}));
+}
+
 }  // namespace
 }  // namespace trainer

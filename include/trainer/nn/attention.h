@@ -68,12 +68,12 @@ struct Sequences {
 // number of positions that a position sees, itself included; 0: all positions up to it. Returns [1, heads,
 // queries, head_dim]. On the CPU short sequences are computed with built-in products, where these are used,
 // and for each other one LibTorch's fused operator is called. On a GPU sequences of one length are attended
-// to as padded rows are; others by one call of FlashAttention, or, where is_one_kernel() is false, one by
-// one.
+// to as padded rows are; others by one call of FlashAttention, or, where packs_in_one_kernel() is false, one
+// by one.
 at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
 // Whether packed_attention() is one kernel on a GPU: FlashAttention takes this type and size of heads.
-bool is_one_kernel(at::ScalarType type, int64_t head_dim);
+bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim);
 
 // What attention_recomputed() takes instead of a mask.
 struct BiasAndDropout {
