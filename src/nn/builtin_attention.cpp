@@ -132,10 +132,8 @@ void backward_group(const PackedHeads& in, const AttentionGradients& gradients, 
 }  // namespace
 
 const ProductTiles* attention_tiles(const at::Tensor& x) {
-  if (cpu_products() != CpuProducts::builtin || target_of(x.device()) != c10::kCPU) return nullptr;
-  return x.scalar_type() == at::kBFloat16 ? bf16_tiles()
-         : x.scalar_type() == at::kFloat  ? fp32_tiles()
-                                          : nullptr;
+  if (!multiplies_builtin(x.scalar_type()) || target_of(x.device()) != c10::kCPU) return nullptr;
+  return x.scalar_type() == at::kBFloat16 ? bf16_tiles() : fp32_tiles();
 }
 
 bool suits_builtin_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

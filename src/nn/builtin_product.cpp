@@ -163,7 +163,7 @@ void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, 
 }  // namespace
 
 bool suits_builtin(const at::Tensor& x, const at::Tensor& y) {
-  if (cpu_products() != CpuProducts::builtin || target_of(x.device()) != c10::kCPU) return false;
+  if (!multiplies_builtin(x.scalar_type()) || target_of(x.device()) != c10::kCPU) return false;
   const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || y.requires_grad());
   return !recorded && tiles_for(x, y) && is_plain(x) && is_plain(y) && x.size(1) > 0 &&
          std::min(x.size(0), y.size(1)) >= kSmallestSide;

@@ -51,8 +51,12 @@ void ProductOperand::pack(int64_t first, int64_t count, float* packed) const {
   const int64_t line = first * width(), here = std::min(count * width(), lines - line);
   const PackedWords kind = tiles->bf16 ? PackedWords::pairs : bf16 ? PackedWords::widened : PackedWords::fp32;
   const void* const from = static_cast<const char*>(data) + line * line_stride * (bf16 ? 2 : 4);
-  float* const to = packed + line * words();
-  if (line_stride == 1) {
+  float* const to = packed + line * line_words();
+  if (in_rows()) {
+    const auto pack = line_stride == 1 ? pack_columns_in_lines : pack_rows_in_lines;
+    pack(static_cast<const c10::BFloat16*>(from), line_stride == 1 ? place_stride : line_stride, here, depth,
+         to);
+  } else if (line_stride == 1) {
     pack_columns(kind, from, place_stride, here, depth, width(), to);
   } else {
     pack_rows(kind, from, line_stride, here, depth, width(), to);
@@ -75,10 +79,11 @@ const float* ProductRound::Memory::find(const ProductOperand& operand) {
   return entries.back().packed;
 }
 
-// Rows that a single column of tiles reads once are not packed for it alone.
+// Rows that a single column of tiles reads once are not packed for it alone; rows for tiles that read rows
+// are never packed.
 ProductPanels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns) {
   const ProductTiles& tiles = *x.tiles;
-  if (columns <= tiles.columns && x.is_plain() && !x_.has(x)) {
+  if (x.is_plain() && (tiles.x_in_rows || (columns <= tiles.columns && !x_.has(x)))) {
     const int64_t row = x.line_stride / (tiles.bf16 ? 2 : 1);
     return {static_cast<const float*>(x.data), tiles.rows * row, 1, row};
   }
@@ -88,7 +93,9 @@ ProductPanels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns
     x_.clear();
     packed = x_.find(x);
   }
-  return {packed, tiles.rows * x.words(), tiles.rows, 1};
+  const int64_t line = x.line_words();
+  return tiles.x_in_rows ? ProductPanels{packed, tiles.rows * line, 1, line}
+                         : ProductPanels{packed, tiles.rows * line, tiles.rows, 1};
 }
 
 ProductPanels ProductRound::panels_of_y(const ProductOperand& y) {
@@ -118,15 +125,14 @@ void ProductRound::run() {
 
 // Leaves the packed x in its place: the next round may need it, with other weights.
 void ProductRound::compute() {
-  int64_t panels = 0, operations = 0, blocks = 0;
+  int64_t panels = 0, operations = 0;
   for (const Memory* memory : {&x_, &y_}) {
     for (size_t i = memory->packed; i < memory->entries.size(); i++)
       panels += memory->entries[i].operand.panels();
   }
   for (const Term& term : terms_)
     operations += 2 * sums_[term.sum].rows * sums_[term.sum].columns * term.words;
-  for (const ProductSum& sum : sums_)
-    blocks += at::divup(sum.rows, kBlockRows) * at::divup(sum.columns, kBlockColumns);
+  const int64_t block_rows = rows_of_blocks(), blocks = blocks_of(block_rows);
   const bool serial = at::in_parallel_region() || operations < kSerialOperations;
   // Threads take work as they become free: other programs on the machine slow some of them down.
   std::atomic<int64_t> next_panel{0}, next_block{0};
@@ -137,7 +143,7 @@ void ProductRound::compute() {
       pack_panels(first, std::min(kPanelsAtOnce, panels - first));
     }
 #pragma omp barrier
-    for (int64_t block; (block = next_block.fetch_add(1)) < blocks;) compute_block(block);
+    for (int64_t block; (block = next_block.fetch_add(1)) < blocks;) compute_block(block, block_rows);
   }
   x_.packed = x_.entries.size();
   y_.clear();
@@ -160,18 +166,33 @@ void ProductRound::pack_panels(int64_t first, int64_t count) const {
   }
 }
 
-void ProductRound::compute_block(int64_t block) const {
+int64_t ProductRound::blocks_of(int64_t rows) const {
+  int64_t blocks = 0;
+  for (const ProductSum& sum : sums_)
+    blocks += at::divup(sum.rows, rows) * at::divup(sum.columns, kBlockColumns);
+  return blocks;
+}
+
+// Long blocks read y less often; there are enough of them for threads to end together.
+int64_t ProductRound::rows_of_blocks() const {
+  constexpr int64_t blocks_of_thread = 4;
+  const bool fast = std::ranges::any_of(terms_, [](const Term& term) { return term.tiles->long_blocks; });
+  return fast && blocks_of(kMostBlockRows) >= blocks_of_thread * at::get_num_threads() ? kMostBlockRows
+                                                                                       : kBlockRows;
+}
+
+void ProductRound::compute_block(int64_t block, int64_t block_rows) const {
   size_t index = 0;
   int64_t across = 0;
   for (;; index++) {
     across = at::divup(sums_[index].columns, kBlockColumns);
-    const int64_t blocks = at::divup(sums_[index].rows, kBlockRows) * across;
+    const int64_t blocks = at::divup(sums_[index].rows, block_rows) * across;
     if (block < blocks) break;
     block -= blocks;
   }
   const ProductSum& sum = sums_[index];
-  const int64_t row = block / across * kBlockRows, column = block % across * kBlockColumns;
-  const Block part{row, column, std::min(kBlockRows, sum.rows - row),
+  const int64_t row = block / across * block_rows, column = block % across * kBlockColumns;
+  const Block part{row, column, std::min(block_rows, sum.rows - row),
                    std::min(kBlockColumns, sum.columns - column)};
   for (const Term& term : terms_) {
     if (term.sum != index) continue;
@@ -186,7 +207,7 @@ void ProductRound::compute_block(int64_t block) const {
 
 // As if the product were computed alone, so that the bits do not depend on what shares the round.
 void ProductRound::add_and_round(const ProductSum& sum, const Term& term, const Block& block) {
-  alignas(64) float wide[kBlockRows * kBlockColumns];
+  alignas(64) float wide[kMostBlockRows * kBlockColumns];
   auto* const to = static_cast<c10::BFloat16*>(sum.data) + block.row * sum.row_stride + block.column;
   // Rows that are in no cache are on their way while the product is computed.
   for (int64_t row = 0; row < block.rows; row++) {

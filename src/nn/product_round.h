@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/product_lines.h"
 #include "nn/product_tiles.h"
 
 namespace trainer {
@@ -28,8 +29,12 @@ struct ProductOperand {
   bool operator==(const ProductOperand&) const = default;
   int64_t width() const { return side == OperandSide::x ? tiles->rows : tiles->columns; }
   int64_t panels() const { return (lines + width() - 1) / width(); }
-  int64_t words() const { return tiles->bf16 ? (depth + 1) / 2 : depth; }  // of a line
-  int64_t packed_words() const { return panels() * width() * words(); }
+  // Of a line.
+  int64_t words() const { return tiles->bf16 ? (depth + 1) / 2 : depth; }
+  // Of a packed line.
+  int64_t line_words() const { return in_rows() ? line_of_words(words()) : words(); }
+  bool in_rows() const { return side == OperandSide::x && tiles->x_in_rows; }
+  int64_t packed_words() const { return panels() * width() * line_words(); }
   // Whether tiles can read it as it is: whole words of x's rows, or whole panels of an fp32 y.
   bool is_plain() const;
   // Packs `count` panels from the `first` on.
@@ -47,8 +52,9 @@ struct ProductSum {
 
 class ProductRound {
  public:
-  static constexpr int64_t kBlockRows = 96, kBlockColumns = 128;  // of a sum
-  static constexpr int64_t kOperandWords = 1 << 20;               // the most that a packed operand may have
+  // Of a sum, a thread computes blocks of at most so many rows and columns.
+  static constexpr int64_t kBlockRows = 96, kMostBlockRows = 3 * kBlockRows, kBlockColumns = 128;
+  static constexpr int64_t kOperandWords = 1 << 20;  // the most that a packed operand may have
   // Besides one of that size there is room for small ones, as those of adapters are.
   static constexpr int64_t kMemoryWords = kOperandWords + (1 << 16);
 
@@ -96,7 +102,9 @@ class ProductRound {
   ProductPanels panels_of_y(const ProductOperand& y);
   void compute();
   void pack_panels(int64_t first, int64_t count) const;
-  void compute_block(int64_t block) const;
+  int64_t blocks_of(int64_t rows) const;
+  int64_t rows_of_blocks() const;
+  void compute_block(int64_t block, int64_t block_rows) const;
   static void add_and_round(const ProductSum& sum, const Term& term, const Block& block);
   static void add(const Term& term, const Block& block, const ProductPlace& place);
 

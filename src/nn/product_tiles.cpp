@@ -11,7 +11,7 @@ int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const ProductPanels& y, int64_t words,
                      const ProductPlace& place, float scale, bool add) {
-  const int64_t step = divided_up(divided_up(words, divided_up(words, tiles.words)), 8) * 8;
+  const int64_t step = divided_up(divided_up(words, divided_up(words, tiles.words)), tiles.unit) * tiles.unit;
   for (int64_t word = 0; word < words; word += step) {
     const bool last = word + step >= words;
     for (int64_t column = 0; column < place.columns; column += tiles.columns) {
@@ -40,8 +40,10 @@ const ProductTiles* fp32_tiles() {
 
 const ProductTiles* bf16_tiles() {
 #if defined(__x86_64__)
-  // Intel's bf16 dot products run at half the rate of fp32.
-  static const ProductTiles* const found = __builtin_cpu_is("amd") ? tiles_of_avx512_bf16() : nullptr;
+  // Intel's dot products of bf16 with AVX-512 run at half the rate of fp32.
+  static const ProductTiles* const found = tiles_of_amx_bf16()       ? tiles_of_amx_bf16()
+                                           : __builtin_cpu_is("amd") ? tiles_of_avx512_bf16()
+                                                                     : nullptr;
   return found;
 #else
   return nullptr;

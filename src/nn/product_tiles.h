@@ -10,7 +10,7 @@ namespace trainer {
 
 // Packed operands (nn/product_packing.h) consist of words: an fp32 number, or two bf16 numbers of places next
 // to each other. A panel is [words, lines]: the lines are the rows of x of a row of tiles, or the columns of
-// y of a column of tiles.
+// y of a column of tiles. For tiles that read x in rows, x is [lines, words] instead, packed or not.
 //
 // A column of tiles is c = scale x y, or c += scale x y, for c [rows, columns] with any number of rows and at
 // most as many columns as a tile has. What would be in c goes to `rounded` instead, if that is not null.
@@ -18,7 +18,7 @@ struct TileColumn {
   int64_t rows, columns, words;
   const float* x;    // panels
   int64_t x_stride;  // from one to the next
-  int64_t x_row;     // 0, or x is not packed: from one row to the next, whose words lie behind each other
+  int64_t x_row;     // 0, or x is in rows: from one to the next, whose words lie behind each other
   const float* y;    // a panel
   int64_t y_stride;  // from one word to the next
   float* c;
@@ -30,10 +30,13 @@ struct TileColumn {
 };
 
 struct ProductTiles {
-  int64_t rows, columns;  // of a tile
-  bool bf16;              // whether words are pairs
-  bool reads_plain;       // whether x, and y in fp32, need not be packed
-  int64_t words;          // of so many words, a panel of y stays in the first-level cache
+  int64_t rows, columns;     // of a tile
+  bool bf16;                 // whether words are pairs
+  bool reads_plain;          // whether x, and y in fp32, need not be packed
+  bool x_in_rows = false;    // how x is packed
+  bool long_blocks = false;  // whether they are so fast that y should be read seldom
+  int64_t words;             // the most that are multiplied before c is read and written
+  int64_t unit = 8;          // of words that are multiplied at once
   void (*compute)(const TileColumn&);
   // For bf16: rounds `rows` rows of `columns` numbers.
   void (*round)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, c10::BFloat16* to,
@@ -67,9 +70,11 @@ void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const Pr
 const ProductTiles* fp32_tiles();
 const ProductTiles* bf16_tiles();
 
-// The kinds there are; null unless the processor has AVX2, AVX-512, or AVX-512 for bf16.
+// The kinds there are; null unless the processor has AVX2, AVX-512, AVX-512 for bf16, or AMX for bf16, which
+// the system must allow, too.
 const ProductTiles* tiles_of_avx2();
 const ProductTiles* tiles_of_avx512();
 const ProductTiles* tiles_of_avx512_bf16();
+const ProductTiles* tiles_of_amx_bf16();
 
 }  // namespace trainer

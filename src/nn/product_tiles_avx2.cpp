@@ -126,9 +126,13 @@ TRAINER_AVX2 void compute_column_of_6x16(const TileColumn& column) {
 }  // namespace
 
 const ProductTiles* tiles_of_avx2() {
-  // 320 words of 16 columns are 20 KB.
-  static constexpr ProductTiles tiles{
-      kRows, kColumns, /*bf16=*/false, /*reads_plain=*/false, 320, compute_column_of_6x16};
+  // 320 words of 16 columns, 20 KB, stay in the first-level cache.
+  static constexpr ProductTiles tiles{.rows = kRows,
+                                      .columns = kColumns,
+                                      .bf16 = false,
+                                      .reads_plain = false,
+                                      .words = 320,
+                                      .compute = compute_column_of_6x16};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &tiles : nullptr;
 }
 

@@ -1,22 +1,16 @@
 #include <algorithm>
 
 #include "nn/product_tiles.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "nn/product_vectors.h"
 
 namespace trainer {
 
 #if defined(__x86_64__)
 
-#define TRAINER_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define TRAINER_AVX512_INLINE TRAINER_AVX512 inline __attribute__((always_inline))
-
 namespace {
 
 // 12 x 32 sums are 24 of the 32 registers.
-constexpr int kMostRows = 12, kMostVectors = 2, kVector = 16;
+constexpr int kMostRows = 12, kMostVectors = 2;
 constexpr int kWidth = kMostVectors * kVector;
 
 // sum += x y
@@ -27,37 +21,6 @@ TRAINER_AVX512_INLINE void add_products(__m512& sum, __m512 x, __m512 y) {
   } else {
     sum = _mm512_fmadd_ps(x, y, sum);
   }
-}
-
-TRAINER_AVX512_INLINE void prefetch_line(const void* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-}
-
-// The first `count` of 16; at least one.
-TRAINER_AVX512_INLINE __mmask16 mask_of(int64_t count) {
-  return static_cast<__mmask16>(count >= kVector ? 0xFFFF : (1 << count) - 1);
-}
-
-// Rounds and stores. Numbers below 1e-38 become 0.
-TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __mmask16 mask, __m512 x) {
-  __m256i rounded;
-  asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x));
-  _mm256_mask_storeu_epi16(to, mask, rounded);
-}
-
-// 32 numbers with one store of 64 bytes.
-TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __m512 first, __m512 second) {
-  __m512i rounded;
-  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(rounded) : "v"(first), "v"(second));
-  _mm512_storeu_si512(to, rounded);
-}
-
-// What goes to 16 columns of c, of which the mask says whether they are there.
-TRAINER_AVX512_INLINE __m512 sum_of(const TileColumn& column, __m512 products, const float* c,
-                                    __mmask16 mask) {
-  const __m512 factor = _mm512_set1_ps(column.scale);
-  return column.add ? _mm512_fmadd_ps(products, factor, _mm512_maskz_loadu_ps(mask, c))
-                    : _mm512_mul_ps(products, factor);
 }
 
 // A tile's first `rows` rows and 16 * vectors columns, of which there are `c_rows` rows. c and rounded are
@@ -111,7 +74,7 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
     if (row >= c_rows) break;
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
-      const __mmask16 mask = mask_of(column.columns - v * kVector);
+      const __mmask16 mask = first_lanes(column.columns - v * kVector);
       float* const at = c + row * column.c_stride + v * kVector;
       const __m512 sum = sum_of(column, sums[row][v], at, mask);
       if (bf16 && rounded) {
@@ -153,13 +116,13 @@ TRAINER_AVX512 void round_rows(const float* from, int64_t from_stride, int64_t r
                                c10::BFloat16* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; row++, from += from_stride, to += to_stride) {
     for (int64_t column = 0; column < columns; column += kVector) {
-      const __mmask16 mask = mask_of(columns - column);
+      const __mmask16 mask = first_lanes(columns - column);
       store_rounded(to + column, mask, _mm512_maskz_loadu_ps(mask, from + column));
     }
   }
 }
 
-constexpr int64_t kWords = 192;  // of 32 columns are 24 KB
+constexpr int64_t kWords = 192;  // of 32 columns, 24 KB, stay in the first-level cache
 
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -169,15 +132,23 @@ bool has_avx512() {
 }  // namespace
 
 const ProductTiles* tiles_of_avx512() {
-  static constexpr ProductTiles tiles{
-      kMostRows, kWidth, /*bf16=*/false, /*reads_plain=*/true, kWords, compute_column_of_12x32<false>};
+  static constexpr ProductTiles tiles{.rows = kMostRows,
+                                      .columns = kWidth,
+                                      .bf16 = false,
+                                      .reads_plain = true,
+                                      .words = kWords,
+                                      .compute = compute_column_of_12x32<false>};
   return has_avx512() && tiles_of_avx2() ? &tiles : nullptr;
 }
 
 const ProductTiles* tiles_of_avx512_bf16() {
-  static constexpr ProductTiles tiles{
-      kMostRows, kWidth, /*bf16=*/true, /*reads_plain=*/true, kWords, compute_column_of_12x32<true>,
-      round_rows};
+  static constexpr ProductTiles tiles{.rows = kMostRows,
+                                      .columns = kWidth,
+                                      .bf16 = true,
+                                      .reads_plain = true,
+                                      .words = kWords,
+                                      .compute = compute_column_of_12x32<true>,
+                                      .round = round_rows};
   return __builtin_cpu_supports("avx512bf16") && tiles_of_avx512() ? &tiles : nullptr;
 }
 

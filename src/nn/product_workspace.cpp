@@ -41,9 +41,15 @@ float* ProductWorkspace::take_zeros(int64_t words) {
 }
 
 PackedLines ProductWorkspace::x_of(const MatrixRows& m) {
+  if (tiles_.x_in_rows) {
+    const bool plain = m.stride % 2 == 0 && m.columns % 2 == 0;
+    if (plain) return {reinterpret_cast<const float*>(m.data), words_of(m.columns), m.stride / 2};
+    return pack_in_lines(pack_rows_in_lines, m, m.rows, m.columns);
+  }
   return pack(pack_rows, m, m.rows, m.columns, tiles_.rows);
 }
 PackedLines ProductWorkspace::x_of_transposed(const MatrixRows& m) {
+  if (tiles_.x_in_rows) return pack_in_lines(pack_columns_in_lines, m, m.columns, m.rows);
   return pack(pack_columns, m, m.columns, m.rows, tiles_.rows);
 }
 PackedLines ProductWorkspace::y_of(const MatrixRows& m) {
@@ -59,8 +65,10 @@ void ProductWorkspace::multiply(const PackedLines& x, const PackedLines& y, int6
     for (int64_t row = 0; row < sum.rows; row++) std::fill_n(sum.data + row * sum.stride, sum.columns, 0.0f);
     return;
   }
-  multiply_panels(tiles_, {x.data, tiles_.rows * x.words, tiles_.rows, 1},
-                  {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places),
+  const ProductPanels panels = tiles_.x_in_rows
+                                   ? ProductPanels{x.data, tiles_.rows * x.row, 1, x.row}
+                                   : ProductPanels{x.data, tiles_.rows * x.words, tiles_.rows, 1};
+  multiply_panels(tiles_, panels, {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places),
                   {sum.rows, sum.columns, sum.data, sum.stride}, static_cast<float>(scale), add);
 }
 
@@ -102,6 +110,14 @@ PackedLines ProductWorkspace::pack(Pack with, const MatrixRows& m, int64_t lines
   float* const to = take((lines + width - 1) / width * width * words);
   with(tiles_.bf16 ? PackedWords::pairs : PackedWords::fp32, m.data, m.stride, lines, places, width, to);
   return {to, words};
+}
+
+PackedLines ProductWorkspace::pack_in_lines(PackInLines with, const MatrixRows& m, int64_t lines,
+                                            int64_t places) {
+  const int64_t words = words_of(places), row = line_of_words(words);
+  float* const to = take(lines * row);
+  with(reinterpret_cast<const c10::BFloat16*>(m.data), m.stride, lines, places, to);
+  return {to, words, row};
 }
 
 ThreadWorkspaces::ThreadWorkspaces(const ProductTiles& tiles, int64_t words, const at::TensorOptions& options)

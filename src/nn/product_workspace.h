@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/product_lines.h"
 #include "nn/product_packing.h"
 #include "nn/product_tiles.h"
 
@@ -27,7 +28,8 @@ struct MatrixRows {
 // An operand in the layout of tiles.
 struct PackedLines {
   const float* data;
-  int64_t words;  // of a line
+  int64_t words;    // of a line
+  int64_t row = 0;  // from one line to the next, for tiles that read x in rows
 };
 
 // Where a product goes, in fp32.
@@ -69,7 +71,9 @@ class ProductWorkspace {
  private:
   using Pack = void(PackedWords, const void*, int64_t, int64_t, int64_t, int64_t, float*);
   int64_t words_of(int64_t places) const { return tiles_.bf16 ? (places + 1) / 2 : places; }
+  using PackInLines = void(const c10::BFloat16*, int64_t, int64_t, int64_t, float*);
   PackedLines pack(Pack with, const MatrixRows& m, int64_t lines, int64_t places, int64_t width);
+  PackedLines pack_in_lines(PackInLines with, const MatrixRows& m, int64_t lines, int64_t places);
 
   const ProductTiles& tiles_;
   float* at_;

@@ -9,7 +9,8 @@ from support import ROOT, TRAINER, EndToEnd, trainer, write_rows
 
 CPU_INFO = Path("/proc/cpuinfo").read_text(encoding="utf-8")
 HAS_AVX2 = " avx2 " in CPU_INFO
-HAS_FAST_BF16 = "AuthenticAMD" in CPU_INFO and " avx512_bf16 " in CPU_INFO
+HAS_AMX = " amx_bf16 " in CPU_INFO
+HAS_FAST_BF16 = HAS_AMX or "AuthenticAMD" in CPU_INFO and " avx512_bf16 " in CPU_INFO
 FAKE_NVIDIA = TRAINER.parent / "tests" / "fake_nvidia"
 
 
@@ -51,7 +52,7 @@ class Doctor(EndToEnd):
     def test_it_says_what_multiplies(self):
         builtin = "fp32 and bf16 by trainer" if HAS_FAST_BF16 else f"fp32 by {'trainer' if HAS_AVX2 else 'MKL'}, bf16 as fp32"
         for wanted, words in (("mkl", "fp32 by MKL, bf16 as fp32"), ("onednn", "fp32 and bf16 by oneDNN"),
-                              ("by_type", "fp32 by MKL, bf16 by oneDNN"),
+                              ("by_type", f"fp32 by MKL, bf16 by {'trainer' if HAS_AMX else 'oneDNN'}"),
                               ("builtin", builtin)):
             found, _ = self.of_run(f"training.cpu_products={wanted}")
             self.assertIn(f"products: {words}", found["processor"]["text"])

@@ -187,6 +187,13 @@ TEST_F(BuiltinProduct, IsNotChosenWhereItCannotServe) {
   EXPECT_FALSE(suits_builtin(x, y));
 }
 
+TEST_F(BuiltinProduct, IsChosenByTypeForBf16WithAmx) {
+  const at::Tensor x = random.normal({64, 64}), bf16 = x.to(at::kBFloat16);
+  set_cpu_products(CpuProducts::by_type);
+  EXPECT_FALSE(suits_builtin(x, x)) << "that is MKL's";
+  EXPECT_EQ(suits_builtin(bf16, bf16), tiles_of_amx_bf16() != nullptr);
+}
+
 // The products that layers ask for, with weights in either type.
 TEST_F(BuiltinProduct, ServesTheProductsOfWeights) {
   const at::Tensor x = random.normal({120, 96}), g = random.normal({120, 200}), w = random.normal({200, 96});

@@ -97,9 +97,12 @@ std::string kind_of(const ::testing::TestParamInfo<Kind>& info) { return info.pa
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindOfTiles,
                          ::testing::Values(Kind{"AVX2", tiles_of_avx2}, Kind{"AVX512", tiles_of_avx512},
-                                           Kind{"AVX512_BF16", tiles_of_avx512_bf16}),
+                                           Kind{"AVX512_BF16", tiles_of_avx512_bf16},
+                                           Kind{"AMX_BF16", tiles_of_amx_bf16}),
                          kind_of);
-INSTANTIATE_TEST_SUITE_P(Kinds, TilesOfBf16, ::testing::Values(Kind{"AVX512_BF16", tiles_of_avx512_bf16}),
+INSTANTIATE_TEST_SUITE_P(Kinds, TilesOfBf16,
+                         ::testing::Values(Kind{"AVX512_BF16", tiles_of_avx512_bf16},
+                                           Kind{"AMX_BF16", tiles_of_amx_bf16}),
                          kind_of);
 
 }  // namespace

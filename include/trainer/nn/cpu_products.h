@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include <c10/core/ScalarType.h>
+
 #include "trainer/config/config.h"
 
 namespace trainer {
@@ -19,6 +21,9 @@ CpuProducts cpu_products();
 
 // Returns that in words, as "fp32 by MKL, bf16 by oneDNN".
 std::string describe_cpu_products();
+
+// Returns whether this program's kernels multiply matrices of this type.
+bool multiplies_builtin(at::ScalarType type);
 
 // Returns whether bf16 is multiplied in fp32.
 bool widens_bf16();
