@@ -107,7 +107,7 @@ class Products {
   int64_t most_words(const Which& which) const {
     int64_t words = 1;
     for (const Product& product : products_) {
-      if (which(product)) words = std::max(words, std::min(product.x.words(), kMostWords));
+      if (which(product)) words = std::max(words, std::min(product.x.line_words(), kMostWords));
     }
     return words;
   }

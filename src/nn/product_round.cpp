@@ -92,6 +92,7 @@ ProductPanels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns
     compute();
     x_.clear();
     packed = x_.find(x);
+    TORCH_INTERNAL_ASSERT(packed, "rows of a product have no room");
   }
   const int64_t line = x.line_words();
   return tiles.x_in_rows ? ProductPanels{packed, tiles.rows * line, 1, line}
@@ -105,6 +106,7 @@ ProductPanels ProductRound::panels_of_y(const ProductOperand& y) {
   if (!packed) {
     compute();
     packed = y_.find(y);
+    TORCH_INTERNAL_ASSERT(packed, "columns of a product have no room");
   }
   return {packed, tiles.columns * y.words(), tiles.columns, 1};
 }

@@ -60,8 +60,9 @@ TEST_F(BuiltinProduct, HasTheValuesOfTheProductInFp64) {
 // Where the processor multiplies bf16: the sums are fp32's, and a bf16 result is one of them, rounded once.
 TEST_F(BuiltinProduct, MultipliesBf16WithSumsInFp32) {
   if (!bf16_tiles()) GTEST_SKIP() << "this processor does not multiply bf16 faster than fp32";
-  const int64_t shapes[][3] = {{8, 1, 8},     {9, 7, 17},      {97, 16, 129},  {100, 321, 48}, {513, 64, 300},
-                               {250, 193, 4}, {1200, 1000, 9}, {31, 4099, 70}, {300, 8200, 40}};
+  const int64_t shapes[][3] = {{8, 1, 8},       {9, 7, 17},     {97, 16, 129},   {100, 321, 48},
+                               {513, 64, 300},  {250, 193, 4},  {1200, 1000, 9}, {31, 4099, 70},
+                               {300, 8200, 40}, {40000, 70, 40}};
   for (const auto& [m, k, n] : shapes) {
     const int64_t columns = std::max<int64_t>(n, 8);
     const at::Tensor x = random.normal({m, k}).to(at::kBFloat16),
