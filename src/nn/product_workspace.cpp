@@ -42,7 +42,8 @@ float* ProductWorkspace::take_zeros(int64_t words) {
 
 PackedLines ProductWorkspace::x_of(const MatrixRows& m) {
   if (tiles_.x_in_rows) {
-    const bool plain = m.stride % 2 == 0 && m.columns % 2 == 0;
+    // Rows of a single word would be taken for packed words.
+    const bool plain = m.stride > 2 && m.stride % 2 == 0 && m.columns % 2 == 0;
     if (plain) return {reinterpret_cast<const float*>(m.data), words_of(m.columns), m.stride / 2};
     return pack_in_lines(pack_rows_in_lines, m, m.rows, m.columns);
   }
