@@ -197,11 +197,8 @@ Section training_section() {
            "What multiplies matrices on the CPU. mkl: MKL in fp32, to which bf16 is widened. onednn: oneDNN "
            "in both types. by_type: MKL in fp32, in bf16 kernels of this program for AMX, or oneDNN where "
            "there is none. builtin: kernels of this program for AVX2 and AVX-512, also in bf16 with AMX or "
-           "on "
-           "AMD with AVX512-BF16, elsewhere with bf16 widened to fp32 (where there is no AVX2, mkl). auto: "
-           "the "
-           "fastest that is known for the processor (docs/performance.md). "
-           "To "
+           "on AMD with AVX512-BF16, elsewhere with bf16 widened to fp32 (where there is no AVX2, mkl). "
+           "auto: the fastest that is known for the processor (docs/performance.md). To "
            "continue a run on another kind of processor as it began, name what its first start shows."),
        key(&T::label_smoothing, "label_smoothing", OnResume::is_logged,
            "Share of the target's weight that is spread over all tokens.")

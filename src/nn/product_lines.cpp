@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "nn/product_vectors.h"
 
 namespace trainer {
 
@@ -20,35 +18,32 @@ void pack_rows_in_lines(const c10::BFloat16* from, int64_t row_stride, int64_t c
 
 #if defined(__x86_64__)
 
-#define TRAINER_LINES __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define TRAINER_LINES_INLINE TRAINER_LINES inline __attribute__((always_inline))
-
 namespace {
 
 constexpr int64_t kLines = 32, kWordsAtOnce = 16, kPlacesAtOnce = 2 * kWordsAtOnce;
 
 // With a mask, of all: GCC 12 warns of the header's other forms.
-TRAINER_LINES_INLINE __m512i low_words(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i low_words(__m512i a, __m512i b) {
   return _mm512_maskz_unpacklo_epi32(0xFFFF, a, b);
 }
-TRAINER_LINES_INLINE __m512i high_words(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i high_words(__m512i a, __m512i b) {
   return _mm512_maskz_unpackhi_epi32(0xFFFF, a, b);
 }
-TRAINER_LINES_INLINE __m512i low_pairs(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i low_pairs(__m512i a, __m512i b) {
   return _mm512_maskz_unpacklo_epi64(0xFF, a, b);
 }
-TRAINER_LINES_INLINE __m512i high_pairs(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i high_pairs(__m512i a, __m512i b) {
   return _mm512_maskz_unpackhi_epi64(0xFF, a, b);
 }
 // Of four lanes of each, the even or the odd ones.
-TRAINER_LINES_INLINE __m512i even_lanes(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i even_lanes(__m512i a, __m512i b) {
   return _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, 0x88);
 }
-TRAINER_LINES_INLINE __m512i odd_lanes(__m512i a, __m512i b) {
+TRAINER_AVX512_INLINE __m512i odd_lanes(__m512i a, __m512i b) {
   return _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, 0xDD);
 }
 
-TRAINER_LINES_INLINE void transpose16(__m512i (&rows)[16]) {
+TRAINER_AVX512_INLINE void transpose16(__m512i (&rows)[16]) {
   __m512i pairs[16], fours[16], eights[16];
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
@@ -80,10 +75,10 @@ TRAINER_LINES_INLINE void transpose16(__m512i (&rows)[16]) {
 }
 
 // 16 words of up to 32 columns, of which `places` places are there.
-TRAINER_LINES void pack_some(const c10::BFloat16* from, int64_t row_stride, int64_t columns, int64_t places,
-                             int64_t line, float* to) {
+TRAINER_AVX512 void pack_some(const c10::BFloat16* from, int64_t row_stride, int64_t columns, int64_t places,
+                              int64_t line, float* to) {
   const auto mask = static_cast<__mmask32>((uint64_t{1} << columns) - 1);
-  const auto row_of = [&](int64_t place) __attribute__((always_inline, target("avx512f,avx512bw,avx512vl"))) {
+  const auto row_of = [&](int64_t place) TRAINER_AVX512 {
     if (place >= places) return _mm512_setzero_si512();
     _mm_prefetch(reinterpret_cast<const char*>(from + (place + kPlacesAtOnce) * row_stride), _MM_HINT_T0);
     return _mm512_maskz_loadu_epi16(mask, from + place * row_stride);

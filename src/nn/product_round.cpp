@@ -94,9 +94,7 @@ ProductPanels ProductRound::panels_of_x(const ProductOperand& x, int64_t columns
     packed = x_.find(x);
     TORCH_INTERNAL_ASSERT(packed, "rows of a product have no room");
   }
-  const int64_t line = x.line_words();
-  return tiles.x_in_rows ? ProductPanels{packed, tiles.rows * line, 1, line}
-                         : ProductPanels{packed, tiles.rows * line, tiles.rows, 1};
+  return trainer::panels_of_x(tiles, packed, x.line_words());
 }
 
 ProductPanels ProductRound::panels_of_y(const ProductOperand& y) {

@@ -20,7 +20,7 @@ void multiply_panels(const ProductTiles& tiles, const ProductPanels& x, const Pr
                      .words = std::min(step, words - word),
                      .x = x.data + word * x.word_stride,
                      .x_stride = x.stride,
-                     .x_row = x.line_stride == 1 ? 0 : x.line_stride,
+                     .x_row = tiles.x_in_rows || x.line_stride != 1 ? x.line_stride : 0,
                      .y = y.data + column / tiles.columns * y.stride + word * y.word_stride,
                      .y_stride = y.word_stride,
                      .c = place.c + column,

@@ -51,6 +51,12 @@ struct ProductPanels {
   int64_t line_stride;  // of a word; 1: packed
 };
 
+// A packed x whose lines take `line` words each.
+inline ProductPanels panels_of_x(const ProductTiles& tiles, const float* x, int64_t line) {
+  return tiles.x_in_rows ? ProductPanels{x, tiles.rows * line, 1, line}
+                         : ProductPanels{x, tiles.rows * line, tiles.rows, 1};
+}
+
 // Where a product goes, of any size: to c, or with `rounded` there, and c [rows, columns] holds what has been
 // summed so far.
 struct ProductPlace {

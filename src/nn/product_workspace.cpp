@@ -42,8 +42,7 @@ float* ProductWorkspace::take_zeros(int64_t words) {
 
 PackedLines ProductWorkspace::x_of(const MatrixRows& m) {
   if (tiles_.x_in_rows) {
-    // Rows of a single word would be taken for packed words.
-    const bool plain = m.stride > 2 && m.stride % 2 == 0 && m.columns % 2 == 0;
+    const bool plain = m.stride % 2 == 0 && m.columns % 2 == 0;
     if (plain) return {reinterpret_cast<const float*>(m.data), words_of(m.columns), m.stride / 2};
     return pack_in_lines(pack_rows_in_lines, m, m.rows, m.columns);
   }
@@ -66,10 +65,8 @@ void ProductWorkspace::multiply(const PackedLines& x, const PackedLines& y, int6
     for (int64_t row = 0; row < sum.rows; row++) std::fill_n(sum.data + row * sum.stride, sum.columns, 0.0f);
     return;
   }
-  const ProductPanels panels = tiles_.x_in_rows
-                                   ? ProductPanels{x.data, tiles_.rows * x.row, 1, x.row}
-                                   : ProductPanels{x.data, tiles_.rows * x.words, tiles_.rows, 1};
-  multiply_panels(tiles_, panels, {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places),
+  multiply_panels(tiles_, panels_of_x(tiles_, x.data, tiles_.x_in_rows ? x.row : x.words),
+                  {y.data, tiles_.columns * y.words, tiles_.columns, 1}, words_of(places),
                   {sum.rows, sum.columns, sum.data, sum.stride}, static_cast<float>(scale), add);
 }
 
