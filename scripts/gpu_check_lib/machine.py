@@ -99,6 +99,8 @@ def look(device):
 def scratch_folder(wanted, out, needed, lasting):
     """The folder for models: the first of these places with so many bytes of free space, otherwise the one with the most.
     lasting: the next start finds the models there."""
+    if wanted:
+        wanted.mkdir(parents=True, exist_ok=True)
     places = [wanted] if wanted else [pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")), out]
     places = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
     if not places:

@@ -1,13 +1,17 @@
 #include "trainer/run/fixed_settings.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <span>
+#include <thread>
 
 #include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/threads.h"
 #include "trainer/config/load.h"
 #include "trainer/config/on_resume.h"
 #include "trainer/data/data_files.h"
@@ -19,6 +23,9 @@ namespace fs = std::filesystem;
 namespace {
 
 using Settings = std::map<std::string, std::string>;
+
+constexpr const char* kWeights = "model.path weights";
+constexpr const char* kPartsChecksum = "xxh3 of parts ";
 
 // Adds a tensor's name, type and shape, and 16 pieces of its bytes, spread over it. That is enough, because
 // another training of the same model changes every part.
@@ -43,18 +50,39 @@ std::string model_text(const fs::path& directory) {
                 grouped(weights.total_bytes()), " bytes, xxh3 ", checksum(seen));
 }
 
+// Several threads, because one is slower than the loading of the weights. More gain little, and a disk that
+// has to seek would suffer.
+std::vector<std::string> checksums_of(const std::vector<std::span<std::byte>>& parts) {
+  constexpr int64_t kThreads = 4;
+  std::vector<std::string> found(parts.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&](int64_t) {
+    for (size_t i = next++; i < parts.size(); i = next++) {
+      found[i] = checksum({reinterpret_cast<const char*>(parts[i].data()), parts[i].size()});
+      release_pages(parts[i].data(), static_cast<int64_t>(parts[i].size()));
+    }
+  };
+  std::vector<std::jthread> others;
+  start_threads(others, std::min<int64_t>(kThreads, std::thread::hardware_concurrency()) - 1, work);
+  work(0);
+  others.clear();  // waits for them
+  return found;
+}
+
 // The checksum of all bytes of all tensors, regardless of the files they are in. Loading reads the same bytes
 // next, so that this costs only the time of the checksum if they stay in the page cache. Pages are released,
 // because they would count as memory of the run.
 std::string weights_text(const fs::path& directory) {
+  constexpr size_t kPart = size_t{64} << 20U;
   const ModelWeights weights = read_model_weights(directory);
-  RunningChecksum sum;
+  std::string seen;
+  std::vector<std::span<std::byte>> parts;
   for (const auto& [name, view] : weights.tensors) {
-    sum.add(name);
-    sum.add({reinterpret_cast<const char*>(view.data), view.nbytes});
-    release_pages(const_cast<std::byte*>(view.data), static_cast<int64_t>(view.nbytes));
+    seen += concat(name, " ", view.nbytes, "\n");
+    for (size_t begin = 0; begin < view.nbytes; begin += kPart)
+      parts.emplace_back(const_cast<std::byte*>(view.data) + begin, std::min(kPart, view.nbytes - begin));
   }
-  return concat("xxh3 ", sum.digits());
+  return concat(kPartsChecksum, checksum(seen + join(checksums_of(parts), "\n")));
 }
 
 std::string file_text(const fs::path& file) {
@@ -107,7 +135,7 @@ std::string data_text(const std::vector<DataSource>& sources) {
 
 void add_model(const Config& config, Settings& fixed) {
   fixed["model.path"] = model_text(config.model.path);
-  fixed["model.path weights"] = weights_text(config.model.path);
+  fixed[kWeights] = weights_text(config.model.path);
   add_text_files("model.path", config.model.path, fixed);
 }
 
@@ -154,9 +182,10 @@ bool is_of_lora(const std::string& key) { return key.starts_with("lora."); }
 std::string key_of(const std::string& entry) { return entry.substr(0, entry.find(' ')); }
 
 // An earlier version of the program saved fewer entries, so an entry that is missing there is no difference.
-// The exceptions are entries that are saved only if set: LoRA, which has all of its keys or none, and a
-// held-out share.
+// Neither is a checksum of the weights that is computed in another way. The exceptions are entries that are
+// saved only if set: LoRA, which has all of its keys or none, and a held-out share.
 bool is_unknown_there(const FixedDifference& difference, const Settings& saved, const Settings& now) {
+  if (difference.key == kWeights && !difference.saved.starts_with(kPartsChecksum)) return true;
   if (saved.contains(difference.key) || difference.key == "data.eval") return false;
   return !is_of_lora(difference.key) || std::ranges::any_of(saved, [&](const auto& entry) {
     return is_of_lora(entry.first) && now.contains(entry.first);

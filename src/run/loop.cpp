@@ -19,7 +19,6 @@
 #include "trainer/run/replay_cuts.h"
 
 #include "run/keep_predictions.h"
-#include "run/rehearse.h"
 #include "run/save_result.h"
 
 namespace trainer {
@@ -87,7 +86,7 @@ void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
     if (config_.memory.rehearse && !budgets_are_known_) {
       const Progress shown("rehearsal of the largest step");
-      rehearse(parts_);
+      memory_.rehearse();
     }
     take_steps();
   }

@@ -12,6 +12,7 @@
 #include "trainer/memory/set_up_device.h"
 #include "trainer/run/metric_rows.h"
 
+#include "run/rehearse.h"
 #include "run/what_fits.h"
 
 namespace trainer {
@@ -37,11 +38,21 @@ OutOfMemoryHandler::OutOfMemoryHandler(RunParts& parts, const RunProgress& progr
                                        std::function<void()> after_move)
     : parts_(parts), progress_(progress), checkpoints_(checkpoints), after_move_(std::move(after_move)) {}
 
+void OutOfMemoryHandler::rehearse() {
+  on_some_device([this] { trainer::rehearse(parts_); });
+}
+
 StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts* replay) {
+  StepResult result;
+  on_some_device([&] { result = parts_.trainer.step(batch, replay); });
+  return result;
+}
+
+void OutOfMemoryHandler::on_some_device(const std::function<void()>& work) {
   for (;;) {
     std::string message;
     try {
-      return parts_.trainer.step(batch, replay);
+      return work();
     } catch (const OutOfMemoryError& error) {
       message = error.what();
     }

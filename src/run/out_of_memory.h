@@ -22,8 +22,9 @@ class OutOfMemoryHandler {
   OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
                      std::function<void()> after_move = {});
 
-  // Trainer::step(), repeated on the devices that config.recovery allows while it is out of memory. Throws
-  // OutOfMemoryError when no device is left.
+  // The rehearsal (run/rehearse.h) and Trainer::step(), repeated on the devices that config.recovery allows
+  // while they are out of memory. They throw OutOfMemoryError when no device is left.
+  void rehearse();
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
   // Calls `work`. When it is out of memory, saves the state of the last step, if it is whole, and throws
@@ -32,6 +33,7 @@ class OutOfMemoryHandler {
   void guard(const std::function<void()>& work);
 
  private:
+  void on_some_device(const std::function<void()>& work);
   bool move_to_next_device(const std::string& error);
   bool move_to(at::Device device, const std::string& error);
   std::string save_last_state();

@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(OneLength, AttentionByRows,
                                            PackedCase{"alike", {70, 70, 70}, 4, 2, 16, 0}),
                          name_of);
 
-TEST(PackedAttentionTest, OnAGpuSequencesOfOneLengthAreTheRowsOfABatch) {
+TEST(PackedAttentionTest, ForAGpuSequencesOfOneLengthAreTheRowsOfABatch) {
   const PlanningFor planning(c10::kCUDA);
   const auto operators = [](const std::vector<int64_t>& lengths, int64_t window) {
     const PackedCase c{"", lengths, 4, 2, 16, window};

@@ -243,7 +243,7 @@ TEST_F(OffloadPlan, MovesWeightsForEachMicroBatchAndTheStateOnce) {
 }
 
 // A plan for packed samples on a GPU has a third micro-batch, of short samples; a step has as many as before.
-TEST_F(OffloadPlan, MovesAsMuchForPackedSamplesOnAGpu) {
+TEST_F(OffloadPlan, MovesAsMuchForPackedSamplesAsAGpuPlans) {
   target_.device = c10::kCUDA;
   config_.memory.offload.weights = true;
   config_.training.batch_size = 2;

@@ -198,7 +198,7 @@ bool auto_packs(const nlohmann::json& type, at::ScalarType dtype, at::DeviceType
 }
 
 // On a GPU: where FlashAttention takes all samples of a row at once.
-TEST(AutomaticPacking, IsForTheCpuAndForDecodersInBf16OnAGpu) {
+TEST(AutomaticPacking, IsForTheCpuAndForDecodersInBf16OfAGpu) {
   EXPECT_TRUE(auto_packs("t5", at::kFloat, at::kCPU));
   EXPECT_TRUE(auto_packs("qwen3", at::kFloat, at::kCPU));
   EXPECT_FALSE(auto_packs("t5", at::kBFloat16, at::kCUDA));

@@ -87,7 +87,7 @@ TEST(WorstBatch, FillsPackedRows) {
   EXPECT_EQ(tokens(70), 280);
 }
 
-TEST(WorstBatch, HasARowOfManyShortSamplesOnAGpu) {
+TEST(WorstBatch, HasARowOfManyShortSamplesForAGpu) {
   Config config;
   config.data.max_length = 100;
   config.training.batch_size = 2;
