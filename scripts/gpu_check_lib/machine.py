@@ -100,7 +100,10 @@ def scratch_folder(wanted, out, needed, lasting):
     """The folder for models: the first of these places with so many bytes of free space, otherwise the one with the most.
     lasting: the next start finds the models there."""
     if wanted:
-        wanted.mkdir(parents=True, exist_ok=True)
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unusable(f"no folder to write models to: {error}", 2) from None
     places = [wanted] if wanted else [pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")), out]
     places = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
     if not places:

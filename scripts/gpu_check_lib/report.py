@@ -78,10 +78,11 @@ def speed(results):
         if not run.get("tokens_per_second") or not name.startswith(("8B", "T5-XL")):
             continue
         base = "T5-XL full" if name.startswith("T5-XL full") else "T5-XL LoRA" if name.startswith("T5-XL") else "8B LoRA"
+        recomputes = bool(run.get("recomputed_blocks"))
         same = {peer: figures for peer, figures in peers.items() if peer.startswith(base + ",") and "error" not in figures
-                and ("recompute" in peer) == ("recompute" in name) and "compile" not in peer}
+                and ("recompute" in peer) == recomputes and "compile" not in peer}
         best = max(same, key=lambda peer: same[peer]["tokens_per_second"]) if same else None
-        is_alike = best and "spread" not in name and "short" not in name and "limit" not in name and "dropout" not in name
+        is_alike = best and not any(word in name for word in ("spread", "short", "limit", "dropout", "NF4", "offload"))
         theirs = same[best]["tokens_per_second"] if is_alike else None
         rows.append((name, number(run["tokens_per_second"]), number(1000 * run["step_seconds"], 1),
                      number(run["start_seconds"], 1), number(theirs),
@@ -103,7 +104,8 @@ def peer_row(name, one):
 def memory(results):
     rows = []
     for name, run in gather(results, "runs").items():
-        if run.get("planned") and run.get("peak") and name.startswith(("8B", "T5-XL", "0.6B")):
+        has_moved = any(one["stage"] == "device" for one in run.get("recoveries", []))  # the plan is for the card
+        if run.get("planned") and run.get("peak") and not has_moved and name.startswith(("8B", "T5-XL", "0.6B")):
             rows.append((name, gigabytes(run["planned"]), gigabytes(run["peak"]),
                          f"{100 * (run['planned'] / run['peak'] - 1):+.1f} %",
                          gigabytes(run["reserved"]), gigabytes(run["limit"]) if run["limit"] else "none",

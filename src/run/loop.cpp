@@ -167,7 +167,7 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   if (const std::string slow = data_watch_.add(seconds, config_); !slow.empty()) log::warning(slow);
   const MemorySummary memory = memory_summary(parts_.device);
   memory_watch_.add(position, memory, output_);
-  if (position.step > 1 || !parts_.plan.known()) return;
+  if (position.step > 1 || !parts_.plan.known() || parts_.has_moved) return;
   const auto& highest = result.highest_peak;
   const int64_t peak = highest ? highest->peak : memory.peak;
   const std::optional<int64_t> rank = highest ? std::optional(highest->rank) : std::nullopt;

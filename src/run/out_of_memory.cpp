@@ -7,6 +7,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
+#include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/set_up_device.h"
@@ -32,11 +33,20 @@ std::optional<std::string> out_of_memory_in(const std::function<void()>& work, b
   return std::nullopt;
 }
 
+// A limit in bytes is that of the GPU. A share is one of what is free on any device.
+std::string limit_on(at::Device device, const std::string& limit) {
+  return device.is_cpu() && MemoryLimit::parse(limit).bytes() ? std::string() : limit;
+}
+
 }  // namespace
 
 OutOfMemoryHandler::OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
-                                       std::function<void()> after_move)
-    : parts_(parts), progress_(progress), checkpoints_(checkpoints), after_move_(std::move(after_move)) {}
+                                       std::function<void()> after_move, NextDevice next_device)
+    : parts_(parts),
+      progress_(progress),
+      checkpoints_(checkpoints),
+      after_move_(std::move(after_move)),
+      next_device_(next_device ? std::move(next_device) : [this] { return allowed_device(); }) {}
 
 void OutOfMemoryHandler::rehearse() {
   on_some_device([this] { trainer::rehearse(parts_); });
@@ -72,39 +82,58 @@ void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat(*message, measures, "\n", where)));
 }
 
-bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
+// Each is tried once.
+std::optional<DeviceLease> OutOfMemoryHandler::allowed_device() {
   const RecoveryConfig& recovery = parts_.config.recovery;
-  if (!parts_.device.is_cuda() || !parts_.ranks.alone()) return false;
-  if (recovery.try_other_gpus && !other_gpu_) {
-    other_gpu_ = acquire_other_gpu(parts_.device, parts_.config.gpu);
-    if (other_gpu_ && move_to(other_gpu_->device, error)) return true;
+  if (!parts_.device.is_cuda() || !parts_.ranks.alone()) return std::nullopt;
+  if (recovery.try_other_gpus && !std::exchange(tried_other_gpu_, true)) {
+    if (auto other = acquire_other_gpu(parts_.device, parts_.config.gpu)) return other;
   }
-  return recovery.cpu_fallback && move_to(at::kCPU, error);
+  if (recovery.cpu_fallback && !std::exchange(tried_cpu_, true)) return DeviceLease{at::kCPU, {}, {}};
+  return std::nullopt;
 }
 
-bool OutOfMemoryHandler::move_to(at::Device device, const std::string& error) {
+bool OutOfMemoryHandler::move_to_next_device(const std::string& error) {
+  while (const auto lease = next_device_()) {
+    if (move_to(*lease, error)) return true;
+  }
+  return false;
+}
+
+bool OutOfMemoryHandler::move_to(const DeviceLease& lease, const std::string& error) {
+  const at::Device device = lease.device, left = parts_.device;
   log::warning(error);
   const auto no_room = catch_oom([&] {
-    if (device.is_cuda()) set_up_device(device, parts_.config.memory.limit, parts_.config.training.tf32);
+    set_up_device(device, limit_on(device, parts_.config.memory.limit), parts_.config.training.tf32);
     parts_.trainer.move_to(device);
+    parts_.device = device;
+    if (after_move_) after_move_();
   });
   if (no_room) {
     log::warning(concat(device.str(), " has no room for the run: ", no_room->numbers()));
-    parts_.trainer.move_to(parts_.device);
+    parts_.trainer.move_to(left);
+    parts_.device = left;
     if (device.is_cuda()) lift_gpu_limit(device);
     return false;
   }
   log::warning(concat("the run continues on ", describe_device(device), " after step ",
                       progress_.position.step, "; weights, optimizer state and position are those of ",
-                      parts_.device.str()));
+                      left.str()));
   Recovery recovery;
   recovery.stage = "device";
-  recovery.lack.message = concat(parts_.device.str(), " -> ", device.str());
+  recovery.lack.message = concat(left.str(), " -> ", device.str());
   parts_.output.write(recovery_row(progress_.position, recovery));
-  lift_gpu_limit(parts_.device);
-  if (after_move_) after_move_();
-  parts_.device = device;
+  lift_gpu_limit(left);
+  settle_on(lease);
   return true;
+}
+
+// Other runs may take the GPU that this one has left. What was planned and learned was for that GPU.
+void OutOfMemoryHandler::settle_on(const DeviceLease& lease) {
+  parts_.lease = lease;
+  parts_.has_moved = true;
+  if (parts_.predictor) parts_.predictor->budget() = {};
+  reset_peak_memory(lease.device);
 }
 
 // Saves the state of the last step if possible, and says where it is.

@@ -17,13 +17,17 @@ namespace trainer {
 
 class OutOfMemoryHandler {
  public:
-  // The arguments must outlive it. after_move is called when the run has moved to another device, before the
-  // step is repeated.
-  OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
-                     std::function<void()> after_move = {});
+  // The device to try next; nullopt: none is left.
+  using NextDevice = std::function<std::optional<DeviceLease>()>;
 
-  // The rehearsal (run/rehearse.h) and Trainer::step(), repeated on the devices that config.recovery allows
-  // while they are out of memory. They throw OutOfMemoryError when no device is left.
+  // The arguments must outlive it. after_move is called when the run has moved to another device, before the
+  // step or the rehearsal is repeated. Tests pass a next_device of their own; without it, config.recovery
+  // says which devices a run that is alone on a GPU may move to.
+  OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
+                     std::function<void()> after_move = {}, NextDevice next_device = {});
+
+  // The rehearsal (run/rehearse.h) and Trainer::step(), repeated on the next device while they are out
+  // of memory. They throw OutOfMemoryError when no device is left.
   void rehearse();
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);
 
@@ -34,15 +38,18 @@ class OutOfMemoryHandler {
 
  private:
   void on_some_device(const std::function<void()>& work);
+  std::optional<DeviceLease> allowed_device();
   bool move_to_next_device(const std::string& error);
-  bool move_to(at::Device device, const std::string& error);
+  bool move_to(const DeviceLease& lease, const std::string& error);
+  void settle_on(const DeviceLease& lease);
   std::string save_last_state();
 
   RunParts& parts_;
   const RunProgress& progress_;
   Checkpoints& checkpoints_;
   std::function<void()> after_move_;
-  std::optional<DeviceLease> other_gpu_;
+  NextDevice next_device_;
+  bool tried_other_gpu_ = false, tried_cpu_ = false;
 };
 
 }  // namespace trainer

@@ -218,6 +218,7 @@ PlanTarget RunParts::plan_target() const {
 }
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {
+  if (has_moved) return {};  // a run that resumes begins on the first device again
   return budgets_to_keep(config, device, trainer.budgets(), generation_budget());
 }
 

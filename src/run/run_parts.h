@@ -46,7 +46,8 @@ struct RunParts {
   const Ranks& ranks;
   Config given;  // the configuration as given, with the dtype that the run began with
   DeviceLease lease;
-  at::Device device;  // where the run is now
+  at::Device device;       // where the run is now
+  bool has_moved = false;  // from the device that the plan is for
   const std::unique_ptr<Tokenizer> tokenizer;
   Prepared prepared;
   const Dataset train;

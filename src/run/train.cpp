@@ -183,8 +183,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
     throw;
   }
   output.end(RunPhase::finished, 0, "");
-  log::info(
-      concat(ranks.alone() ? "memory: " : "memory of rank 0: ", memory_summary(parts.lease.device).text()));
+  log::info(concat(ranks.alone() ? "memory: " : "memory of rank 0: ", memory_summary(parts.device).text()));
   log::info(concat("done: ", output.directory().string()));
 }
 

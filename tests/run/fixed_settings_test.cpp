@@ -169,6 +169,29 @@ TEST_F(ComparedSettings, SeeEachByteOfTheWeights) {
   }
 }
 
+// The checksum is that of parts of 1 MiB, which several threads take.
+TEST_F(ComparedSettings, SeeEachPartOfALongTensor) {
+  const size_t part = size_t{1} << 20U, bytes = 2 * part + 4;
+  const std::string header =
+      concat(R"({"long":{"dtype":"U8","shape":[)", bytes, R"(],"data_offsets":[0,)", bytes, "]}}");
+  const auto write = [&](size_t changed) {
+    std::string content(bytes, 'a');
+    if (changed < bytes) content[changed] = 'b';
+    const uint64_t length = header.size();
+    std::ofstream(model() / "model.safetensors", std::ios::binary)
+            .write(reinterpret_cast<const char*>(&length), sizeof(length))
+        << header << content;
+  };
+  write(bytes);
+  const auto saved = fixed_settings(config());
+  for (const size_t changed : {part - 1, part, 2 * part - 1, bytes - 1}) {
+    write(changed);
+    EXPECT_TRUE(contains(refusal(saved, config()), "\n  model.path weights: xxh3 of parts ")) << changed;
+  }
+  write(bytes);
+  EXPECT_EQ(refusal(saved, config()), "");
+}
+
 TEST_F(ComparedSettings, KnowAChatTemplateByContent) {
   const std::string file = (folder_ / "template.jinja").string(), moved = (folder_ / "moved.jinja").string();
   fs::copy(file, moved);

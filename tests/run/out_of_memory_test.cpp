@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/memory/host_allocator.h"
 #include "trainer/run/train.h"
 
 #include "run/tiny_run.h"
@@ -59,6 +61,39 @@ TEST_F(RunOutOfMemory, TheStateOfTheLastStepIsSavedAndNamed) {
       << message;
   EXPECT_TRUE(read_checkpoint(checkpoint).files.contains("optimizer.safetensors"));
   EXPECT_EQ(read_position(checkpoint).samples_seen, 8);
+}
+
+// A device with room is the CPU once its limit is lifted.
+TEST_F(RunOutOfMemory, TheRehearsalAndTheStepsGoOnOnTheNextDevice) {
+  int moves = 0;
+  OutOfMemoryHandler handler(
+      parts_, progress_, checkpoints_, [&] { moves++; },
+      [] {
+        set_host_limit(0);
+        return std::optional(DeviceLease{at::kCPU, {}, {}});
+      });
+  const auto without_room = [&](const std::function<void()>& work) {
+    set_host_limit(host_memory().in_use + 1000);
+    work();
+    EXPECT_EQ(host_memory().limit, 0);
+  };
+  without_room([&] { handler.rehearse(); });
+  EXPECT_EQ(moves, 1);
+  EXPECT_TRUE(parts_.has_moved);
+  EXPECT_TRUE(parts_.learned_budgets().empty()) << "a run that resumes begins on the first device";
+  const EffectiveBatch batch = load_effective_batch(parts_.train, parts_.order.step_at(0, 4));
+  without_room([&] { handler.step(batch); });
+  EXPECT_EQ(moves, 2);
+  EXPECT_TRUE(contains(read_file(tiny_.output("out") / "metrics.jsonl"), "\"stage\":\"device\""));
+}
+
+TEST_F(RunOutOfMemory, WithoutAnotherDeviceTheRehearsalEndsTheRun) {
+  OutOfMemoryHandler handler(parts_, progress_, checkpoints_, {}, [] { return std::nullopt; });
+  set_host_limit(host_memory().in_use + 1000);
+  const std::string message = error_message<OutOfMemoryError>([&] { handler.rehearse(); });
+  set_host_limit(0);
+  EXPECT_TRUE(contains(message, "out of memory (rehearsal)")) << message;
+  EXPECT_FALSE(parts_.has_moved);
 }
 
 TEST_F(RunOutOfMemory, OtherErrorsPassAsTheyAre) {

@@ -135,7 +135,8 @@ def machine(check):
     found = check.machine
     card = found["card"]
     check.figure("platform", platform.platform())
-    check.expect("the program, torch and the driver fit together", True, f"torch {found['torch']}, driver {found['driver']}")
+    ended = check.run([layout.program(), "doctor", "--json"])
+    check.expect(f"the program starts with torch {found['torch']} and driver {found['driver']}", ended.code == 0, ended.code)
     if card:
         check.figure("bf16", found["bf16"])
 

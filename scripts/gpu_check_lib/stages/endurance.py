@@ -84,15 +84,27 @@ def fall_back(check):
     memory = plain.of("memory")[0]
     needed = sum(memory.get(f"planned_{part}") or 0 for part in ("weights", "adapters", "gradients", "optimizer_state"))
     for share in (0.6, 0.4, 0.2, 0.1):
-        limit = needed + share * max(0, memory["peak"] - needed) + training.CONTEXT
-        name = f"0.6B LoRA, falling back from {limit / 1e6:.0f} MB"
-        run = training.train(check, name, training.settings(check, shape, training.output_of(check, name), **sizes,
-                                                            **{"memory.limit": f"{limit / 1e6:.0f}MB"}))
-        moved = [row for row in run.of("recovery") if row["stage"] == "device"]
-        if run.code != 0 or moved:
+        limit = f"{(needed + share * max(0, memory['peak'] - needed) + training.CONTEXT) / 1e6:.0f}MB"
+        run = run_with(check, shape, f"0.6B LoRA, falling back from {limit}", sizes, limit, rehearse=True)
+        if run.code != 0 or moved(run):
             break
-    check.need(f"with memory.limit={limit / 1e6:.0f}MB the run ends with exit code 0", run.code == 0, run.code)
-    check.need("it went on on the CPU", moved, f"{len(run.of('recovery'))} recoveries")
+    expect_moved(check, run, limit, plain)
+    run = run_with(check, shape, f"0.6B LoRA, falling back from {limit} in a step", sizes, limit, rehearse=False)
+    expect_moved(check, run, limit, plain)
+
+
+def run_with(check, shape, name, sizes, limit, rehearse):
+    more = {"memory.limit": limit, "memory.rehearse": "true" if rehearse else "false"}
+    return training.train(check, name, training.settings(check, shape, training.output_of(check, name), **sizes, **more))
+
+
+def moved(run):
+    return [row for row in run.of("recovery") if row["stage"] == "device"]
+
+
+def expect_moved(check, run, limit, plain):
+    check.need(f"with memory.limit={limit} the run ends with exit code 0", run.code == 0, run.code)
+    check.need("it went on on the CPU", moved(run), f"{len(run.of('recovery'))} recoveries")
     training.expect_near(check, "the losses of the run on the card", run.losses, plain.losses, 1e-3)
 
 
