@@ -218,7 +218,8 @@ class Transfer(Hub):
         self.server.reset()
         self.fetch(MODEL)
         self.assert_weights()
-        self.assertEqual(len(self.server.asked(path="stored", method="GET")), 5 - kept)
+        # A set, because a request of the killed process may arrive late.
+        self.assertEqual(len({request["range"] for request in self.server.asked(path="stored", method="GET")}), 5 - kept)
 
     def test_what_an_older_huggingface_hub_began_is_continued(self):
         blobs = self.folder() / "blobs"
