@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 
-from . import machine, report
+from . import layout, machine, report
 from .results import FAILED, PASSED, SKIPPED, Results
 
 TINY_MODELS_BYTES = 1e9
@@ -54,11 +54,17 @@ def show(stage, result):
     print(f"{result['status']:8} {stage.name:16} {result['seconds']:6.1f} s  {detail[:400]}", flush=True)
 
 
+def plan_of(options, found):
+    """What results belong to: results of other sizes, of another card or of another build are no results of this one."""
+    card = f", {found['card']['name']}" if found["card"] else ""
+    return f"{options.device}{', quick' if options.quick else ''}{card}, build {layout.build()}"
+
+
 def run_stages(stages, every, options, found, results):
     """Runs the stages. Returns the names of those for which there was no time."""
     from .stage import carry_out
     begin, late = time.monotonic(), []
-    plan = f"{options.device}{', quick' if options.quick else ''}"
+    plan = plan_of(options, found)
     for stage in stages:
         if not options.again and results.is_done(stage.name, plan):
             print(f"done     {stage.name:16} {results.stages[stage.name]['status']} earlier", flush=True)

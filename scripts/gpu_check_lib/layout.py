@@ -1,4 +1,5 @@
 """Finds files in the repository with its build tree, or in the unpacked bundle of scripts/make/gpu_bundle."""
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -22,6 +23,14 @@ def program():
     wanted = os.environ.get("TRAINER")
     found = pathlib.Path(wanted) if wanted else ROOT / ("program/bin/trainer" if BUNDLED else "build/trainer")
     return found.resolve() if found.is_file() else None
+
+
+def build():
+    """Which build of the program this is: the beginning of the SHA-256 of its files."""
+    content = hashlib.sha256()
+    for file in (program(), CORE):
+        content.update(file.read_bytes() if file and file.is_file() else b"")
+    return content.hexdigest()[:12]
 
 
 def machine_of(file):

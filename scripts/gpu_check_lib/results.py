@@ -27,7 +27,8 @@ class Results:
             sys.exit(f"error: {path} is not a results file of gpu_check ({error}); name another --out, or remove it")
 
     def is_done(self, name, plan):
-        """Skipped stages are tried again, because the reason may be gone. So are stages that ran with other sizes."""
+        """Skipped stages are tried again, because the reason may be gone. So are stages of another plan: other sizes,
+        another card, or another build of the program."""
         stored = self.stages.get(name)
         return stored is not None and stored["status"] != SKIPPED and stored["plan"] == plan
 

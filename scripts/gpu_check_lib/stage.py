@@ -70,7 +70,7 @@ class Check:
             raise Stop
 
     def earlier(self, stage):
-        """The figures of a stage that ran with the same sizes; {} if it did not run."""
+        """The figures of a stage that ran with the same sizes, card and build; {} if it did not run."""
         stored = self.results.stages.get(stage, {})
         return stored["figures"] if stored.get("plan") == self.plan else {}
 

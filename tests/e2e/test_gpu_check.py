@@ -3,6 +3,7 @@ libraries are stand-ins, and so is torch, which gpu_check itself does not import
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -101,6 +102,9 @@ class GpuCheck(EndToEnd):
         result = self.gpu_check(*one, "--out", other, "--earlier", self.scratch / "out" / "results.json")
         self.assertIn("done     machine", result.stdout)
         self.assertIn("machine", (other / "REPORT.md").read_text())
+        results = self.scratch / "out" / "results.json"
+        results.write_text(re.sub(r"build [0-9a-f]{12}\"", 'build of-earlier\"', results.read_text()))
+        self.assertIn("passed   machine", self.gpu_check(*one).stdout, "another build")
         self.assertIn("passed   machine", self.gpu_check(*one, "--again").stdout)
 
     def test_results_that_are_none(self):

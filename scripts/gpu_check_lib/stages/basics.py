@@ -135,14 +135,15 @@ def machine(check):
     found = check.machine
     card = found["card"]
     check.figure("platform", platform.platform())
-    ended = check.run([layout.program(), "doctor", "--json"])
-    check.expect(f"the program starts with torch {found['torch']} and driver {found['driver']}", ended.code == 0, ended.code)
+    ended = check.run([layout.program(), "--version"])
+    check.expect("the program starts", ended.code == 0, ended.code)
+    check.figure("program", f"{ended.text.strip()}, build {layout.build()}, torch {found['torch']}, driver {found['driver']}")
     if card:
         check.figure("bf16", found["bf16"])
 
 
 STAGES = [
-    Stage("machine", "program, torch, driver and card fit together", machine, 0.1),
+    Stage("machine", "the program starts; which build, torch, driver and card", machine, 0.1),
     Stage("doctor", "trainer doctor finds nothing wrong and names the card", doctor, 0.3),
     Stage("nvrtc", "NVRTC compiles every kernel with no CUDA toolkit in sight", nvrtc, 0.5),
     Stage("unit-tests", "the tests OnAGpu: every kernel against the CPU's operator", unit_tests, 1),
