@@ -24,8 +24,9 @@ void keep_open_settings(const std::map<std::string, std::string>& saved,
 
 // Compares the settings that an earlier start saved with those of this start. An entry that only `now` has is
 // no difference: an earlier version of the program saved the others. Neither is a checksum of the weights as
-// an earlier version computed it. Logs the differences that are accepted, each line once (`logged`). Throws FormatError that names every other difference with both values. `where`
-// is the path that `saved` was read from.
+// an earlier version computed it. Logs the differences that are accepted, each line once (`logged`). Throws
+// FormatError that names every other difference with both values. `where` is the path that `saved` was read
+// from.
 void check_fixed_settings(const std::map<std::string, std::string>& saved,
                           const std::map<std::string, std::string>& now, const Config& config,
                           const std::string& where, std::set<std::string>& logged);
