@@ -1,6 +1,8 @@
 #include "run/out_of_memory.h"
 
 #include <new>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +12,7 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/run/train.h"
 
+#include "device/gpu_lock.h"
 #include "run/tiny_run.h"
 #include "support/error_message.h"
 
@@ -22,6 +25,20 @@ using test::TinyRun;
 
 class RunOutOfMemory : public ::testing::Test {
  protected:
+  explicit RunOutOfMemory(const std::vector<std::string>& settings = {})
+      : config_(tiny_.config("out", settings)) {}
+  ~RunOutOfMemory() override { set_host_limit(0); }
+
+  // Lets the rehearsal run out of memory, and go on on the CPU, which has room once its limit is lifted.
+  void move_to_the_cpu() {
+    OutOfMemoryHandler handler(parts_, progress_, checkpoints_, {}, [] {
+      set_host_limit(0);
+      return std::optional(DeviceLease{at::kCPU, {}, {}});
+    });
+    set_host_limit(host_memory().in_use + 1000);
+    handler.rehearse();
+    ASSERT_TRUE(parts_.has_moved);
+  }
   void take_step() {
     const EffectiveBatch batch = load_effective_batch(
         parts_.train, parts_.order.step_at(progress_.position.samples_seen, config_.effective_batch_size()));
@@ -33,7 +50,7 @@ class RunOutOfMemory : public ::testing::Test {
   }
 
   TinyRun tiny_;
-  const Config config_ = tiny_.config("out");
+  const Config config_;
   OutputDirectory output_ = OutputDirectory::open(config_);
   Resumption start_ = find_resumption(config_, output_);
   RunParts parts_{config_, output_, start_};
@@ -85,6 +102,35 @@ TEST_F(RunOutOfMemory, TheRehearsalAndTheStepsGoOnOnTheNextDevice) {
   without_room([&] { handler.step(batch); });
   EXPECT_EQ(moves, 2);
   EXPECT_TRUE(contains(read_file(tiny_.output("out") / "metrics.jsonl"), "\"stage\":\"device\""));
+}
+
+TEST_F(RunOutOfMemory, OthersMayTakeTheGpuThatItLeaves) {
+  const auto take = [&] { return GpuLock::try_take(tiny_.output("locks"), "GPU-1").lock; };
+  parts_.lease.lock = take();
+  ASSERT_TRUE(parts_.lease.lock);
+  ASSERT_FALSE(take());
+  move_to_the_cpu();
+  EXPECT_TRUE(take());
+}
+
+class RunWithAShareOfMemory : public RunOutOfMemory {
+ protected:
+  RunWithAShareOfMemory() : RunOutOfMemory({"memory.limit=0.5"}) {}
+};
+
+TEST_F(RunWithAShareOfMemory, TakesThatShareOfTheCpusToo) {
+  move_to_the_cpu();
+  EXPECT_GT(host_memory().limit, 0);
+}
+
+class RunWithALimitInBytes : public RunOutOfMemory {
+ protected:
+  RunWithALimitInBytes() : RunOutOfMemory({"memory.limit=2GB"}) {}
+};
+
+TEST_F(RunWithALimitInBytes, HasNoneOnTheCpuBecauseItWasTheGpus) {
+  move_to_the_cpu();
+  EXPECT_EQ(host_memory().limit, 0);
 }
 
 TEST_F(RunOutOfMemory, WithoutAnotherDeviceTheRehearsalEndsTheRun) {
