@@ -23,6 +23,8 @@ namespace {
 // A note travels with its length in one message of this size; a longer one needs a second message.
 constexpr size_t kShortNote = 512;
 
+constexpr std::chrono::milliseconds kEndless = std::chrono::hours(24 * 30);
+
 using Bytes = std::vector<uint8_t>;
 
 [[noreturn]] void throw_lost(const std::exception& error) {
@@ -105,6 +107,7 @@ GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::st
     gloo_->group =
         c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
                                                     static_cast<int>(rank), static_cast<int>(count), options);
+    if (patience != nullptr) gloo_->group->setTimeout(kEndless);
   } catch (const std::exception& error) {
     throw_lost(error);
   }

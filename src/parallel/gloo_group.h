@@ -30,9 +30,10 @@ struct Patience {
 
 class GlooGroup {
  public:
-  // `address`: of this machine, as others reach it, or "" if GLOO_SOCKET_IFNAME names the interface. Every
-  // call fails after `timeout`, and exchange() also when `patience`, which must outlive it, ends (nullptr: it
-  // never does).
+  // Connects the ranks, and throws LostRank if one does not come within `timeout`. `address`: of this
+  // machine, as others reach it, or "" if GLOO_SOCKET_IFNAME names the interface. Later calls fail after
+  // `timeout`, too. With a `patience`, which must outlive the group, exchange() takes any time until that
+  // ends instead.
   GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
             int64_t count, const std::string& address, std::chrono::milliseconds timeout,
             const Patience* patience);

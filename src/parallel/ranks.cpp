@@ -25,7 +25,6 @@ namespace {
 using std::chrono::milliseconds;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kEndless = std::chrono::hours(24 * 30);
 constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
 // A rank leaves its word before it closes its connections; one that was killed leaves none.
 constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
@@ -102,15 +101,15 @@ struct Ranks::Group {
     meet(*store, place, timeout);
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
     const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
-    const auto connect = [&](const char* name, milliseconds longest, const Patience* until) {
-      return std::make_unique<GlooGroup>(store, name, place.rank, place.count, address, longest, until);
+    const auto connect = [&](const char* name, const Patience* until) {
+      return std::make_unique<GlooGroup>(store, name, place.rank, place.count, address, timeout, until);
     };
     patience.silence = std::chrono::duration<double>(timeout).count();
-    steps = connect("steps", timeout, nullptr);
-    phases = connect("phases", kEndless, &patience);
-    checkpoints = connect("checkpoints", kEndless, &patience);
-    weights = connect("weights", timeout, nullptr);
-    heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", kEndless, &stays); },
+    steps = connect("steps", nullptr);
+    phases = connect("phases", &patience);
+    checkpoints = connect("checkpoints", &patience);
+    weights = connect("weights", nullptr);
+    heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", &stays); },
                       std::min(kMostBetweenBeats, timeout / 4), patience.beats);
     store->setTimeout(kForWords);
   }

@@ -5,11 +5,14 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "trainer/parallel/measure_sums.h"
 #include "trainer/parallel/rank_shares.h"
 #include "trainer/parallel/tensor_exchange.h"
 
+#include "parallel/gloo_group.h"
 #include "support/error_message.h"
 #include "support/in_ranks.h"
 
@@ -150,7 +153,7 @@ TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
         EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
         ranks.tell_end({0, 8, "lost", std::nullopt});
       },
-      1);
+      3);
 }
 
 TEST(Ranks, GivingUpEndsTheWaitingOfOtherThreads) {
@@ -189,6 +192,27 @@ TEST(Ranks, ARankThatDoesNotComeIsNamed) {
   place.port = free_port();
   EXPECT_EQ(error_message<LostRank>([&] { Ranks(place, 0.5); }),
             "rank 1 of 2 did not start within 0 s (parallel.timeout)");
+}
+
+// As rank 1 it comes, connects for the steps, and does nothing more.
+TEST(Ranks, ARankThatStopsWhileTheyConnectIsLostAfterTheTimeout) {
+  RankPlace place;
+  place.count = 2;
+  place.address = "127.0.0.1";
+  place.port = free_port();
+  std::latch over(1);
+  std::thread other([&] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(place.port);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(
+        "trainer/" + place.attempt, c10::make_intrusive<c10d::TCPStore>(place.address, options));
+    store->set("here/1", std::vector<uint8_t>{1});
+    const GlooGroup steps(store, "steps", 1, 2, place.address, std::chrono::seconds(10), nullptr);
+    over.wait();
+  });
+  EXPECT_THROW(Ranks(place, 2), LostRank);
+  over.count_down();
+  other.join();
 }
 
 TEST(Ranks, APortInUseIsSaid) {
