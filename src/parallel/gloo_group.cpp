@@ -23,7 +23,7 @@ namespace {
 // A note travels with its length in one message of this size; a longer one needs a second message.
 constexpr size_t kShortNote = 512;
 
-constexpr std::chrono::milliseconds kEndless = std::chrono::hours(24 * 30);
+constexpr std::chrono::milliseconds kEndless = std::chrono::hours(24 * 30);  // patience ends sooner
 
 using Bytes = std::vector<uint8_t>;
 

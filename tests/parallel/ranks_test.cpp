@@ -1,5 +1,6 @@
 #include "trainer/parallel/ranks.h"
 
+#include <future>
 #include <latch>
 #include <thread>
 
@@ -185,23 +186,25 @@ TEST(Ranks, WorkOfAPhaseMayTakeLongerThanTheTimeout) {
       2);
 }
 
-TEST(Ranks, ARankThatDoesNotComeIsNamed) {
+RankPlace first_of_two() {
   RankPlace place;
   place.count = 2;
   place.address = "127.0.0.1";
   place.port = free_port();
+  return place;
+}
+
+TEST(Ranks, ARankThatDoesNotComeIsNamed) {
+  const RankPlace place = first_of_two();
   EXPECT_EQ(error_message<LostRank>([&] { Ranks(place, 0.5); }),
             "rank 1 of 2 did not start within 0 s (parallel.timeout)");
 }
 
 // As rank 1 it comes, connects for the steps, and does nothing more.
 TEST(Ranks, ARankThatStopsWhileTheyConnectIsLostAfterTheTimeout) {
-  RankPlace place;
-  place.count = 2;
-  place.address = "127.0.0.1";
-  place.port = free_port();
+  const RankPlace place = first_of_two();
   std::latch over(1);
-  std::thread other([&] {
+  std::future<void> other = std::async(std::launch::async, [&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(place.port);
     const auto store = c10::make_intrusive<c10d::PrefixStore>(
@@ -212,14 +215,11 @@ TEST(Ranks, ARankThatStopsWhileTheyConnectIsLostAfterTheTimeout) {
   });
   EXPECT_THROW(Ranks(place, 2), LostRank);
   over.count_down();
-  other.join();
+  other.get();
 }
 
 TEST(Ranks, APortInUseIsSaid) {
-  RankPlace place;
-  place.count = 2;
-  place.address = "127.0.0.1";
-  place.port = free_port();
+  const RankPlace place = first_of_two();
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

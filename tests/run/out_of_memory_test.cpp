@@ -29,12 +29,14 @@ class RunOutOfMemory : public ::testing::Test {
       : config_(tiny_.config("out", settings)) {}
   ~RunOutOfMemory() override { set_host_limit(0); }
 
-  // Lets the rehearsal run out of memory, and go on on the CPU, which has room once its limit is lifted.
+  // A device with room is the CPU once its limit is lifted.
+  static std::optional<DeviceLease> cpu_with_room() {
+    set_host_limit(0);
+    return DeviceLease{at::kCPU, {}, {}};
+  }
+  // Lets the rehearsal run out of memory, and go on there.
   void move_to_the_cpu() {
-    OutOfMemoryHandler handler(parts_, progress_, checkpoints_, {}, [] {
-      set_host_limit(0);
-      return std::optional(DeviceLease{at::kCPU, {}, {}});
-    });
+    OutOfMemoryHandler handler(parts_, progress_, checkpoints_, {}, cpu_with_room);
     set_host_limit(host_memory().in_use + 1000);
     handler.rehearse();
     ASSERT_TRUE(parts_.has_moved);
@@ -80,15 +82,10 @@ TEST_F(RunOutOfMemory, TheStateOfTheLastStepIsSavedAndNamed) {
   EXPECT_EQ(read_position(checkpoint).samples_seen, 8);
 }
 
-// A device with room is the CPU once its limit is lifted.
 TEST_F(RunOutOfMemory, TheRehearsalAndTheStepsGoOnOnTheNextDevice) {
   int moves = 0;
   OutOfMemoryHandler handler(
-      parts_, progress_, checkpoints_, [&] { moves++; },
-      [] {
-        set_host_limit(0);
-        return std::optional(DeviceLease{at::kCPU, {}, {}});
-      });
+      parts_, progress_, checkpoints_, [&] { moves++; }, cpu_with_room);
   const auto without_room = [&](const std::function<void()>& work) {
     set_host_limit(host_memory().in_use + 1000);
     work();
