@@ -1,7 +1,7 @@
-# Embeds the GPU kernels (src/*/kernels) as text in the library: kernel_files.cpp, written again when one of them
+# Embeds the GPU kernels (src/*/*.cu) as text in the library: kernel_files.cpp, written again when one of them
 # changes. rms_norm.cu becomes trainer::kernel_files::rms_norm.
 set(kernel_files_source ${CMAKE_BINARY_DIR}/generated/kernel_files.cpp)
-file(GLOB kernel_files CONFIGURE_DEPENDS src/*/kernels/*.cu src/*/kernels/*.cuh)
+file(GLOB kernel_files CONFIGURE_DEPENDS src/*/*.cu src/*/*.cuh)
 set(_files "")
 set(_headers "")
 foreach(file ${kernel_files})
@@ -17,7 +17,7 @@ foreach(file ${kernel_files})
 endforeach()
 file(WRITE ${kernel_files_source}.new
 "// Made by cmake/Kernels.cmake.
-#include \"trainer/device/kernel_headers.h\"
+#include \"device/kernel_headers.h\"
 namespace trainer {
 namespace kernel_files {
 ${_files}}  // namespace kernel_files

@@ -17,7 +17,8 @@
 
 #include "trainer/generation/generate.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/run/open_model.h"
+
+#include "run/open_model.h"
 
 namespace {
 

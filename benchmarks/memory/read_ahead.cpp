@@ -1,4 +1,5 @@
-// Times how a file is read ahead of its use, as offloaded weights are (nn/block_weights.h), beside the disk.
+// Times how a file is read ahead of its use, as offloaded weights are (weights/block_weights.h), beside the
+// disk.
 //
 //   read_ahead FILE [--block 240] [--compute 400] [--rounds 5]
 //
@@ -18,7 +19,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "trainer/base/release_pages.h"
+#include "base/release_pages.h"
 
 namespace {
 

@@ -16,8 +16,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trainer/nn/cpu_products.h"
-#include "trainer/nn/matmul.h"
+#include "ops/cpu_products.h"
+#include "ops/matmul.h"
 
 namespace {
 

@@ -7,14 +7,14 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
-#include "trainer/models/vocabulary.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 
 #include "adapters/stored_head.h"
+#include "base/join_some.h"
+#include "models/tensor_views.h"
+#include "models/vocabulary.h"
+#include "nn/embedding.h"
 
 namespace trainer {
 namespace {

@@ -6,15 +6,15 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "trainer/adapters/target_modules.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/random.h"
 #include "trainer/base/strings.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
 
 #include "adapters/adapter_values.h"
+#include "adapters/target_modules.h"
+#include "base/random.h"
+#include "nn/embedding.h"
 
 namespace trainer {
 namespace {

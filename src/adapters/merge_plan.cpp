@@ -1,4 +1,4 @@
-#include "trainer/adapters/merge_plan.h"
+#include "adapters/merge_plan.h"
 
 #include <cstring>
 #include <optional>
@@ -6,13 +6,13 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/adapters/target_modules.h"
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
 
 #include "adapters/stored_head.h"
+#include "adapters/target_modules.h"
+#include "base/join_some.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/adapters/merged_model.h"
+#include "adapters/merged_model.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,13 +6,13 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
-#include "trainer/models/build_model.h"
 #include "trainer/models/registry.h"
 
 #include "adapters/nf4_base.h"
 #include "adapters/stored_head.h"
+#include "formats/model_limits.h"
+#include "models/build_model.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/adapters/merged_tensor.h"
+#include "adapters/merged_tensor.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,9 +8,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
+
+#include "base/release_pages.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

@@ -2,11 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/adapters/merged_model.h"
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
+
+#include "adapters/merged_model.h"
+#include "base/join_some.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

@@ -8,9 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/adapters/merge_plan.h"
-#include "trainer/formats/bitsandbytes.h"
 #include "trainer/models/load_model.h"
+
+#include "adapters/merge_plan.h"
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/adapters/target_modules.h"
+#include "adapters/target_modules.h"
 
 #include <algorithm>
 #include <charconv>

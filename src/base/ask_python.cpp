@@ -1,4 +1,4 @@
-#include "trainer/base/ask_python.h"
+#include "base/ask_python.h"
 
 #include <array>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "trainer/base/byte_size.h"
+#include "base/byte_size.h"
 
 #include <cmath>
 #include <regex>

@@ -1,4 +1,4 @@
-#include "trainer/base/checksum.h"
+#include "base/checksum.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,9 @@
 #include <xxhash.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
+
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

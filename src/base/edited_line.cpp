@@ -1,4 +1,4 @@
-#include "trainer/base/edited_line.h"
+#include "base/edited_line.h"
 
 #include <algorithm>
 #include <unordered_map>

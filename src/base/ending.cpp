@@ -1,12 +1,13 @@
-#include "trainer/base/ending.h"
+#include "base/ending.h"
 
 #include <filesystem>
 #include <new>
 #include <system_error>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
+
+#include "base/first_line.h"
 
 namespace trainer {
 namespace {

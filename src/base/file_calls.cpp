@@ -13,8 +13,9 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/file_faults.h"
 #include "trainer/base/strings.h"
+
+#include "base/file_faults.h"
 
 namespace trainer {
 namespace {

@@ -1,5 +1,5 @@
 // The system calls that change files, with the results of the system (-1 and errno), unless a fault is set
-// (trainer/base/file_faults.h). An interrupted call is repeated.
+// (base/file_faults.h). An interrupted call is repeated.
 #pragma once
 
 #include <cstddef>

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 
 #include "base/mapping_table.h"
+#include "base/regular_file.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

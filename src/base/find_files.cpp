@@ -1,4 +1,4 @@
-#include "trainer/base/find_files.h"
+#include "base/find_files.h"
 
 #include <algorithm>
 #include <cerrno>

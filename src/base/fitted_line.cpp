@@ -1,4 +1,4 @@
-#include "trainer/base/fitted_line.h"
+#include "base/fitted_line.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,8 @@
 #include <numeric>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
+
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

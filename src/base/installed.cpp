@@ -1,4 +1,4 @@
-#include "trainer/base/installed.h"
+#include "base/installed.h"
 
 namespace trainer {
 

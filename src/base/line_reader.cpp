@@ -1,4 +1,4 @@
-#include "trainer/base/line_reader.h"
+#include "base/line_reader.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -9,8 +9,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "trainer/base/terminal.h"
-#include "trainer/base/wrap.h"
+#include "base/terminal.h"
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

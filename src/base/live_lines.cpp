@@ -1,4 +1,4 @@
-#include "trainer/base/live_lines.h"
+#include "base/live_lines.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,11 +12,12 @@
 #include <optional>
 #include <unistd.h>
 
-#include "trainer/base/fitted_line.h"
 #include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/base/wrap.h"
+
+#include "base/fitted_line.h"
+#include "base/terminal.h"
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

@@ -11,9 +11,9 @@
 #include <spdlog/spdlog.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
 
 #include "base/stderr_sink.h"
+#include "base/terminal.h"
 
 namespace trainer::log {
 namespace {

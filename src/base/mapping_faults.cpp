@@ -1,4 +1,4 @@
-#include "trainer/base/mapping_faults.h"
+#include "base/mapping_faults.h"
 
 #include <array>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "trainer/base/note_file.h"
+#include "base/note_file.h"
 
 #include <cstdio>
 #include <exception>

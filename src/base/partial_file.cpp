@@ -1,4 +1,4 @@
-#include "trainer/base/partial_file.h"
+#include "base/partial_file.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "trainer/base/process_identity.h"
+#include "base/process_identity.h"
 
 #include <array>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "trainer/base/progress.h"
+#include "base/progress.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,12 +6,13 @@
 #include <mutex>
 #include <system_error>
 
-#include "trainer/base/fitted_line.h"
-#include "trainer/base/live_lines.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
+
+#include "base/fitted_line.h"
+#include "base/live_lines.h"
+#include "base/seconds_since.h"
+#include "base/terminal.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/base/random.h"
+#include "base/random.h"
 
 #include <bit>
 

@@ -1,4 +1,4 @@
-#include "trainer/base/release_pages.h"
+#include "base/release_pages.h"
 
 #include <algorithm>
 #include <condition_variable>

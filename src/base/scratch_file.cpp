@@ -1,4 +1,4 @@
-#include "trainer/base/scratch_file.h"
+#include "base/scratch_file.h"
 
 #include <atomic>
 #include <cerrno>
@@ -10,10 +10,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
 #include "trainer/base/strings.h"
 
 #include "base/file_calls.h"
+#include "base/free_space.h"
 #include "base/mapping_table.h"
 
 namespace trainer {

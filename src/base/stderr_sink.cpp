@@ -4,11 +4,12 @@
 #include <ctime>
 #include <string>
 
-#include "trainer/base/fitted_line.h"
-#include "trainer/base/live_lines.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
+
+#include "base/fitted_line.h"
+#include "base/live_lines.h"
+#include "base/seconds_since.h"
+#include "base/terminal.h"
 
 namespace trainer {
 namespace {

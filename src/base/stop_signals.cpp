@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/live_lines.h"
 #include "trainer/base/log.h"
 #include "trainer/base/rank_place.h"
+
+#include "base/live_lines.h"
 
 namespace trainer {
 namespace {

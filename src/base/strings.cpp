@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "trainer/base/join_some.h"
+#include "base/join_some.h"
 
 namespace trainer {
 

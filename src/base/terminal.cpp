@@ -1,4 +1,4 @@
-#include "trainer/base/terminal.h"
+#include "base/terminal.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "trainer/base/threads.h"
+#include "base/threads.h"
 
 #include <atomic>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "trainer/base/wrap.h"
+#include "base/wrap.h"
 
 #include <algorithm>
 #include <sstream>

@@ -5,7 +5,8 @@
 #include <sstream>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
+
+#include "base/wrap.h"
 
 namespace trainer::cli {
 namespace {

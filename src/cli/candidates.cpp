@@ -5,8 +5,9 @@
 #include <sstream>
 
 #include "trainer/base/error_code.h"
-#include "trainer/base/installed.h"
-#include "trainer/config/keys.h"
+
+#include "base/installed.h"
+#include "config/keys.h"
 
 namespace trainer::cli {
 namespace {

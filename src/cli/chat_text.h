@@ -3,8 +3,9 @@
 
 #include <string>
 
-#include "trainer/base/terminal.h"
 #include "trainer/text/conversation.h"
+
+#include "base/terminal.h"
 
 namespace trainer::cli {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "trainer/config/load.h"
-#include "trainer/config/presets.h"
 
 #include "cli/commands.h"
+#include "config/presets.h"
 
 namespace trainer::cli {
 

@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
+
+#include "base/dynamic_library.h"
 
 namespace trainer::cli {
 namespace {

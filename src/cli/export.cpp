@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "trainer/base/byte_size.h"
 #include "trainer/base/strings.h"
 
+#include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/nf4_options.h"
 #include "cli/open_core.h"

@@ -1,5 +1,5 @@
 // trainer fetch NAME[@REVISION] [--dataset]
-#include "trainer/hub/fetch.h"
+#include "hub/fetch.h"
 
 #include <iostream>
 #include <memory>

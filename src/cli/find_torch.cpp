@@ -6,9 +6,9 @@
 #include <regex>
 #include <vector>
 
-#include "trainer/base/ask_python.h"
 #include "trainer/base/strings.h"
 
+#include "base/ask_python.h"
 #include "cli/installation_error.h"
 
 namespace trainer::cli {

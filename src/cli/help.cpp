@@ -8,8 +8,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
 
+#include "base/wrap.h"
 #include "cli/commands.h"
 #include "cli/help_page.h"
 #include "cli/man_page.h"

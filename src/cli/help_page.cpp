@@ -8,11 +8,11 @@
 
 #include "trainer/base/error_code.h"
 #include "trainer/base/files.h"
-#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/base/wrap.h"
 
+#include "base/installed.h"
+#include "base/terminal.h"
+#include "base/wrap.h"
 #include "cli/aligned_tables.h"
 
 namespace trainer::cli {

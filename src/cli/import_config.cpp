@@ -1,5 +1,5 @@
 // trainer import-config FILE
-#include "trainer/config/import_config.h"
+#include "config/import_config.h"
 
 #include <filesystem>
 #include <iostream>

@@ -8,10 +8,10 @@
 #include <string>
 #include <unistd.h>
 
-#include "trainer/base/byte_size.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
 #include "cli/open_core.h"

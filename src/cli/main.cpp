@@ -13,14 +13,14 @@
 #include <unistd.h>
 #include <vector>
 
-#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 
+#include "base/ending.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/installation_error.h"
 #include "cli/open_core.h"

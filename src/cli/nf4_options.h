@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "trainer/commands/entry_points.h"
+#include "commands/entry_points.h"
 
 namespace trainer::cli {
 

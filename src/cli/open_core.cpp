@@ -10,10 +10,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/allocator_settings.h"
 
 #include "cli/find_torch.h"
 #include "cli/installation_error.h"
+#include "config/allocator_settings.h"
 
 namespace trainer::cli {
 namespace {

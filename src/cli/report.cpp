@@ -1,5 +1,5 @@
 // trainer report OUT... [-o FILE]
-#include "trainer/report/report.h"
+#include "report/report.h"
 
 #include <algorithm>
 #include <filesystem>

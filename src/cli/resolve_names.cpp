@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/hub/name.h"
+
+#include "base/first_line.h"
+#include "hub/name.h"
 
 namespace trainer::cli {
 namespace {

@@ -5,7 +5,8 @@
 #include <string>
 
 #include "trainer/config/config.h"
-#include "trainer/hub/fetch.h"
+
+#include "hub/fetch.h"
 
 namespace trainer::cli {
 

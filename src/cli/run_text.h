@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trainer/formats/run_status.h"
+#include "formats/run_status.h"
 
 namespace trainer::cli {
 

@@ -11,11 +11,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
-#include "trainer/formats/run_status.h"
 
+#include "base/wrap.h"
 #include "cli/commands.h"
 #include "cli/run_text.h"
+#include "formats/run_status.h"
 
 namespace trainer::cli {
 namespace {

@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 
+#include "base/ending.h"
 #include "cli/watch_ranks.h"
 
 namespace trainer::cli {

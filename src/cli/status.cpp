@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
-#include "trainer/formats/run_status.h"
 
+#include "base/wrap.h"
 #include "cli/commands.h"
 #include "cli/run_text.h"
+#include "formats/run_status.h"
 
 namespace trainer::cli {
 namespace {

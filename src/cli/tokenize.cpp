@@ -11,18 +11,18 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/formats/ordered_json.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
-#include "trainer/text/json_bounds.h"
 #include "trainer/text/tokenizer.h"
 
+#include "base/join_some.h"
+#include "base/terminal.h"
 #include "cli/chat_text.h"
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
+#include "formats/ordered_json.h"
+#include "text/tokenizer/json_bounds.h"
 
 namespace trainer::cli {
 namespace {

@@ -6,10 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+
+#include "base/ending.h"
 
 namespace trainer::cli {
 namespace {

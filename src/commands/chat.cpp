@@ -5,11 +5,11 @@
 #include <iostream>
 
 #include "trainer/base/error.h"
-#include "trainer/base/line_reader.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/text/answer_text.h"
 
+#include "base/line_reader.h"
 #include "commands/warn_of_length.h"
 
 namespace trainer {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "trainer/generation/generate.h"
-#include "trainer/run/open_model.h"
 
 #include "commands/prompts.h"
+#include "run/open_model.h"
 
 namespace trainer {
 

@@ -4,15 +4,15 @@
 #include <iomanip>
 #include <sstream>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/gpu_links.h"
-#include "trainer/parallel/measure_sums.h"
-#include "trainer/run/translate_torch_errors.h"
-#include "trainer/training/rank_traffic.h"
 #include "trainer/training/solve_plan.h"
 
+#include "base/dynamic_library.h"
 #include "commands/find_model.h"
+#include "device/gpu_links.h"
+#include "parallel/measure_sums.h"
+#include "run/translate_torch_errors.h"
+#include "training/rank_traffic.h"
 
 namespace trainer {
 namespace {

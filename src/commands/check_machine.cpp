@@ -11,12 +11,13 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
-#include "trainer/config/allocator_settings.h"
 #include "trainer/device/device.h"
-#include "trainer/device/kernels.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
-#include "trainer/nn/cpu_products.h"
+
+#include "config/allocator_settings.h"
+#include "device/kernels.h"
+#include "ops/cpu_products.h"
 
 namespace trainer {
 namespace {

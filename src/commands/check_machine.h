@@ -1,10 +1,10 @@
 // What `trainer doctor` checks without a model: the program, the processor, memory, GPUs, the environment.
 #pragma once
 
-#include "trainer/commands/entry_points.h"
 #include "trainer/device/gpu_probe.h"
 
 #include "commands/checkup.h"
+#include "commands/entry_points.h"
 
 namespace trainer {
 

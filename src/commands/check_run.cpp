@@ -7,25 +7,26 @@
 #include <optional>
 #include <unistd.h>
 
-#include "trainer/base/free_space.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/data/data_files.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/device/device.h"
 #include "trainer/device/gpu_probe.h"
 #include "trainer/memory/limit.h"
-#include "trainer/memory/offload.h"
-#include "trainer/memory/set_up_device.h"
 #include "trainer/memory/summary.h"
-#include "trainer/run/open_model.h"
-#include "trainer/run/output_directory.h"
-#include "trainer/run/result_types.h"
-#include "trainer/run/run_model.h"
-#include "trainer/run/run_plan.h"
-#include "trainer/run/translate_torch_errors.h"
 #include "trainer/text/tokenizer.h"
+
+#include "base/free_space.h"
+#include "data/data_files.h"
+#include "memory/offload.h"
+#include "memory/set_up_device.h"
+#include "run/open_model.h"
+#include "run/output_directory.h"
+#include "run/result_types.h"
+#include "run/run_model.h"
+#include "run/run_plan.h"
+#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

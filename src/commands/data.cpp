@@ -4,15 +4,16 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/load_model.h"
-#include "trainer/run/describe_data.h"
-#include "trainer/run/run_model.h"
-#include "trainer/run/translate_torch_errors.h"
+
+#include "base/progress.h"
+#include "base/terminal.h"
+#include "commands/entry_points.h"
+#include "run/describe_data.h"
+#include "run/run_model.h"
+#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

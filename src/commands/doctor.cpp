@@ -4,15 +4,15 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/nn/cpu_products.h"
 
+#include "base/terminal.h"
 #include "commands/check_gpu_links.h"
 #include "commands/check_machine.h"
 #include "commands/check_run.h"
 #include "commands/checkup.h"
+#include "commands/entry_points.h"
+#include "ops/cpu_products.h"
 
 namespace trainer {
 namespace {

@@ -1,10 +1,11 @@
 // trainer export, trainer merge: write a model for other programs.
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/export/export_model.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/run/translate_torch_errors.h"
+
+#include "commands/entry_points.h"
+#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

@@ -1,8 +1,9 @@
 #include "commands/find_model.h"
 
 #include "trainer/base/error.h"
-#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
+
+#include "base/installed.h"
 
 namespace trainer {
 

@@ -6,22 +6,22 @@
 #include <iostream>
 
 #include "trainer/base/error.h"
-#include "trainer/base/live_lines.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
-#include "trainer/memory/set_up_device.h"
-#include "trainer/run/open_model.h"
-#include "trainer/run/translate_torch_errors.h"
 #include "trainer/text/answer_text.h"
 
+#include "base/live_lines.h"
+#include "base/progress.h"
 #include "commands/chat.h"
+#include "commands/entry_points.h"
 #include "commands/prompts.h"
 #include "commands/warn_of_length.h"
+#include "memory/set_up_device.h"
+#include "run/open_model.h"
+#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

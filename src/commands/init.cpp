@@ -8,17 +8,17 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/config/load.h"
 #include "trainer/data/dataset.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/models/load_model.h"
-#include "trainer/run/run_model.h"
-#include "trainer/run/translate_torch_errors.h"
 #include "trainer/training/solve_plan.h"
 
+#include "base/wrap.h"
+#include "commands/entry_points.h"
 #include "commands/find_model.h"
+#include "run/run_model.h"
+#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

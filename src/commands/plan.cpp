@@ -9,20 +9,20 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/commands/entry_points.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/models/load_model.h"
-#include "trainer/nn/cpu_products.h"
-#include "trainer/run/translate_torch_errors.h"
-#include "trainer/training/measures.h"
 #include "trainer/training/solve_plan.h"
 
+#include "base/progress.h"
+#include "commands/entry_points.h"
 #include "commands/find_model.h"
 #include "commands/plan_cards.h"
 #include "commands/plan_text.h"
+#include "ops/cpu_products.h"
+#include "run/translate_torch_errors.h"
+#include "training/measures.h"
 
 namespace trainer {
 namespace {

@@ -11,10 +11,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/config/cards.h"
-#include "trainer/training/measures.h"
-#include "trainer/training/rank_traffic.h"
 #include "trainer/training/solve_plan.h"
+
+#include "config/cards.h"
+#include "training/measures.h"
+#include "training/rank_traffic.h"
 
 namespace trainer {
 

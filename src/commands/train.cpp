@@ -1,7 +1,8 @@
 #include "trainer/run/train.h"
 
 #include "trainer/base/stop_signals.h"
-#include "trainer/commands/entry_points.h"
+
+#include "commands/entry_points.h"
 
 extern "C" void trainer_core_train(const trainer::Config& config) {
   const trainer::StopSignals signals;

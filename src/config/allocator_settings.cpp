@@ -1,4 +1,4 @@
-#include "trainer/config/allocator_settings.h"
+#include "config/allocator_settings.h"
 
 #include <vector>
 

@@ -1,10 +1,11 @@
-#include "trainer/config/cards.h"
+#include "config/cards.h"
 
 #include <algorithm>
 #include <regex>
 
-#include "trainer/base/byte_size.h"
 #include "trainer/base/strings.h"
+
+#include "base/byte_size.h"
 
 namespace trainer {
 namespace {

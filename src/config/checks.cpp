@@ -4,15 +4,15 @@
 #include <filesystem>
 #include <regex>
 
-#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
-#include "trainer/hub/name.h"
 
+#include "base/installed.h"
 #include "config/conditions.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"
+#include "config/webhook.h"
+#include "hub/name.h"
 
 namespace trainer::config {
 namespace {

@@ -3,13 +3,13 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
-#include "trainer/config/webhook.h"
-#include "trainer/hub/name.h"
 
 #include "config/conditions.h"
 #include "config/schema.h"
 #include "config/text.h"
 #include "config/value.h"
+#include "config/webhook.h"
+#include "hub/name.h"
 
 namespace trainer {
 namespace config {

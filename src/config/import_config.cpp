@@ -1,10 +1,10 @@
-#include "trainer/config/import_config.h"
+#include "config/import_config.h"
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 
+#include "base/regular_file.h"
 #include "config/import_settings.h"
 #include "config/yaml_text.h"
 

@@ -11,9 +11,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
 #include "trainer/config/load.h"
 
+#include "base/wrap.h"
 #include "config/schema.h"
 #include "config/value.h"
 

@@ -9,7 +9,7 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include "trainer/config/import_config.h"
+#include "config/import_config.h"
 
 namespace trainer::config {
 

@@ -1,4 +1,4 @@
-#include "trainer/config/keys.h"
+#include "config/keys.h"
 
 #include "config/schema.h"
 

@@ -6,7 +6,6 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
 
 #include "config/checks.h"
 #include "config/conditions.h"
@@ -14,6 +13,7 @@
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"
+#include "config/webhook.h"
 
 namespace trainer {
 namespace config {

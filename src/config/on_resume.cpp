@@ -1,4 +1,4 @@
-#include "trainer/config/on_resume.h"
+#include "config/on_resume.h"
 
 #include <functional>
 

@@ -1,10 +1,10 @@
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
 
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"
+#include "config/webhook.h"
 #include "config/yaml_text.h"
 
 namespace trainer::config {

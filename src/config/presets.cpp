@@ -1,4 +1,4 @@
-#include "trainer/config/presets.h"
+#include "config/presets.h"
 
 #include <algorithm>
 #include <fstream>
@@ -6,8 +6,9 @@
 #include <string>
 
 #include "trainer/base/error.h"
-#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
+
+#include "base/installed.h"
 
 namespace trainer {
 namespace {

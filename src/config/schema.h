@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "trainer/config/config.h"
-#include "trainer/config/on_resume.h"
+
+#include "config/on_resume.h"
 
 namespace trainer::config {
 

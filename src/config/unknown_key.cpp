@@ -5,9 +5,9 @@
 
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/config/webhook.h"
 
 #include "config/schema.h"
+#include "config/webhook.h"
 
 namespace trainer::config {
 namespace {

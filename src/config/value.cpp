@@ -7,10 +7,10 @@
 #include <regex>
 
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
 
 #include "config/data_sources.h"
 #include "config/offload_parts.h"
+#include "config/webhook.h"
 
 namespace trainer::config {
 namespace {

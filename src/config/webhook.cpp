@@ -1,4 +1,4 @@
-#include "trainer/config/webhook.h"
+#include "config/webhook.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/net/http.h"
+
+#include "net/http.h"
 
 namespace trainer {
 namespace {

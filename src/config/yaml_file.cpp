@@ -3,11 +3,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/presets.h"
 
+#include "base/regular_file.h"
 #include "config/layer.h"
+#include "config/presets.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "config/yaml_text.h"

@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/random.h"
 #include "trainer/base/strings.h"
-#include "trainer/parallel/rank_shares.h"
+
+#include "base/random.h"
+#include "parallel/rank_shares.h"
 
 namespace trainer {
 

@@ -1,7 +1,8 @@
 #include "data/big_numbers.h"
 
 #include "trainer/base/strings.h"
-#include "trainer/text/json_bounds.h"
+
+#include "text/tokenizer/json_bounds.h"
 
 namespace trainer {
 

@@ -11,11 +11,11 @@
 #include <xxhash.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/random.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/threads.h"
 
+#include "base/progress.h"
+#include "base/random.h"
+#include "base/threads.h"
 #include "data/stored_counts.h"
 #include "data/survey.h"
 

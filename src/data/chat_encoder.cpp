@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+
+#include "base/join_some.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/data/count_repeats.h"
+#include "data/count_repeats.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,11 +1,12 @@
-#include "trainer/data/data_files.h"
+#include "data/data_files.h"
 
 #include <array>
 #include <string_view>
 
 #include "trainer/base/error.h"
-#include "trainer/base/find_files.h"
 #include "trainer/base/strings.h"
+
+#include "base/find_files.h"
 
 namespace trainer {
 namespace {

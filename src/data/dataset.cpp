@@ -4,17 +4,17 @@
 #include <bit>
 #include <ranges>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
-#include "trainer/data/data_files.h"
 
+#include "base/checksum.h"
+#include "base/progress.h"
 #include "data/build_index.h"
 #include "data/cache_folder.h"
 #include "data/check_columns.h"
+#include "data/data_files.h"
 #include "data/program_identity.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"

@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
+
+#include "base/join_some.h"
 
 namespace trainer {
 namespace {

@@ -5,9 +5,10 @@
 #include <cstring>
 #include <sys/stat.h>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "base/checksum.h"
 
 namespace trainer {
 

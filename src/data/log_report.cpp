@@ -1,4 +1,4 @@
-#include "trainer/data/log_report.h"
+#include "data/log_report.h"
 
 #include "trainer/base/log.h"
 

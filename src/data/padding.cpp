@@ -1,4 +1,4 @@
-#include "trainer/data/padding.h"
+#include "data/padding.h"
 
 #include <algorithm>
 

@@ -7,9 +7,10 @@
 
 #include <climits>
 
-#include "trainer/base/ask_python.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "base/ask_python.h"
 
 namespace trainer {
 namespace {

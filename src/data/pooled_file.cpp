@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "trainer/base/mapping_faults.h"
+#include "base/mapping_faults.h"
 
 namespace trainer {
 

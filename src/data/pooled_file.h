@@ -16,7 +16,7 @@ class PooledFile {
   static constexpr size_t kMapped = 512;
 
   PooledFile() = default;  // none
-  // `code`: the exit code for a fault in the mapped file (trainer/base/mapping_faults.h).
+  // `code`: the exit code for a fault in the mapped file (base/mapping_faults.h).
   PooledFile(std::filesystem::path path, ExitCode code);
 
   explicit operator bool() const { return state_ != nullptr; }

@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
 #include "trainer/data/report.h"
 
+#include "base/wrap.h"
 #include "data/report_words.h"
 #include "data/sample_text.h"
 

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <span>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/checksum.h"
 #include "data/bytes_of.h"
 #include "data/cache_folder.h"
 

@@ -9,10 +9,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/ordered_json.h"
 
 #include "data/big_numbers.h"
 #include "data/csv.h"
+#include "formats/ordered_json.h"
 
 namespace trainer {
 namespace dom = simdjson::dom;

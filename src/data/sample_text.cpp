@@ -3,7 +3,8 @@
 #include <limits>
 
 #include "trainer/base/strings.h"
-#include "trainer/base/wrap.h"
+
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

@@ -1,12 +1,12 @@
-#include "trainer/data/samples_text.h"
+#include "data/samples_text.h"
 
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/strings.h"
 
+#include "base/checksum.h"
 #include "data/bytes_of.h"
 
 namespace trainer {

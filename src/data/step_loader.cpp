@@ -8,8 +8,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "trainer/base/threads.h"
 #include "trainer/data/batching.h"
+
+#include "base/threads.h"
 
 namespace trainer {
 namespace {

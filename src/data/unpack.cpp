@@ -11,15 +11,15 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
-#include "trainer/base/mapping_faults.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 
+#include "base/checksum.h"
+#include "base/free_space.h"
+#include "base/mapping_faults.h"
+#include "base/progress.h"
 #include "data/cache_folder.h"
 #include "data/file_identity.h"
 #include "data/parquet_library.h"

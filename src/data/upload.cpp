@@ -6,11 +6,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/target_device.h"
 #include "trainer/memory/oom.h"
+
+#include "base/first_line.h"
+#include "device/target_device.h"
 
 namespace trainer {
 namespace {

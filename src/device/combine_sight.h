@@ -3,8 +3,7 @@
 
 #include <functional>
 
-#include "trainer/device/cuda_driver.h"
-
+#include "device/cuda_driver.h"
 #include "device/nvml.h"
 
 namespace trainer {

@@ -1,11 +1,12 @@
-#include "trainer/device/cuda_driver.h"
+#include "device/cuda_driver.h"
 
 #include <cstddef>
 #include <cstdlib>
 #include <utility>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
+
+#include "base/dynamic_library.h"
 
 namespace trainer {
 namespace {

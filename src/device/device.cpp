@@ -10,11 +10,11 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "trainer/base/installed.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/acquire_device.h"
-#include "trainer/device/cuda_driver.h"
 
+#include "base/installed.h"
+#include "device/cuda_driver.h"
 #include "device/how_to_get_cuda.h"
 #include "device/nvml.h"
 

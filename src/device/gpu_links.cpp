@@ -1,12 +1,12 @@
-#include "trainer/device/gpu_links.h"
+#include "device/gpu_links.h"
 
 #include <chrono>
 #include <deque>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/cuda_driver.h"
 
+#include "base/dynamic_library.h"
+#include "device/cuda_driver.h"
 #include "device/nvml.h"
 
 namespace trainer {

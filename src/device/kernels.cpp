@@ -1,4 +1,4 @@
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 #include <array>
 #include <cstdlib>
@@ -13,13 +13,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/cuda_driver.h"
-#include "trainer/device/target_device.h"
 
+#include "base/dynamic_library.h"
+#include "device/cuda_driver.h"
 #include "device/nvrtc.h"
+#include "device/target_device.h"
 
 namespace trainer {
 namespace {

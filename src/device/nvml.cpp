@@ -5,8 +5,9 @@
 #include <pwd.h>
 #include <sys/stat.h>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
+
+#include "base/dynamic_library.h"
 
 namespace trainer {
 namespace {

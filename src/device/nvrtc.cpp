@@ -7,9 +7,10 @@
 
 #include <ATen/Context.h>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/kernel_headers.h"
+
+#include "base/dynamic_library.h"
+#include "device/kernel_headers.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

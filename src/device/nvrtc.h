@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/dynamic_library.h"
-#include "trainer/device/kernels.h"
+#include "base/dynamic_library.h"
+#include "device/kernels.h"
 
 namespace trainer {
 

@@ -1,9 +1,9 @@
-#include "trainer/device/pinned_memory.h"
+#include "device/pinned_memory.h"
 
 #include <cstring>
 
-#include "trainer/base/dynamic_library.h"
-#include "trainer/device/cuda_driver.h"
+#include "base/dynamic_library.h"
+#include "device/cuda_driver.h"
 
 namespace trainer {
 namespace {

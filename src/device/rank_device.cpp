@@ -1,4 +1,4 @@
-#include "trainer/device/rank_device.h"
+#include "device/rank_device.h"
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"

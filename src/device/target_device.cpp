@@ -1,4 +1,4 @@
-#include "trainer/device/target_device.h"
+#include "device/target_device.h"
 
 #include <utility>
 

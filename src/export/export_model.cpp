@@ -4,16 +4,15 @@
 #include <utility>
 
 #include "trainer/adapters/lora.h"
-#include "trainer/adapters/merged_model.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/ordered_json.h"
 #include "trainer/formats/peft.h"
 
+#include "adapters/merged_model.h"
+#include "base/progress.h"
 #include "export/compare_logits.h"
 #include "export/gguf_adapter.h"
 #include "export/gguf_export.h"
@@ -21,6 +20,7 @@
 #include "export/new_output.h"
 #include "export/nf4_export.h"
 #include "export/streamed_logits.h"
+#include "formats/ordered_json.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

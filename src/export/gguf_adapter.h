@@ -6,8 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "trainer/adapters/merged_model.h"
 #include "trainer/formats/gguf.h"
+
+#include "adapters/merged_model.h"
 
 namespace trainer {
 

@@ -5,15 +5,15 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/text/chat_template.h"
-#include "trainer/text/gguf_vocabulary.h"
 
+#include "base/progress.h"
 #include "export/gguf_layout.h"
 #include "export/gguf_values.h"
 #include "export/new_output.h"
+#include "models/tensor_views.h"
+#include "text/tokenizer/gguf_vocabulary.h"
 
 namespace trainer {
 namespace {

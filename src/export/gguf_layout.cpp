@@ -9,7 +9,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/models/decoder_families.h"
+
+#include "models/decoder_families.h"
 
 namespace trainer {
 namespace {

@@ -5,11 +5,12 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/adapters/merged_tensor.h"
 #include "trainer/base/error.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/q8_0.h"
+
+#include "adapters/merged_tensor.h"
+#include "base/release_pages.h"
+#include "formats/q8_0.h"
 
 namespace trainer {
 namespace {

@@ -4,9 +4,10 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/bitsandbytes.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
+
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 namespace {

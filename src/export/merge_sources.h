@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "trainer/adapters/merged_model.h"
 #include "trainer/export/export_model.h"
 
+#include "adapters/merged_model.h"
 #include "export/streamed_logits.h"
 
 namespace trainer {

@@ -12,10 +12,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
+
+#include "base/free_space.h"
+#include "base/regular_file.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

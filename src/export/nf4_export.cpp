@@ -7,12 +7,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/bitsandbytes.h"
-#include "trainer/formats/dynamic_map.h"
-#include "trainer/models/tensor_views.h"
+
+#include "base/join_some.h"
+#include "base/release_pages.h"
+#include "formats/bitsandbytes.h"
+#include "formats/dynamic_map.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

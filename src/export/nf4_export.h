@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/adapters/merged_model.h"
+#include "adapters/merged_model.h"
 
 namespace trainer {
 

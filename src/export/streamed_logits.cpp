@@ -8,9 +8,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/adapters/lora.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/release_pages.h"
-#include "trainer/models/block_hook.h"
+
+#include "base/progress.h"
+#include "base/release_pages.h"
+#include "models/block_hook.h"
 
 namespace trainer {
 namespace {

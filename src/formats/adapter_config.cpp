@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
-#include "trainer/hub/fetch.h"
 
+#include "base/join_some.h"
 #include "formats/json_file.h"
+#include "hub/fetch.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

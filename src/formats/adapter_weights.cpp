@@ -1,10 +1,10 @@
 #include "trainer/base/error.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 
+#include "base/regular_file.h"
 #include "formats/conversion_advice.h"
+#include "formats/model_limits.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

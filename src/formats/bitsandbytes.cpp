@@ -1,4 +1,4 @@
-#include "trainer/formats/bitsandbytes.h"
+#include "formats/bitsandbytes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/dynamic_map.h"
 #include "trainer/formats/model_directory.h"
 
+#include "formats/dynamic_map.h"
 #include "formats/json_file.h"
 
 namespace trainer {

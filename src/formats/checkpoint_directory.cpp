@@ -2,17 +2,17 @@
 #include <algorithm>
 #include <charconv>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/formats/optimizer_state.h"
 
+#include "base/checksum.h"
+#include "base/free_space.h"
+#include "base/join_some.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_names.h"
+#include "formats/optimizer_state.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -2,13 +2,13 @@
 
 #include <string_view>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/formats/checkpoint.h"
 
+#include "base/checksum.h"
 #include "formats/json_fields.h"
 #include "formats/json_file.h"
 

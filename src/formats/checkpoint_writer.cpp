@@ -1,9 +1,9 @@
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 
+#include "base/checksum.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_names.h"
 

@@ -3,13 +3,13 @@
 #include <type_traits>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/gguf.h"
-#include "trainer/formats/q8_0.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/progress.h"
 #include "formats/gguf_names.h"
+#include "formats/q8_0.h"
 
 namespace trainer {
 

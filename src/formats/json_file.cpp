@@ -7,9 +7,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/ordered_json.h"
 
 #include "formats/json_structure.h"
+#include "formats/ordered_json.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

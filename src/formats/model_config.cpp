@@ -1,14 +1,14 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/model_limits.h"
 #include "trainer/formats/peft.h"
 
+#include "base/regular_file.h"
 #include "formats/dtype.h"
 #include "formats/json_file.h"
+#include "formats/model_limits.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

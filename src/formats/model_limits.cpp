@@ -1,4 +1,4 @@
-#include "trainer/formats/model_limits.h"
+#include "formats/model_limits.h"
 
 #include <algorithm>
 #include <array>

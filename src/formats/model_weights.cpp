@@ -2,11 +2,11 @@
 #include <set>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
+#include "base/join_some.h"
+#include "base/regular_file.h"
 #include "formats/conversion_advice.h"
 #include "formats/json_file.h"
 #include "formats/weight_files.h"

@@ -1,4 +1,4 @@
-#include "trainer/formats/optimizer_state.h"
+#include "formats/optimizer_state.h"
 
 #include <charconv>
 

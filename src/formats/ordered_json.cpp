@@ -1,4 +1,4 @@
-#include "trainer/formats/ordered_json.h"
+#include "formats/ordered_json.h"
 
 #include <cstdint>
 #include <utility>

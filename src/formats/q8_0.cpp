@@ -1,4 +1,4 @@
-#include "trainer/formats/q8_0.h"
+#include "formats/q8_0.h"
 
 #include <algorithm>
 #include <bit>

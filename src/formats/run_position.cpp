@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/files.h"
 
+#include "base/checksum.h"
 #include "formats/json_fields.h"
 #include "formats/json_file.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/formats/run_status.h"
+#include "formats/run_status.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/formats/trainer_state.h"
+
+#include "formats/trainer_state.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

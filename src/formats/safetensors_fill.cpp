@@ -2,9 +2,10 @@
 #include <streambuf>
 
 #include "trainer/base/error.h"
-#include "trainer/base/partial_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
+
+#include "base/partial_file.h"
 
 namespace trainer {
 namespace {

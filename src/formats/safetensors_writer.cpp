@@ -3,9 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
+
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/formats/tensorboard_events.h"
+#include "formats/tensorboard_events.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "trainer/formats/trainer_state.h"
+#include "formats/trainer_state.h"
 
 #include "trainer/base/files.h"
 

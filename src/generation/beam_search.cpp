@@ -5,8 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/base/random.h"
-
+#include "base/random.h"
 #include "generation/logits_processors.h"
 #include "generation/sampling.h"
 

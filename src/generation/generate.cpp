@@ -8,11 +8,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/random.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
-#include "trainer/device/target_device.h"
 
+#include "base/random.h"
+#include "device/target_device.h"
 #include "generation/beam_search.h"
 #include "generation/logits_processors.h"
 #include "generation/sampling.h"

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/base/random.h"
+#include "base/random.h"
 
 namespace trainer {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/threads.h"
 
+#include "base/free_space.h"
+#include "base/threads.h"
 #include "hub/content_hash.h"
 
 namespace trainer::hub {

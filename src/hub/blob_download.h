@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/partial_file.h"
-#include "trainer/base/progress.h"
-
+#include "base/partial_file.h"
+#include "base/progress.h"
 #include "hub/cache.h"
 #include "hub/server.h"
 

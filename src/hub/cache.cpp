@@ -16,8 +16,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
-#include "trainer/base/partial_file.h"
 #include "trainer/base/strings.h"
+
+#include "base/partial_file.h"
 
 namespace trainer::hub {
 namespace fs = std::filesystem;

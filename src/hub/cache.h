@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/hub/name.h"
+#include "hub/name.h"
 
 namespace trainer::hub {
 

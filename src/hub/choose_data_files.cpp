@@ -9,8 +9,9 @@
 #include <set>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/strings.h"
+
+#include "base/join_some.h"
 
 namespace trainer::hub {
 namespace {

@@ -3,10 +3,9 @@
 
 #include <vector>
 
-#include "trainer/hub/fetch.h"
-
 #include "hub/cache.h"
 #include "hub/data_card.h"
+#include "hub/fetch.h"
 
 namespace trainer::hub {
 

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/hub/fetch.h"
-
 #include "hub/cache.h"
+#include "hub/fetch.h"
 
 namespace trainer::hub {
 

@@ -8,10 +8,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/threads.h"
 
+#include "base/seconds_since.h"
+#include "base/threads.h"
 #include "hub/blob_download.h"
 #include "hub/content_hash.h"
 #include "hub/server.h"

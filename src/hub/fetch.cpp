@@ -1,4 +1,4 @@
-#include "trainer/hub/fetch.h"
+#include "hub/fetch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,9 +13,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 
+#include "base/seconds_since.h"
 #include "hub/choose_data_files.h"
 #include "hub/choose_model_files.h"
 #include "hub/download_files.h"

@@ -1,4 +1,4 @@
-#include "trainer/hub/name.h"
+#include "hub/name.h"
 
 #include <algorithm>
 #include <array>

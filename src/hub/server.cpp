@@ -8,9 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+
+#include "base/first_line.h"
 
 namespace trainer::hub {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "trainer/base/error.h"
-#include "trainer/hub/name.h"
-#include "trainer/net/http.h"
 
 #include "hub/cache.h"
+#include "hub/name.h"
 #include "hub/settings.h"
+#include "net/http.h"
 
 namespace trainer::hub {
 

@@ -10,7 +10,8 @@
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/net/http.h"
+
+#include "net/http.h"
 
 namespace trainer::hub {
 namespace fs = std::filesystem;

@@ -1,11 +1,11 @@
-#include "trainer/memory/copy_stream.h"
+#include "memory/copy_stream.h"
 
 #include <utility>
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trainer/device/target_device.h"
+#include "device/target_device.h"
 
 namespace trainer {
 namespace {

@@ -11,8 +11,9 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "trainer/base/threads.h"
 #include "trainer/memory/host_allocator.h"
+
+#include "base/threads.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/memory/growth.h"
+#include "memory/growth.h"
 
 namespace trainer {
 namespace {

@@ -8,12 +8,12 @@
 #include <map>
 #include <regex>
 
-#include "trainer/base/byte_size.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/cuda_driver.h"
 #include "trainer/memory/host_allocator.h"
 
+#include "base/byte_size.h"
+#include "device/cuda_driver.h"
 #include "memory/gpu_allocator.h"
 
 namespace trainer {

@@ -1,4 +1,4 @@
-#include "trainer/memory/memory_phase.h"
+#include "memory/memory_phase.h"
 
 #include <utility>
 

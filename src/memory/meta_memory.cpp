@@ -1,4 +1,4 @@
-#include "trainer/memory/meta_memory.h"
+#include "memory/meta_memory.h"
 
 #include <algorithm>
 #include <memory>

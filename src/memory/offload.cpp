@@ -1,4 +1,4 @@
-#include "trainer/memory/offload.h"
+#include "memory/offload.h"
 
 #include <algorithm>
 #include <map>
@@ -11,15 +11,16 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/free_space.h"
 #include "trainer/base/log.h"
-#include "trainer/base/release_pages.h"
-#include "trainer/base/scratch_file.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/pinned_memory.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
-#include "trainer/memory/meta_memory.h"
+
+#include "base/free_space.h"
+#include "base/release_pages.h"
+#include "base/scratch_file.h"
+#include "device/pinned_memory.h"
+#include "memory/meta_memory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

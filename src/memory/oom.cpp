@@ -15,10 +15,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/host_allocator.h"
+
+#include "base/first_line.h"
 
 namespace trainer {
 namespace {

@@ -1,16 +1,17 @@
-#include "trainer/memory/set_up_device.h"
+#include "memory/set_up_device.h"
 
 #include <regex>
 
 #include <ATen/ATen.h>
 #include <c10/core/AllocatorConfig.h>
 
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
+
+#include "base/first_line.h"
 
 namespace trainer {
 namespace {

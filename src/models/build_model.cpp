@@ -1,4 +1,4 @@
-#include "trainer/models/build_model.h"
+#include "models/build_model.h"
 
 #include <cstring>
 
@@ -6,10 +6,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/bitsandbytes.h"
-#include "trainer/memory/meta_memory.h"
-#include "trainer/nn/block_weights.h"
-#include "trainer/nn/divided_blocks.h"
+
+#include "formats/bitsandbytes.h"
+#include "memory/meta_memory.h"
+#include "weights/block_weights.h"
+#include "weights/divided_blocks.h"
 
 namespace trainer {
 namespace {

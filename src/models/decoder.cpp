@@ -4,8 +4,8 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/checkpoint.h"
-#include "trainer/nn/dropout.h"
+#include "nn/checkpoint.h"
+#include "ops/dropout.h"
 
 namespace trainer {
 

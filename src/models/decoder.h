@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/models/block_hook.h"
-#include "trainer/models/decoder_config.h"
-#include "trainer/nn/attention.h"
-#include "trainer/nn/capped_attention.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
-#include "trainer/nn/norm.h"
 #include "trainer/nn/output_head.h"
-#include "trainer/nn/residual_stream.h"
 
+#include "models/block_hook.h"
+#include "models/decoder_config.h"
 #include "models/kv_cache.h"
+#include "nn/attention.h"
+#include "nn/capped_attention.h"
+#include "nn/embedding.h"
+#include "nn/norm.h"
+#include "nn/residual_stream.h"
 
 namespace trainer {
 

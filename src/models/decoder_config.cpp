@@ -1,4 +1,4 @@
-#include "trainer/models/decoder_config.h"
+#include "models/decoder_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/model_limits.h"
+
+#include "formats/model_limits.h"
 
 namespace trainer {
 namespace {

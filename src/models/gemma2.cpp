@@ -1,6 +1,6 @@
 // Gemma 2 (2024): a window in every other layer, caps on attention scores and logits. Tested against
 // transformers, models/gemma2, with its "eager" attention: the only one there that caps the scores.
-#include "trainer/models/decoder_config.h"
+#include "models/decoder_config.h"
 
 namespace trainer {
 

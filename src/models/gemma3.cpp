@@ -4,7 +4,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/models/decoder_config.h"
+
+#include "models/decoder_config.h"
 
 namespace trainer {
 

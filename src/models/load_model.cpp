@@ -8,18 +8,18 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/release_pages.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/model_limits.h"
-#include "trainer/memory/offload.h"
-#include "trainer/models/build_model.h"
-#include "trainer/models/tensor_views.h"
 
+#include "base/join_some.h"
+#include "base/progress.h"
+#include "base/release_pages.h"
+#include "base/seconds_since.h"
+#include "formats/model_limits.h"
+#include "memory/offload.h"
+#include "models/build_model.h"
 #include "models/quantised_weights.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

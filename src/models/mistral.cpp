@@ -1,7 +1,8 @@
 // Mistral (Jiang et al. 2023): Llama with a window in every layer, unless sliding_window is null. Tested
 // against transformers, models/mistral.
 #include "trainer/base/error.h"
-#include "trainer/models/decoder_config.h"
+
+#include "models/decoder_config.h"
 
 namespace trainer {
 

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/files.h"
-#include "trainer/base/regular_file.h"
-#include "trainer/memory/offload.h"
-#include "trainer/models/build_model.h"
 #include "trainer/models/load_model.h"
 
+#include "base/regular_file.h"
+#include "memory/offload.h"
+#include "models/build_model.h"
 #include "models/quantised_weights.h"
 
 namespace trainer {

@@ -5,13 +5,14 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/meta_memory.h"
-#include "trainer/memory/offload.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/nn/linear.h"
-#include "trainer/nn/nf4_weight.h"
+
+#include "base/release_pages.h"
+#include "memory/meta_memory.h"
+#include "memory/offload.h"
+#include "models/tensor_views.h"
+#include "weights/nf4_weight.h"
 
 namespace trainer {
 namespace {

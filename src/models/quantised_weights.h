@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "trainer/formats/bitsandbytes.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/load_model.h"
 #include "trainer/models/model.h"
 #include "trainer/models/registry.h"
+
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 

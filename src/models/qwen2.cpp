@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5: biases on queries, keys and values. Tested against transformers, models/qwen2.
-#include "trainer/models/decoder_config.h"
+#include "models/decoder_config.h"
 
 namespace trainer {
 

@@ -1,6 +1,7 @@
 // Qwen3: norms on queries and keys. Tested against transformers, models/qwen3.
 #include "trainer/formats/model_directory.h"
-#include "trainer/models/decoder_config.h"
+
+#include "models/decoder_config.h"
 
 namespace trainer {
 

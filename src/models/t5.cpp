@@ -8,9 +8,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/base/random.h"
-#include "trainer/nn/checkpoint.h"
-#include "trainer/nn/dropout.h"
+#include "base/random.h"
+#include "nn/checkpoint.h"
+#include "ops/dropout.h"
 
 namespace trainer {
 

@@ -1,11 +1,12 @@
-#include "trainer/models/t5_config.h"
+#include "models/t5_config.h"
 
 #include <algorithm>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/model_limits.h"
+
+#include "formats/model_limits.h"
 
 namespace trainer {
 

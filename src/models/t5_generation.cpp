@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/dropout.h"
-
 #include "models/t5.h"
+#include "ops/dropout.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/models/tensor_views.h"
+#include "models/tensor_views.h"
 
 #include <ATen/ATen.h>
 

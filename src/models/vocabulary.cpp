@@ -1,4 +1,4 @@
-#include "trainer/models/vocabulary.h"
+#include "models/vocabulary.h"
 
 #include <algorithm>
 
@@ -7,8 +7,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
+
+#include "nn/embedding.h"
 
 namespace trainer {
 

@@ -3,7 +3,8 @@
 #include <dlfcn.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/net/http.h"
+
+#include "net/http.h"
 
 namespace trainer::net {
 namespace {

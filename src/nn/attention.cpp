@@ -1,4 +1,4 @@
-#include "trainer/nn/attention.h"
+#include "nn/attention.h"
 
 #include <cmath>
 #include <map>
@@ -9,8 +9,8 @@
 #include <ATen/ATen.h>
 
 #include "trainer/device/device.h"
-#include "trainer/device/target_device.h"
 
+#include "device/target_device.h"
 #include "nn/planned_attention.h"
 
 namespace trainer {

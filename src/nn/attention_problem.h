@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "nn/attention_weights.h"
+#include "ops/attention_weights.h"
 
 namespace trainer {
 

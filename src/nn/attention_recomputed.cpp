@@ -4,13 +4,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/nn/attention.h"
-
-#include "nn/attention_heads.h"
+#include "device/target_device.h"
+#include "gemm/biased_attention.h"
+#include "nn/attention.h"
 #include "nn/attention_problem.h"
-#include "nn/builtin_biased_attention.h"
-#include "nn/rotate.h"
+#include "ops/attention_heads.h"
+#include "ops/cpu_products.h"
+#include "ops/rotate.h"
 
 namespace trainer {
 namespace {
@@ -91,7 +91,7 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     heads.most_queries = queries;
     heads.most_keys = keys;
     heads.row_keys = saved[6];
-    if (!suits_builtin_biased_attention(heads)) return std::nullopt;
+    if (!multiplies_builtin(heads.q.scalar_type()) || !can_attend(heads)) return std::nullopt;
     const bool padded = saved[5].defined() && !saved[5].is_meta();
     const at::Tensor lengths = padded ? saved[5].contiguous() : at::Tensor();
     for (size_t row = 0; row < heads.samples.size(); row++) {
@@ -102,21 +102,29 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     heads.set_bias(saved[3], saved[4], queries - 1);
     heads.causal = ctx->saved_data["causal"].toBool();
     heads.ahead = keys - queries;
-    heads.options = options_of(ctx);
+    const WeightsOptions options = options_of(ctx);
+    heads.scale = options.scale;
+    heads.dropout_key = options.key;
+    heads.p = options.p;
     return heads;
   }
 
   static variable_list builtin_backward(const BiasedHeads& heads, const variable_list& saved,
                                         const at::Tensor& g_out, bool needs_bias) {
     const BiasedGradients to{g_out, empty_by_position(heads.q), empty_by_position(heads.k),
-                             empty_by_position(heads.v),
-                             needs_bias ? empty_bias_sum(saved[3]) : at::Tensor()};
+                             empty_by_position(heads.v)};
+    at::Tensor g_bias;
+    if (needs_bias) g_bias = empty_bias_sum(saved[3]);
     if (saved[5].defined()) {  // padding
       to.gk.zero_();
       to.gv.zero_();
     }
-    builtin_biased_attention_backward(heads, to);
-    return {to.gq, to.gk, to.gv, needs_bias ? to.g_bias.to(saved[3].scalar_type()) : to.g_bias, {}, {}, {}};
+    const BiasSums sums = builtin_biased_attention_backward(heads, to, needs_bias);
+    if (needs_bias) {
+      add_by_bucket(g_bias, sums.by_distance, sums.buckets, /*first=*/true);
+      g_bias = g_bias.to(saved[3].scalar_type());
+    }
+    return {to.gq, to.gk, to.gv, g_bias, {}, {}, {}};
   }
 
   // by_head: q, k and v as heads_first() returns them.

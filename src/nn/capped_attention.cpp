@@ -1,4 +1,4 @@
-#include "trainer/nn/capped_attention.h"
+#include "nn/capped_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/nn/matmul.h"
-
-#include "nn/rotate.h"
+#include "ops/matmul.h"
+#include "ops/rotate.h"
 
 namespace trainer {
 namespace {

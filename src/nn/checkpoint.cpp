@@ -1,4 +1,4 @@
-#include "trainer/nn/checkpoint.h"
+#include "nn/checkpoint.h"
 
 #include <utility>
 
@@ -6,8 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/memory/memory_phase.h"
-#include "trainer/nn/kept_inputs.h"
+#include "memory/memory_phase.h"
+#include "weights/kept_inputs.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/nn/dora_linear.h"
+#include "nn/dora_linear.h"
 
 #include <algorithm>
 
@@ -7,8 +7,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/nn/dropout.h"
-#include "trainer/nn/matmul.h"
+#include "ops/dropout.h"
+#include "ops/matmul.h"
+#include "weights/weight_products.h"
 
 namespace trainer {
 namespace {

@@ -1,8 +1,8 @@
-#include "trainer/nn/embedding.h"
+#include "nn/embedding.h"
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/dora_linear.h"
+#include "nn/dora_linear.h"
 
 namespace trainer {
 

@@ -2,10 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/dora_linear.h"
-#include "trainer/nn/matmul.h"
-
+#include "nn/dora_linear.h"
 #include "nn/linear_group.h"
+#include "ops/matmul.h"
 
 namespace trainer {
 namespace {
@@ -24,6 +23,7 @@ at::ScalarType type_of_products(const at::Tensor& x, const ForwardContext& conte
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias)
     : weight({out_features, in_features}) {
+  weight.large = true;
   add("weight", weight);
   if (has_bias) add("bias", bias.emplace(std::vector<int64_t>{out_features}));
 }

@@ -3,12 +3,11 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/nn/dropout.h"
-#include "trainer/nn/matmul.h"
-
+#include "device/target_device.h"
 #include "nn/packed_linear_group.h"
 #include "nn/product_group.h"
+#include "ops/dropout.h"
+#include "ops/matmul.h"
 
 namespace trainer {
 namespace {

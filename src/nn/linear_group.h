@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/nn/weight.h"
+#include "trainer/weights/weight.h"
 
 namespace trainer {
 

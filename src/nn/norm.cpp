@@ -1,4 +1,4 @@
-#include "trainer/nn/norm.h"
+#include "nn/norm.h"
 
 #include <optional>
 #include <tuple>
@@ -6,10 +6,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/nn/dropout.h"
-
-#include "nn/add_norm.h"
-#include "nn/rms_norm.h"
+#include "ops/add_norm.h"
+#include "ops/dropout.h"
+#include "ops/rms_norm.h"
 
 namespace trainer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/dropout.h"
+#include "ops/dropout.h"
 
 namespace trainer {
 

@@ -8,10 +8,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/device/target_device.h"
-
-#include "nn/builtin_attention.h"
-#include "nn/rotate.h"
+#include "device/target_device.h"
+#include "gemm/attention.h"
+#include "ops/cpu_products.h"
+#include "ops/rotate.h"
 
 namespace trainer {
 namespace {
@@ -71,7 +71,8 @@ Shares shares_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths, double scale, int64_t window) {
   int64_t longest = std::min(*std::ranges::max_element(lengths), kMostBuiltinTokens);
   if (window > 0) longest = std::min(longest, window);  // longer samples are pieces with a mask
-  Shares shares{suits_builtin_attention(q, k, v), {q, k, v, {}, longest, scale}, {}};
+  Shares shares{
+      multiplies_builtin(q.scalar_type()) && can_attend(q, k, v), {q, k, v, {}, longest, scale}, {}};
   for (Piece& piece : pieces_of(lengths, window, q.options().dtype(at::kFloat))) {
     if (shares.builtin && !piece.mask.defined() && piece.queries <= kMostBuiltinTokens) {
       shares.heads.samples.push_back({piece.first_query, piece.queries});

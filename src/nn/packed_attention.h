@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/nn/attention.h"
+#include "nn/attention.h"
 
 namespace trainer {
 

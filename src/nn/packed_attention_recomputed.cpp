@@ -6,13 +6,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/nn/attention.h"
-#include "trainer/nn/dropout.h"
-
+#include "device/target_device.h"
+#include "gemm/biased_attention.h"
+#include "nn/attention.h"
 #include "nn/attention_problem.h"
-#include "nn/builtin_biased_attention.h"
-#include "nn/padded_heads.h"
+#include "ops/cpu_products.h"
+#include "ops/dropout.h"
+#include "ops/padded_heads.h"
 
 namespace trainer {
 namespace {
@@ -62,7 +62,7 @@ struct PackedLayout : torch::CustomClassHolder {
     }
     all.samples.resize(static_cast<size_t>(samples));
     all.row_keys = row_keys;
-    if (!suits_builtin_biased_attention(all)) return std::nullopt;
+    if (!multiplies_builtin(all.q.scalar_type()) || !can_attend(all)) return std::nullopt;
     auto sample = all.samples.begin();
     for (const AttentionGroup& group : *groups) {
       const std::vector<TokensOfSample> queries = tokens_of(group.queries, group.samples),
@@ -76,7 +76,9 @@ struct PackedLayout : torch::CustomClassHolder {
     }
     all.set_bias(bias_weight, bias_buckets, longest - 1);
     all.causal = causal;
-    all.options = options;
+    all.scale = options.scale;
+    all.dropout_key = options.key;
+    all.p = options.p;
     return all;
   }
 
@@ -146,8 +148,10 @@ struct PackedRecomputed : torch::autograd::Function<PackedRecomputed> {
       return {gq, gk, gv, g_bias.defined() ? g_bias.to(bias_weight.scalar_type()) : g_bias, {}, {}};
     };
     if (const auto all = layout->biased_heads(q, k, v, bias_weight, saved[4])) {
-      builtin_biased_attention_backward(*all, {layout->by_head(grads[0]), layout->by_head(gq),
-                                               layout->by_head(gk), layout->by_head(gv), g_bias});
+      const BiasedGradients to{layout->by_head(grads[0]), layout->by_head(gq), layout->by_head(gk),
+                               layout->by_head(gv)};
+      const BiasSums sums = builtin_biased_attention_backward(*all, to, g_bias.defined());
+      if (g_bias.defined()) add_by_bucket(g_bias, sums.by_distance, sums.buckets, /*first=*/true);
       return gradients();
     }
     bool bias_is_empty = true;

@@ -6,10 +6,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/nn/dropout.h"
-#include "trainer/nn/matmul.h"
-
-#include "nn/packed_adapters.h"
+#include "ops/dropout.h"
+#include "ops/matmul.h"
+#include "ops/packed_adapters.h"
+#include "weights/weight_products.h"
 
 namespace trainer {
 namespace {

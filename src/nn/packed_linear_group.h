@@ -12,7 +12,7 @@ namespace trainer {
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type);
 
 // linear_group() with fewer products and launches: the adapters' matrices are packed
-// (src/nn/packed_adapters.h), so that all of them together take two products (one for each A if there is
+// (src/ops/packed_adapters.h), so that all of them together take two products (one for each A if there is
 // dropout). The outputs are columns of one matrix [rows, all outputs]. The gradients of A and B are in fp32
 // and never rounded to the type of the products.
 std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,

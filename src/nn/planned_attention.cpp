@@ -11,7 +11,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "trainer/device/target_device.h"
+#include "device/target_device.h"
 
 namespace trainer {
 namespace {

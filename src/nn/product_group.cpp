@@ -4,7 +4,8 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/matmul.h"
+#include "ops/matmul.h"
+#include "weights/weight_products.h"
 
 namespace trainer {
 namespace {

@@ -1,5 +1,5 @@
 // Products that do not depend on each other, computed together where that saves work: this program's own
-// products (nn/builtin_product.h) prepare an operand once that several of them have. Others are computed one
+// products (gemm/products.h) prepare an operand once that several of them have. Others are computed one
 // by one.
 #pragma once
 
@@ -7,16 +7,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/nn/weight.h"
+#include "trainer/weights/weight.h"
 
-#include "nn/builtin_product.h"
+#include "gemm/products.h"
 
 namespace trainer {
 
 class ProductGroup {
  public:
   // Each of these is sum += scale * x y, or makes it the sum if that is undefined. The matrices are of the
-  // type of products (nn/matmul.h), a weight's values are rounded to `type`. Sums are complete after run(),
+  // type of products (ops/matmul.h), a weight's values are rounded to `type`. Sums are complete after run(),
   // at the latest; a product of one that is not waits for it. A defined sum that is passed is no operand of a
   // product that waits.
   void add(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale = 1.0);

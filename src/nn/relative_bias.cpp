@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/nn/attention.h"
+#include "device/target_device.h"
+#include "nn/attention.h"
 
 namespace trainer {
 

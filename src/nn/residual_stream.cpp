@@ -1,8 +1,8 @@
-#include "trainer/nn/residual_stream.h"
+#include "nn/residual_stream.h"
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/dropout.h"
+#include "ops/dropout.h"
 
 namespace trainer {
 

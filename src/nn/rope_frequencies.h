@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/nn/rotary.h"
+#include "nn/rotary.h"
 
 namespace trainer {
 

@@ -3,7 +3,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/nn/rotary.h"
+
+#include "nn/rotary.h"
 
 namespace trainer {
 namespace {

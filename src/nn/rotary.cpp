@@ -1,4 +1,4 @@
-#include "trainer/nn/rotary.h"
+#include "nn/rotary.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,10 +6,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trainer/device/target_device.h"
-
+#include "device/target_device.h"
 #include "nn/rope_frequencies.h"
-#include "nn/rotate_qk.h"
+#include "ops/rotate_qk.h"
 
 namespace trainer {
 namespace {

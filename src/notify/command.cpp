@@ -12,10 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/notify/deliveries.h"
-#include "trainer/notify/message_format.h"
+
+#include "base/seconds_since.h"
+#include "notify/deliveries.h"
+#include "notify/message_format.h"
 
 namespace trainer {
 namespace {

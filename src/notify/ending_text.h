@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trainer/base/ending.h"
+#include "base/ending.h"
 
 namespace trainer {
 

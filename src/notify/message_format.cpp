@@ -1,4 +1,4 @@
-#include "trainer/notify/message_format.h"
+#include "notify/message_format.h"
 
 #include <string_view>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "trainer/notify/notifier.h"
+#include "notify/notifier.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,14 +12,14 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
-#include "trainer/notify/deliveries.h"
-#include "trainer/notify/outbox.h"
 
+#include "base/progress.h"
+#include "base/seconds_since.h"
+#include "config/webhook.h"
+#include "notify/deliveries.h"
 #include "notify/ending_text.h"
+#include "notify/outbox.h"
 #include "notify/resume_command.h"
 #include "notify/run_numbers.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/notify/outbox.h"
+#include "notify/outbox.h"
 
 #include <algorithm>
 #include <chrono>

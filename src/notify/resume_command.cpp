@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "trainer/base/strings.h"
-#include "trainer/config/webhook.h"
+
+#include "config/webhook.h"
 
 namespace trainer {
 namespace {

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
+
+#include "base/seconds_since.h"
 
 namespace trainer {
 namespace {

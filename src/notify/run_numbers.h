@@ -9,7 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/metrics.h"
-#include "trainer/observe/time_left.h"
+
+#include "observe/time_left.h"
 
 namespace trainer {
 

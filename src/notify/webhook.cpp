@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/strings.h"
-#include "trainer/net/http.h"
-#include "trainer/notify/deliveries.h"
-#include "trainer/notify/message_format.h"
+
+#include "net/http.h"
+#include "notify/deliveries.h"
+#include "notify/message_format.h"
 
 namespace trainer {
 namespace {

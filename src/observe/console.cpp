@@ -1,4 +1,4 @@
-#include "trainer/observe/console.h"
+#include "observe/console.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,13 +7,13 @@
 #include <mutex>
 #include <optional>
 
-#include "trainer/base/fitted_line.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/terminal.h"
-#include "trainer/base/wrap.h"
 
+#include "base/fitted_line.h"
+#include "base/seconds_since.h"
+#include "base/terminal.h"
+#include "base/wrap.h"
 #include "observe/loss_curve.h"
 #include "observe/row_number.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/observe/jsonl_sink.h"
+#include "observe/jsonl_sink.h"
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"

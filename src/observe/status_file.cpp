@@ -1,4 +1,4 @@
-#include "trainer/observe/status_file.h"
+#include "observe/status_file.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -8,8 +8,9 @@
 #include <thread>
 
 #include "trainer/base/log.h"
-#include "trainer/base/note_file.h"
-#include "trainer/base/progress.h"
+
+#include "base/note_file.h"
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

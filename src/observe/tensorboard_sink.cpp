@@ -1,4 +1,4 @@
-#include "trainer/observe/tensorboard_sink.h"
+#include "observe/tensorboard_sink.h"
 
 #include <algorithm>
 #include <cstdio>

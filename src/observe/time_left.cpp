@@ -1,4 +1,4 @@
-#include "trainer/observe/time_left.h"
+#include "observe/time_left.h"
 
 #include <algorithm>
 #include <numeric>

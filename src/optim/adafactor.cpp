@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/base/random.h"
-#include "trainer/optim/state_memory.h"
+#include "base/random.h"
+#include "optim/state_memory.h"
 
 namespace trainer {
 

@@ -7,11 +7,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trainer/base/vectorised.h"
-#include "trainer/device/target_device.h"
-#include "trainer/memory/offload.h"
 #include "trainer/optim/adafactor.h"
 
+#include "base/vectorised.h"
+#include "device/target_device.h"
+#include "memory/offload.h"
 #include "optim/adafactor_panels.h"
 #include "optim/stochastic_rounding.h"
 #include "optim/with_type.h"

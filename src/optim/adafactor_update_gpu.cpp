@@ -1,11 +1,11 @@
-// The update on a GPU: kernels/adafactor.cu, six launches for all tensors of the same types.
+// The update on a GPU: adafactor.cu, six launches for all tensors of the same types.
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/device/kernels.h"
 
+#include "device/kernels.h"
 #include "optim/adafactor_shape.h"
 #include "optim/kernel_groups.h"
 #include "optim/kernel_table.h"

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/optim/state_memory.h"
+#include "optim/state_memory.h"
 
 namespace trainer {
 AdamW8bit::AdamW8bit(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed,

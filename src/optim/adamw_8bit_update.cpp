@@ -7,11 +7,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trainer/base/vectorised.h"
-#include "trainer/device/target_device.h"
-#include "trainer/memory/offload.h"
 #include "trainer/optim/adamw_8bit.h"
 
+#include "base/vectorised.h"
+#include "device/target_device.h"
+#include "memory/offload.h"
 #include "optim/adamw_8bit_arithmetic.h"
 #include "optim/moment_codes.h"
 #include "optim/stochastic_rounding.h"

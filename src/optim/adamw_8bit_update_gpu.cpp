@@ -1,10 +1,10 @@
-// The update of 8-bit AdamW on a GPU: kernels/adamw_8bit.cu, one launch for all tensors of the same types.
+// The update of 8-bit AdamW on a GPU: adamw_8bit.cu, one launch for all tensors of the same types.
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/device/kernels.h"
 #include "trainer/optim/adamw_8bit.h"
 
+#include "device/kernels.h"
 #include "optim/adamw_8bit_arithmetic.h"
 #include "optim/kernel_groups.h"
 #include "optim/kernel_table.h"

@@ -1,10 +1,10 @@
-// The update on a GPU: kernels/adamw.cu, one launch for all tensors of the same types.
+// The update on a GPU: adamw.cu, one launch for all tensors of the same types.
 #include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/device/kernels.h"
 #include "trainer/optim/adamw.h"
 
+#include "device/kernels.h"
 #include "optim/adamw_coefficients.h"
 #include "optim/kernel_groups.h"
 #include "optim/kernel_table.h"

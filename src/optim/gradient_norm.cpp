@@ -4,8 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/device/kernels.h"
-
+#include "device/kernels.h"
 #include "optim/kernel_table.h"
 
 namespace trainer {

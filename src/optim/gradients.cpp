@@ -8,13 +8,12 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/memory/copy_stream.h"
-#include "trainer/memory/memory_phase.h"
-#include "trainer/memory/offload.h"
-#include "trainer/nn/attention.h"
-#include "trainer/nn/embedding.h"
-
+#include "device/target_device.h"
+#include "memory/copy_stream.h"
+#include "memory/memory_phase.h"
+#include "memory/offload.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
 #include "optim/gradient_norm.h"
 #include "optim/norms_of_pieces.h"
 

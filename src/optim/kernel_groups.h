@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 namespace trainer {
 

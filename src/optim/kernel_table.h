@@ -1,4 +1,4 @@
-// Tables of tensors, so that one launch works through all of them: kernels/rows.cuh reads them.
+// Tables of tensors, so that one launch works through all of them: rows.cuh reads them.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 namespace trainer {
 

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <limits>
 
-#include "trainer/formats/dynamic_map.h"
+#include "formats/dynamic_map.h"
 
 namespace trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trainer/base/vectorised.h"
+#include "base/vectorised.h"
 
 namespace trainer {
 namespace {

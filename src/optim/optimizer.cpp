@@ -5,7 +5,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/offload.h"
+
+#include "memory/offload.h"
 
 namespace trainer {
 namespace {

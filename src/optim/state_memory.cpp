@@ -1,10 +1,10 @@
-#include "trainer/optim/state_memory.h"
+#include "optim/state_memory.h"
 
 #include <utility>
 
 #include <ATen/ATen.h>
 
-#include "trainer/memory/offload.h"
+#include "memory/offload.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-// Stochastic rounding to bf16: the same bits in loops, with LibTorch's operators and in kernels/rounding.cuh.
+// Stochastic rounding to bf16: the same bits in loops, with LibTorch's operators and in rounding.cuh.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
-#include "trainer/base/random_bits.h"
+#include "base/random_bits.h"
 
 namespace trainer {
 

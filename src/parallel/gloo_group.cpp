@@ -13,9 +13,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 #include "trainer/parallel/ranks.h"
+
+#include "base/first_line.h"
 
 namespace trainer {
 namespace {

@@ -1,7 +1,8 @@
 #include "parallel/heartbeat.h"
 
-#include "trainer/base/threads.h"
 #include "trainer/parallel/ranks.h"
+
+#include "base/threads.h"
 
 namespace trainer {
 

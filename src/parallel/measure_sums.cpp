@@ -1,4 +1,4 @@
-#include "trainer/parallel/measure_sums.h"
+#include "parallel/measure_sums.h"
 
 #include <chrono>
 #include <exception>

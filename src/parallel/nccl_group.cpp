@@ -9,9 +9,10 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trainer/base/dynamic_library.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+
+#include "base/dynamic_library.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/parallel/rank_shares.h"
+#include "parallel/rank_shares.h"
 
 #include <algorithm>
 #include <numeric>

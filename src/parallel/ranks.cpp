@@ -11,9 +11,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 
+#include "base/first_line.h"
 #include "parallel/end_note.h"
 #include "parallel/gloo_group.h"
 #include "parallel/heartbeat.h"

@@ -6,8 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trainer/device/target_device.h"
-
+#include "device/target_device.h"
 #include "parallel/nccl_group.h"
 
 namespace trainer {

@@ -2,13 +2,13 @@
 #include <exception>
 #include <optional>
 
-#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/oom.h"
 #include "trainer/parallel/ranks.h"
 
+#include "base/ending.h"
+#include "base/first_line.h"
 #include "parallel/end_note.h"
 
 namespace trainer {

@@ -12,8 +12,8 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/formats/run_status.h"
 
+#include "formats/run_status.h"
 #include "report/thin_curve.h"
 
 namespace trainer {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/report/report.h"
+#include "report/report.h"
 
 namespace trainer {
 

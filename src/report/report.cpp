@@ -1,4 +1,4 @@
-#include "trainer/report/report.h"
+#include "report/report.h"
 
 #include <algorithm>
 #include <ctime>

@@ -7,9 +7,9 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/text/tokenizer.h"
 
+#include "models/tensor_views.h"
 #include "run/tensor_files.h"
 
 namespace trainer {

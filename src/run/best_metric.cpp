@@ -1,4 +1,4 @@
-#include "trainer/run/best_metric.h"
+#include "run/best_metric.h"
 
 #include <cmath>
 #include <vector>

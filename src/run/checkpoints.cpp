@@ -5,15 +5,15 @@
 #include <system_error>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
+#include "base/first_line.h"
+#include "base/seconds_since.h"
 #include "run/write_checkpoint.h"
 
 namespace trainer {

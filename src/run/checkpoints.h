@@ -12,12 +12,12 @@
 
 #include "trainer/config/config.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/run/output_directory.h"
-#include "trainer/run/run_state.h"
 
+#include "run/output_directory.h"
 #include "run/resume.h"
 #include "run/run_parts.h"
 #include "run/run_progress.h"
+#include "run/run_state.h"
 
 namespace trainer {
 

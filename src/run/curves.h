@@ -9,9 +9,10 @@
 
 #include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
-#include "trainer/observe/tensorboard_sink.h"
-#include "trainer/report/report.h"
 #include "trainer/training/predictions.h"
+
+#include "observe/tensorboard_sink.h"
+#include "report/report.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/run/data_watch.h"
+#include "run/data_watch.h"
 
 #include <cmath>
 #include <utility>

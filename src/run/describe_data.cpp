@@ -1,4 +1,4 @@
-#include "trainer/run/describe_data.h"
+#include "run/describe_data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +8,11 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
-#include "trainer/data/count_repeats.h"
-#include "trainer/data/padding.h"
 #include "trainer/data/sample_view.h"
 #include "trainer/training/evaluate.h"
+
+#include "data/count_repeats.h"
+#include "data/padding.h"
 
 namespace trainer {
 

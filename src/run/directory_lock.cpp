@@ -11,7 +11,8 @@
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/run/output_directory.h"
+
+#include "run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "trainer/base/files.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/formats/run_status.h"
-#include "trainer/formats/trainer_state.h"
-#include "trainer/run/output_directory.h"
+
+#include "base/regular_file.h"
+#include "formats/run_status.h"
+#include "formats/trainer_state.h"
+#include "run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -3,10 +3,11 @@
 #include <exception>
 #include <optional>
 
-#include "trainer/base/ending.h"
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/strings.h"
+
+#include "base/ending.h"
+#include "base/first_line.h"
 
 namespace trainer {
 namespace {

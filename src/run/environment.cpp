@@ -16,7 +16,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/device/device.h"
-#include "trainer/nn/cpu_products.h"
+
+#include "ops/cpu_products.h"
 
 namespace trainer {
 namespace {

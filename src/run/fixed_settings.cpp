@@ -1,4 +1,4 @@
-#include "trainer/run/fixed_settings.h"
+#include "run/fixed_settings.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,17 +6,18 @@
 #include <span>
 #include <thread>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/threads.h"
 #include "trainer/config/load.h"
-#include "trainer/config/on_resume.h"
-#include "trainer/data/data_files.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/run/output_directory.h"
+
+#include "base/checksum.h"
+#include "base/release_pages.h"
+#include "base/threads.h"
+#include "config/on_resume.h"
+#include "data/data_files.h"
+#include "run/output_directory.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

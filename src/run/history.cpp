@@ -1,4 +1,4 @@
-#include "trainer/run/history.h"
+#include "run/history.h"
 
 #include <cmath>
 

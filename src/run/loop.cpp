@@ -7,18 +7,18 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/run/metric_rows.h"
-#include "trainer/run/replay_cuts.h"
 
+#include "base/first_line.h"
+#include "base/progress.h"
+#include "base/seconds_since.h"
 #include "run/keep_predictions.h"
+#include "run/replay_cuts.h"
 #include "run/save_result.h"
 
 namespace trainer {

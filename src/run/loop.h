@@ -8,18 +8,18 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/base/progress.h"
 #include "trainer/data/step_loader.h"
-#include "trainer/run/data_watch.h"
-#include "trainer/run/time_limit.h"
-#include "trainer/training/update_check.h"
 
+#include "base/progress.h"
 #include "run/checkpoints.h"
+#include "run/data_watch.h"
 #include "run/memory_watch.h"
 #include "run/out_of_memory.h"
 #include "run/resume.h"
 #include "run/run_parts.h"
 #include "run/run_progress.h"
+#include "run/time_limit.h"
+#include "training/update_check.h"
 
 namespace trainer {
 

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "trainer/formats/run_position.h"
-#include "trainer/memory/growth.h"
 #include "trainer/memory/summary.h"
-#include "trainer/run/output_directory.h"
+
+#include "memory/growth.h"
+#include "run/output_directory.h"
 
 namespace trainer {
 

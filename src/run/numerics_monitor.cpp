@@ -1,4 +1,4 @@
-#include "trainer/run/numerics_monitor.h"
+#include "run/numerics_monitor.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,16 +1,16 @@
-#include "trainer/run/open_model.h"
+#include "run/open_model.h"
 
 #include <algorithm>
 
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
 
+#include "base/progress.h"
 #include "run/choose_dtype.h"
 
 namespace trainer {

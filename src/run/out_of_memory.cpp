@@ -3,16 +3,16 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
-#include "trainer/memory/set_up_device.h"
 #include "trainer/run/metric_rows.h"
 
+#include "base/first_line.h"
+#include "memory/set_up_device.h"
 #include "run/rehearse.h"
 #include "run/what_fits.h"
 

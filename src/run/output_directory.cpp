@@ -1,4 +1,4 @@
-#include "trainer/run/output_directory.h"
+#include "run/output_directory.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,14 +7,14 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
-#include "trainer/base/regular_file.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/observe/jsonl_sink.h"
-#include "trainer/observe/status_file.h"
 
+#include "base/regular_file.h"
+#include "observe/jsonl_sink.h"
+#include "observe/status_file.h"
 #include "run/curves.h"
 #include "run/directory_lock.h"
 #include "run/earlier_results.h"

@@ -3,10 +3,11 @@
 #include <chrono>
 
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/summary.h"
 #include "trainer/training/worst_batch.h"
+
+#include "base/seconds_since.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/run/result_types.h"
+#include "run/result_types.h"
 
 #include <algorithm>
 #include <set>
@@ -6,8 +6,8 @@
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/tensor_views.h"
 
+#include "models/tensor_views.h"
 #include "run/tensor_files.h"
 
 namespace trainer {

@@ -7,13 +7,14 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/optimizer_state.h"
 #include "trainer/formats/peft.h"
-#include "trainer/formats/trainer_state.h"
-#include "trainer/run/best_metric.h"
-#include "trainer/run/fixed_settings.h"
 #include "trainer/run/run_length.h"
-#include "trainer/run/run_state.h"
+
+#include "formats/optimizer_state.h"
+#include "formats/trainer_state.h"
+#include "run/best_metric.h"
+#include "run/fixed_settings.h"
+#include "run/run_state.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

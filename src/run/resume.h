@@ -8,9 +8,10 @@
 
 #include "trainer/config/config.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/run/output_directory.h"
-#include "trainer/run/run_model.h"
 #include "trainer/training/trainer.h"
+
+#include "run/output_directory.h"
+#include "run/run_model.h"
 
 namespace trainer {
 

@@ -1,17 +1,17 @@
-#include "trainer/run/run_model.h"
+#include "run/run_model.h"
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/config/on_resume.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/hub/name.h"
 #include "trainer/models/load_model.h"
-#include "trainer/training/prepare_model.h"
 
+#include "base/join_some.h"
+#include "base/progress.h"
+#include "config/on_resume.h"
+#include "hub/name.h"
 #include "run/choose_dtype.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {

@@ -4,22 +4,22 @@
 #include <optional>
 
 #include "trainer/base/error.h"
-#include "trainer/base/first_line.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/rank_device.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/offload.h"
 #include "trainer/memory/oom.h"
-#include "trainer/memory/set_up_device.h"
-#include "trainer/nn/cpu_products.h"
-#include "trainer/run/open_model.h"
-#include "trainer/run/saved_budgets.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/solve_plan.h"
 
+#include "base/first_line.h"
+#include "base/progress.h"
+#include "device/rank_device.h"
+#include "memory/offload.h"
+#include "memory/set_up_device.h"
+#include "ops/cpu_products.h"
 #include "run/choose_dtype.h"
+#include "run/open_model.h"
+#include "run/saved_budgets.h"
 #include "run/what_fits.h"
 
 namespace trainer {

@@ -13,15 +13,15 @@
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
 #include "trainer/parallel/ranks.h"
-#include "trainer/run/output_directory.h"
 #include "trainer/run/run_length.h"
-#include "trainer/run/run_model.h"
-#include "trainer/run/run_plan.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/training/predictions.h"
 #include "trainer/training/trainer.h"
 
+#include "run/output_directory.h"
 #include "run/resume.h"
+#include "run/run_model.h"
+#include "run/run_plan.h"
 
 namespace trainer {
 

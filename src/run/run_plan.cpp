@@ -1,4 +1,4 @@
-#include "trainer/run/run_plan.h"
+#include "run/run_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +10,10 @@
 #include "trainer/base/strings.h"
 #include "trainer/data/length_counts.h"
 #include "trainer/memory/limit.h"
-#include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
 #include "trainer/training/solve_plan.h"
 
+#include "memory/offload.h"
 #include "run/what_fits.h"
 
 namespace trainer {

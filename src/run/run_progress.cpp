@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/run/fixed_settings.h"
+
+#include "base/seconds_since.h"
+#include "run/fixed_settings.h"
 
 namespace trainer {
 

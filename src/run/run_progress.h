@@ -11,11 +11,12 @@
 #include "trainer/config/config.h"
 #include "trainer/data/sample.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/formats/trainer_state.h"
-#include "trainer/run/best_metric.h"
-#include "trainer/run/history.h"
-#include "trainer/run/numerics_monitor.h"
 #include "trainer/run/run_length.h"
+
+#include "formats/trainer_state.h"
+#include "run/best_metric.h"
+#include "run/history.h"
+#include "run/numerics_monitor.h"
 
 namespace trainer {
 

@@ -1,15 +1,15 @@
-#include "trainer/run/run_state.h"
+#include "run/run_state.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
-#include "trainer/base/release_pages.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/optimizer_state.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/training/trainer.h"
 
+#include "base/release_pages.h"
+#include "formats/optimizer_state.h"
+#include "models/tensor_views.h"
 #include "run/tensor_files.h"
 
 namespace trainer {

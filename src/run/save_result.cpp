@@ -10,15 +10,16 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/trainer_state.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/run/metric_rows.h"
-#include "trainer/run/result_types.h"
+
+#include "base/progress.h"
+#include "base/seconds_since.h"
+#include "formats/trainer_state.h"
+#include "models/tensor_views.h"
+#include "run/result_types.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run/saved_budgets.h"
+#include "run/saved_budgets.h"
 
 #include <algorithm>
 #include <limits>

@@ -7,11 +7,12 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 #include "trainer/data/batching.h"
-#include "trainer/data/log_report.h"
 #include "trainer/device/device.h"
-#include "trainer/hub/name.h"
-#include "trainer/nn/cpu_products.h"
-#include "trainer/run/result_types.h"
+
+#include "data/log_report.h"
+#include "hub/name.h"
+#include "ops/cpu_products.h"
+#include "run/result_types.h"
 
 namespace trainer {
 namespace {

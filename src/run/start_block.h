@@ -2,11 +2,12 @@
 #pragma once
 
 #include "trainer/data/report.h"
-#include "trainer/observe/time_left.h"
 #include "trainer/run/artefacts.h"
-#include "trainer/run/output_directory.h"
 #include "trainer/run/run_length.h"
-#include "trainer/run/run_plan.h"
+
+#include "observe/time_left.h"
+#include "run/output_directory.h"
+#include "run/run_plan.h"
 
 namespace trainer {
 

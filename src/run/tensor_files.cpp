@@ -6,11 +6,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/join_some.h"
-#include "trainer/base/release_pages.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/offload.h"
-#include "trainer/models/tensor_views.h"
+
+#include "base/join_some.h"
+#include "base/release_pages.h"
+#include "memory/offload.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {

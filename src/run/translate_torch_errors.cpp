@@ -1,4 +1,4 @@
-#include "trainer/run/translate_torch_errors.h"
+#include "run/translate_torch_errors.h"
 
 #include <exception>
 #include <string>

@@ -5,9 +5,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/memory/limit.h"
-#include "trainer/memory/offload.h"
-#include "trainer/run/run_plan.h"
-#include "trainer/training/measures.h"
+
+#include "memory/offload.h"
+#include "run/run_plan.h"
+#include "training/measures.h"
 
 namespace trainer {
 

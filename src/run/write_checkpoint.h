@@ -5,7 +5,8 @@
 
 #include "trainer/formats/checkpoint.h"
 #include "trainer/parallel/ranks.h"
-#include "trainer/run/run_state.h"
+
+#include "run/run_state.h"
 
 namespace trainer {
 

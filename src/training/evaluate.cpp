@@ -7,11 +7,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/progress.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
 #include "trainer/memory/device_memory.h"
 
+#include "base/progress.h"
 #include "training/attempts.h"
 #include "training/memory_table.h"
 #include "training/with_blocks_together.h"

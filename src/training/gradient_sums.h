@@ -13,10 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/memory/copy_stream.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parallel/ranks.h"
 #include "trainer/parallel/tensor_exchange.h"
+
+#include "memory/copy_stream.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/training/measures.h"
+#include "training/measures.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,10 +8,10 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/training/prepare_model.h"
-#include "trainer/training/rank_traffic.h"
 
 #include "training/changed_settings.h"
+#include "training/prepare_model.h"
+#include "training/rank_traffic.h"
 
 namespace trainer {
 namespace {

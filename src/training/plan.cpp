@@ -6,17 +6,18 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/data/batching.h"
-#include "trainer/device/target_device.h"
 #include "trainer/memory/limit.h"
-#include "trainer/memory/meta_memory.h"
-#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
 #include "trainer/training/evaluate.h"
-#include "trainer/training/prepare_model.h"
-#include "trainer/training/rank_traffic.h"
 #include "trainer/training/trainer.h"
-#include "trainer/training/update_check.h"
 #include "trainer/training/worst_batch.h"
+
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
+#include "memory/offload.h"
+#include "training/prepare_model.h"
+#include "training/rank_traffic.h"
+#include "training/update_check.h"
 
 namespace trainer {
 namespace {

@@ -9,8 +9,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
-#include "trainer/base/progress.h"
-#include "trainer/base/seconds_since.h"
 #include "trainer/base/strings.h"
 #include "trainer/generation/generate.h"
 #include "trainer/memory/device_memory.h"
@@ -18,6 +16,8 @@
 #include "trainer/text/answer_text.h"
 #include "trainer/text/metrics.h"
 
+#include "base/progress.h"
+#include "base/seconds_since.h"
 #include "training/with_blocks_together.h"
 
 namespace trainer {

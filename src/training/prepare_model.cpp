@@ -1,9 +1,10 @@
-#include "trainer/training/prepare_model.h"
+#include "training/prepare_model.h"
 
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/models/vocabulary.h"
+
+#include "models/vocabulary.h"
 
 namespace trainer {
 namespace {

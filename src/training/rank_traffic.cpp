@@ -1,17 +1,17 @@
-#include "trainer/training/rank_traffic.h"
+#include "training/rank_traffic.h"
 
 #include <algorithm>
 #include <map>
 
-#include "trainer/device/target_device.h"
 #include "trainer/models/load_model.h"
-#include "trainer/nn/block_weights.h"
-#include "trainer/nn/divided_blocks.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/parallel/ranks.h"
-#include "trainer/training/prepare_model.h"
 
+#include "device/target_device.h"
+#include "training/prepare_model.h"
 #include "training/rank_owners.h"
+#include "weights/block_weights.h"
+#include "weights/divided_blocks.h"
 
 namespace trainer {
 

@@ -7,7 +7,8 @@
 
 #include "trainer/data/batching.h"
 #include "trainer/models/load_model.h"
-#include "trainer/training/rank_traffic.h"
+
+#include "training/rank_traffic.h"
 
 namespace trainer {
 namespace {

@@ -7,19 +7,19 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/memory/copy_stream.h"
-#include "trainer/memory/memory_phase.h"
-#include "trainer/memory/offload.h"
 #include "trainer/memory/summary.h"
-#include "trainer/models/block_hook.h"
-#include "trainer/nn/divided_blocks.h"
-#include "trainer/parallel/rank_shares.h"
 #include "trainer/training/trainer.h"
 
+#include "memory/copy_stream.h"
+#include "memory/memory_phase.h"
+#include "memory/offload.h"
+#include "models/block_hook.h"
+#include "parallel/rank_shares.h"
 #include "training/attempts.h"
 #include "training/gradient_sums.h"
 #include "training/rank_owners.h"
 #include "training/with_blocks_together.h"
+#include "weights/divided_blocks.h"
 
 namespace trainer {
 namespace {

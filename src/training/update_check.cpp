@@ -1,4 +1,4 @@
-#include "trainer/training/update_check.h"
+#include "training/update_check.h"
 
 #include <ATen/ATen.h>
 

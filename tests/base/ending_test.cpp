@@ -1,5 +1,5 @@
 // The exit code and the message of every kind of exception.
-#include "trainer/base/ending.h"
+#include "base/ending.h"
 
 #include <filesystem>
 #include <new>

@@ -1,5 +1,5 @@
 // The file layer keeps its promises whichever file operation fails.
-#include "trainer/base/file_faults.h"
+#include "base/file_faults.h"
 
 #include <fstream>
 

@@ -1,8 +1,8 @@
-#include "trainer/base/fitted_line.h"
+#include "base/fitted_line.h"
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/wrap.h"
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/base/free_space.h"
+#include "base/free_space.h"
 
 #include <gtest/gtest.h>
 

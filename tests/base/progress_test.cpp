@@ -1,4 +1,4 @@
-#include "trainer/base/progress.h"
+#include "base/progress.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
+
+#include "base/seconds_since.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/base/scratch_file.h"
+#include "base/scratch_file.h"
 
 #include <cstring>
 #include <fstream>
@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/file_faults.h"
 
+#include "base/file_faults.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

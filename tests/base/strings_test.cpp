@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/join_some.h"
+#include "base/join_some.h"
 
 namespace trainer {
 namespace {

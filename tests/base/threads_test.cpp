@@ -1,5 +1,5 @@
 // Threads when the system gives fewer than were asked for.
-#include "trainer/base/threads.h"
+#include "base/threads.h"
 
 #include <atomic>
 

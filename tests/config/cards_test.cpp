@@ -1,5 +1,5 @@
 // How the GPUs of `trainer plan --gpus` are written.
-#include "trainer/config/cards.h"
+#include "config/cards.h"
 
 #include <gtest/gtest.h>
 

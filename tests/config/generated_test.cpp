@@ -8,8 +8,8 @@
 
 #include "trainer/base/files.h"
 #include "trainer/config/load.h"
-#include "trainer/config/on_resume.h"
 
+#include "config/on_resume.h"
 #include "config/schema.h"
 #include "support/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // The address of notify.webhook is a secret: no message, file or dump shows it.
-#include "trainer/config/webhook.h"
+#include "config/webhook.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -3,10 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/data/count_repeats.h"
-#include "trainer/data/padding.h"
-
+#include "data/count_repeats.h"
 #include "data/fixture.h"
+#include "data/padding.h"
 #include "data/repeats.h"
 
 namespace trainer {

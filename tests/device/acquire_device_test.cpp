@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/device/rank_device.h"
 
 #include "device/gpu_lock.h"
+#include "device/rank_device.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // How pairs of GPUs are reported. NVIDIA's two libraries are replaced by fakes, opened with dlopen.
-#include "trainer/device/gpu_links.h"
+#include "device/gpu_links.h"
 
 #include <cstdlib>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // Memory below a GPU, from a driver that is replaced by a fake.
-#include "trainer/device/pinned_memory.h"
+#include "device/pinned_memory.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/memory/offload.h"
 
+#include "memory/offload.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -6,10 +6,10 @@
 
 #include "trainer/base/files.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/formats/optimizer_state.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/formats/trainer_state.h"
 
+#include "formats/optimizer_state.h"
+#include "formats/trainer_state.h"
 #include "support/temporary_directory.h"
 
 namespace trainer::test {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 
+#include "base/checksum.h"
 #include "formats/checkpoint_fixture.h"
 #include "support/error_message.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/formats/dynamic_map.h"
+#include "formats/dynamic_map.h"
 
 #include <algorithm>
 #include <cstring>

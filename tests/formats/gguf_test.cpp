@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/formats/q8_0.h"
 
+#include "formats/q8_0.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

@@ -3,8 +3,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/model_limits.h"
 
+#include "formats/model_limits.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

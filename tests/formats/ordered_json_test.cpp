@@ -1,5 +1,5 @@
 // The parser that keeps the order of keys gives what nlohmann's own parser gives, and is linear.
-#include "trainer/formats/ordered_json.h"
+#include "formats/ordered_json.h"
 
 #include <iterator>
 

@@ -1,4 +1,4 @@
-#include "trainer/formats/run_status.h"
+#include "formats/run_status.h"
 
 #include <filesystem>
 #include <fstream>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/base/note_file.h"
 
+#include "base/note_file.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {

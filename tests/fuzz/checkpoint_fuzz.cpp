@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <string>
 
-#include "trainer/base/checksum.h"
 #include "trainer/formats/checkpoint.h"
-#include "trainer/formats/optimizer_state.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/formats/trainer_state.h"
 
+#include "base/checksum.h"
+#include "formats/optimizer_state.h"
+#include "formats/trainer_state.h"
 #include "fuzz/fuzz.h"
 
 namespace {

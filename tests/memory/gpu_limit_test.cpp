@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/memory/limit.h"
-#include "trainer/memory/set_up_device.h"
 
 #include "memory/fake_gpu.h"
+#include "memory/set_up_device.h"
 
 namespace trainer {
 namespace {

@@ -1,5 +1,5 @@
 // Memory growth is distinguished from the normal ups and downs of training, on made-up series.
-#include "trainer/memory/growth.h"
+#include "memory/growth.h"
 
 #include <functional>
 

@@ -1,5 +1,5 @@
 // Memory below the CPU: tensors in files.
-#include "trainer/memory/offload.h"
+#include "memory/offload.h"
 
 #include <fstream>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/memory/host_allocator.h"
-#include "trainer/memory/meta_memory.h"
 
+#include "memory/meta_memory.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

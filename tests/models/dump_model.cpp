@@ -16,7 +16,8 @@
 #include "trainer/base/error.h"
 #include "trainer/generation/generate.h"
 #include "trainer/models/load_model.h"
-#include "trainer/models/tensor_views.h"
+
+#include "models/tensor_views.h"
 
 namespace {
 

@@ -16,8 +16,8 @@
 #include "trainer/data/batching.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/load_model.h"
-#include "trainer/models/tensor_views.h"
 
+#include "models/tensor_views.h"
 #include "support/golden_directory.h"
 
 namespace trainer {

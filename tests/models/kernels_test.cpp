@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "models/golden.h"
-#include "nn/emulated_kernels.h"
+#include "ops/emulated_kernels.h"
 
 namespace trainer {
 namespace {

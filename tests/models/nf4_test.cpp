@@ -6,9 +6,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
-#include "trainer/formats/bitsandbytes.h"
 #include "trainer/nn/linear.h"
 
+#include "formats/bitsandbytes.h"
 #include "models/golden.h"
 #include "support/counting_allocator.h"
 #include "support/error_message.h"

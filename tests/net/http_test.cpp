@@ -1,4 +1,4 @@
-#include "trainer/net/http.h"
+#include "net/http.h"
 
 #include <chrono>
 #include <csignal>

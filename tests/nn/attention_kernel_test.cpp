@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/strings.h"
-#include "trainer/device/target_device.h"
-#include "trainer/memory/meta_memory.h"
-#include "trainer/nn/attention.h"
 
-#include "nn/attention_heads.h"
-#include "nn/emulated_kernels.h"
-#include "nn/reference.h"
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
+#include "nn/attention.h"
+#include "ops/attention_heads.h"
+#include "ops/emulated_kernels.h"
 #include "support/launch_counter.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

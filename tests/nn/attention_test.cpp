@@ -1,5 +1,5 @@
 // The recomputing attention compared with plain autograd, and T5's buckets compared with transformers.
-#include "trainer/nn/attention.h"
+#include "nn/attention.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,12 +10,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "trainer/nn/dropout.h"
-
 #include "data/attention_groups.h"
 #include "data/upload.h"
-#include "nn/cpu_products_are.h"
-#include "nn/reference.h"
+#include "ops/cpu_products_are.h"
+#include "ops/dropout.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

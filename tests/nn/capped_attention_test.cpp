@@ -1,5 +1,5 @@
 // Attention with capped scores, compared with the definition in fp64: windows, grouped heads, packed rows.
-#include "trainer/nn/capped_attention.h"
+#include "nn/capped_attention.h"
 
 #include <cmath>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "nn/reference.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

@@ -4,10 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/nn/dora_linear.h"
-#include "trainer/nn/matmul.h"
-
-#include "nn/reference.h"
+#include "nn/dora_linear.h"
+#include "ops/matmul.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

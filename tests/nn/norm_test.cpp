@@ -1,12 +1,12 @@
 // RMSNorm's kernel, compared with the definition in fp64 and LibTorch's operators in bf16; its guarantees.
-#include "trainer/nn/norm.h"
+#include "nn/norm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "nn/reference.h"
-#include "nn/rms_norm.h"
+#include "ops/rms_norm.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

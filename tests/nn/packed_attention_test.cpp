@@ -7,13 +7,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/device/target_device.h"
-
-#include "nn/cpu_products_are.h"
-#include "nn/kernels.h"
-#include "nn/reference.h"
+#include "device/target_device.h"
+#include "ops/cpu_products_are.h"
+#include "ops/kernels.h"
 #include "support/gpu.h"
 #include "support/launch_counter.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

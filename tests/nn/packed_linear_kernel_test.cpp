@@ -4,22 +4,22 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "nn/kernels.h"
 #include "nn/linear_group.h"
-#include "nn/packed_adapters.h"
 #include "nn/packed_linear_group.h"
-#include "nn/reference.h"
+#include "ops/kernels.h"
+#include "ops/packed_adapters.h"
 #include "support/coded_weight.h"
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
+#include "support/reference.h"
 
 namespace packed_float {
 using Element = float;
-#include "nn/kernels/adapters.cu"
+#include "ops/adapters.cu"
 }  // namespace packed_float
 namespace packed_bf16 {
 using Element = bf16;
-#include "nn/kernels/adapters.cu"
+#include "ops/adapters.cu"
 }  // namespace packed_bf16
 
 namespace trainer {

@@ -6,9 +6,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/device/device.h"
-#include "trainer/device/target_device.h"
-#include "trainer/memory/meta_memory.h"
-#include "trainer/nn/attention.h"
+
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
+#include "nn/attention.h"
 
 namespace trainer {
 namespace {

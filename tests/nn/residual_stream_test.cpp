@@ -1,12 +1,11 @@
 // A residual stream gives the bits of the sums and norms one by one, gradients too.
-#include "trainer/nn/residual_stream.h"
+#include "nn/residual_stream.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/nn/dropout.h"
-
-#include "nn/reference.h"
+#include "ops/dropout.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

@@ -1,11 +1,11 @@
 // The rotary embedding's kernel, compared with transformers' formula in every layout that occurs.
-#include "trainer/nn/rotary.h"
+#include "nn/rotary.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "nn/reference.h"
-#include "nn/rotate.h"
+#include "ops/rotate.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

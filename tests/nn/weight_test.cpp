@@ -1,18 +1,18 @@
 // Layers whose weight is not a plain tensor, and what layers save of their weights for backward.
-#include "trainer/nn/weight.h"
+#include "trainer/weights/weight.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "trainer/memory/host_allocator.h"
-#include "trainer/nn/checkpoint.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
-#include "trainer/nn/linear_cross_entropy.h"
 #include "trainer/nn/output_head.h"
+#include "trainer/ops/linear_cross_entropy.h"
 
-#include "nn/reference.h"
+#include "nn/checkpoint.h"
+#include "nn/embedding.h"
 #include "support/coded_weight.h"
+#include "support/reference.h"
 
 namespace trainer {
 namespace {

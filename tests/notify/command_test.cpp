@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/files.h"
-#include "trainer/base/seconds_since.h"
-#include "trainer/notify/deliveries.h"
 
+#include "base/seconds_since.h"
+#include "notify/deliveries.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

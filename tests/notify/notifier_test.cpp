@@ -1,5 +1,5 @@
 // What is told of a run, as a server on this machine receives it.
-#include "trainer/notify/notifier.h"
+#include "notify/notifier.h"
 
 #include <chrono>
 #include <stdexcept>
@@ -9,8 +9,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/seconds_since.h"
 
+#include "base/seconds_since.h"
 #include "support/error_message.h"
 #include "support/http_server.h"
 

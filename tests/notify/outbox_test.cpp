@@ -1,4 +1,4 @@
-#include "trainer/notify/outbox.h"
+#include "notify/outbox.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/seconds_since.h"
+#include "base/seconds_since.h"
 
 namespace trainer {
 namespace {

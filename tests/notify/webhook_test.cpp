@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/seconds_since.h"
-#include "trainer/notify/deliveries.h"
-
+#include "base/seconds_since.h"
+#include "notify/deliveries.h"
 #include "support/error_message.h"
 #include "support/http_server.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/observe/console.h"
+#include "observe/console.h"
 
 #include <cmath>
 #include <functional>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/log.h"
-#include "trainer/base/wrap.h"
 
+#include "base/wrap.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -1,6 +1,6 @@
 // Adafactor's kernels in one specialization. Include this once for each specialization, in a namespace that
 // defines Weight, Gradient and State.
-#include "optim/kernels/adafactor.cu"
+#include "optim/adafactor.cu"
 
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
   using trainer::emulated::Callable;

@@ -12,9 +12,9 @@
 #include "trainer/config/load.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/memory/host_allocator.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/optim/schedule.h"
 
+#include "models/tensor_views.h"
 #include "optim/adafactor_items.h"
 
 namespace trainer {

@@ -6,8 +6,8 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/memory/host_allocator.h"
-#include "trainer/models/tensor_views.h"
 
+#include "models/tensor_views.h"
 #include "optim/many_coded_tensors.h"
 
 namespace trainer {

@@ -1,13 +1,12 @@
 // AdamW's kernel in all its specializations, run on the CPU.
 #pragma once
 
-#include "trainer/device/kernels.h"
-
+#include "device/kernels.h"
 #include "support/emulated_gpu.h"
 
 // clang-format off
-#include "optim/kernels/rounding.cuh"  // after what makes C++ of CUDA, and before the namespaces
-#include "optim/kernels/rows.cuh"
+#include "optim/rounding.cuh"  // after what makes C++ of CUDA, and before the namespaces
+#include "optim/rows.cuh"
 // clang-format on
 
 namespace float_float_float {

@@ -8,7 +8,7 @@
 #include "support/gpu.h"
 
 // clang-format off
-#include "optim/kernels/gradient_norm.cu"  // after what makes C++ of CUDA
+#include "optim/gradient_norm.cu"  // after what makes C++ of CUDA
 // clang-format on
 
 namespace trainer {

@@ -2,10 +2,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/device/target_device.h"
-#include "trainer/memory/meta_memory.h"
 #include "trainer/optim/adamw.h"
 
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
 #include "optim/gradient_norm.h"
 #include "support/started_kernels.h"
 

@@ -6,7 +6,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/optim/optimizer.h"
-#include "trainer/optim/state_memory.h"
+
+#include "optim/state_memory.h"
 
 namespace trainer::test {
 

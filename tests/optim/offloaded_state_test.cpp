@@ -5,10 +5,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/memory/offload.h"
 #include "trainer/optim/adamw.h"
-#include "trainer/optim/state_memory.h"
 
+#include "memory/offload.h"
+#include "optim/state_memory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {

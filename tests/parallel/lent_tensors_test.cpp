@@ -1,4 +1,4 @@
-#include "trainer/parallel/lent_tensors.h"
+#include "parallel/lent_tensors.h"
 
 #include <atomic>
 

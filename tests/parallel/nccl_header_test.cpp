@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/dynamic_library.h"
+#include "base/dynamic_library.h"
 
 namespace trainer {
 namespace {

@@ -9,11 +9,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "trainer/parallel/measure_sums.h"
-#include "trainer/parallel/rank_shares.h"
 #include "trainer/parallel/tensor_exchange.h"
 
 #include "parallel/gloo_group.h"
+#include "parallel/measure_sums.h"
+#include "parallel/rank_shares.h"
 #include "support/error_message.h"
 #include "support/in_ranks.h"
 

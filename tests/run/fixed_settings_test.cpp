@@ -1,5 +1,5 @@
 // The settings that a resumed run compares with those of its earlier start.
-#include "trainer/run/fixed_settings.h"
+#include "run/fixed_settings.h"
 
 #include <fstream>
 
@@ -9,9 +9,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/config/on_resume.h"
-#include "trainer/run/output_directory.h"
 
+#include "config/on_resume.h"
+#include "run/output_directory.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"
 #include "support/temporary_directory.h"

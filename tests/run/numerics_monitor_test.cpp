@@ -1,4 +1,4 @@
-#include "trainer/run/numerics_monitor.h"
+#include "run/numerics_monitor.h"
 
 #include <cmath>
 #include <limits>
@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/files.h"
-#include "trainer/base/random.h"
 
+#include "base/random.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

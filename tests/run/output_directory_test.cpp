@@ -1,4 +1,4 @@
-#include "trainer/run/output_directory.h"
+#include "run/output_directory.h"
 
 #include <fstream>
 #include <linux/filter.h>

@@ -1,4 +1,4 @@
-#include "trainer/run/replay_cuts.h"
+#include "run/replay_cuts.h"
 
 #include <fstream>
 

@@ -1,13 +1,13 @@
-#include "trainer/run/run_plan.h"
+#include "run/run_plan.h"
 
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/memory/offload.h"
 
 #include "data/fixture.h"
+#include "memory/offload.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
-#include "trainer/run/best_metric.h"
-#include "trainer/run/fixed_settings.h"
-#include "trainer/run/history.h"
-#include "trainer/run/saved_budgets.h"
 
+#include "run/best_metric.h"
+#include "run/fixed_settings.h"
+#include "run/history.h"
+#include "run/saved_budgets.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"
 #include "support/temporary_directory.h"

@@ -1,5 +1,5 @@
 // A trainer that resumes from a checkpoint gives the same bits as one that was not stopped.
-#include "trainer/run/run_state.h"
+#include "run/run_state.h"
 
 #include "trainer/base/error.h"
 #include "trainer/training/trainer.h"

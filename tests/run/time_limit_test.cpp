@@ -1,4 +1,4 @@
-#include "trainer/run/time_limit.h"
+#include "run/time_limit.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 #include "trainer/config/load.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
-#include "trainer/models/tensor_views.h"
 #include "trainer/text/tokenizer.h"
 
+#include "models/tensor_views.h"
 #include "run/tensor_files.h"
 #include "support/temporary_directory.h"
 

@@ -7,8 +7,8 @@
 
 #include "trainer/base/stop_signals.h"
 #include "trainer/formats/run_position.h"
-#include "trainer/run/output_directory.h"
 
+#include "run/output_directory.h"
 #include "run/tiny_run.h"
 #include "support/error_message.h"
 

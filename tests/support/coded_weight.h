@@ -9,8 +9,9 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
+
+#include "nn/embedding.h"
 
 namespace trainer::test {
 

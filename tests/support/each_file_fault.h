@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/base/file_faults.h"
+#include "base/file_faults.h"
 
 namespace trainer::test {
 

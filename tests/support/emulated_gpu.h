@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 struct Dim {
   unsigned x = 1, y = 1, z = 1;
@@ -229,4 +229,4 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 
-#include "device/kernels/prelude.cuh"
+#include "device/prelude.cuh"

@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/device/device.h"
-#include "trainer/device/kernels.h"
+
+#include "device/kernels.h"
 
 namespace trainer::test {
 

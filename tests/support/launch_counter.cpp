@@ -9,7 +9,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 namespace trainer {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "trainer/device/target_device.h"
-#include "trainer/memory/meta_memory.h"
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
 
 namespace trainer {
 

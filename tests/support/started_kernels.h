@@ -9,7 +9,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "trainer/device/kernels.h"
+#include "device/kernels.h"
 
 namespace trainer::test {
 

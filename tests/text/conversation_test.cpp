@@ -6,8 +6,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/ordered_json.h"
 
+#include "formats/ordered_json.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -1,5 +1,5 @@
 // Tokenizers as GGUF stores them.
-#include "trainer/text/gguf_vocabulary.h"
+#include "text/tokenizer/gguf_vocabulary.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "trainer/text/json_bounds.h"
+#include "text/tokenizer/json_bounds.h"
 
 #include <string>
 

@@ -5,10 +5,10 @@
 
 #include "trainer/generation/generate.h"
 #include "trainer/training/trainer.h"
-#include "trainer/training/update_check.h"
 
 #include "models/golden.h"
 #include "support/coded_weight.h"
+#include "training/update_check.h"
 
 namespace trainer {
 namespace {

@@ -3,15 +3,15 @@
 
 #include "trainer/base/error.h"
 #include "trainer/generation/generate.h"
-#include "trainer/memory/offload.h"
-#include "trainer/models/block_hook.h"
-#include "trainer/nn/block_weights.h"
-#include "trainer/nn/divided_blocks.h"
 #include "trainer/training/plan.h"
-#include "trainer/training/rank_traffic.h"
 
+#include "memory/offload.h"
+#include "models/block_hook.h"
 #include "support/temporary_directory.h"
+#include "training/rank_traffic.h"
 #include "training/steps_of_ranks.h"
+#include "weights/block_weights.h"
+#include "weights/divided_blocks.h"
 
 namespace trainer {
 namespace {

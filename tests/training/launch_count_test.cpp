@@ -9,16 +9,16 @@
 
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-#include "trainer/device/target_device.h"
 #include "trainer/models/load_model.h"
 #include "trainer/optim/gradients.h"
 #include "trainer/training/evaluate.h"
-#include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
 #include "trainer/training/worst_batch.h"
 
+#include "device/target_device.h"
 #include "support/launch_counter.h"
 #include "support/temporary_directory.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {

@@ -1,5 +1,5 @@
 // memory.offload changes where things lie, and no bit of what is computed.
-#include "trainer/memory/offload.h"
+#include "memory/offload.h"
 
 #include <fstream>
 

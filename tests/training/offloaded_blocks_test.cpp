@@ -6,17 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/generation/generate.h"
-#include "trainer/memory/copy_stream.h"
 #include "trainer/memory/device_memory.h"
-#include "trainer/memory/offload.h"
 #include "trainer/training/plan.h"
-#include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
-#include "trainer/training/update_check.h"
 #include "trainer/training/worst_batch.h"
 
+#include "memory/copy_stream.h"
+#include "memory/offload.h"
 #include "models/golden.h"
 #include "support/temporary_directory.h"
+#include "training/prepare_model.h"
+#include "training/update_check.h"
 
 namespace trainer {
 namespace {

@@ -7,13 +7,13 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/random.h"
-#include "trainer/memory/copy_stream.h"
 #include "trainer/memory/host_allocator.h"
-#include "trainer/memory/offload.h"
 #include "trainer/training/trainer.h"
 
+#include "base/random.h"
 #include "data/fixture.h"
+#include "memory/copy_stream.h"
+#include "memory/offload.h"
 #include "models/golden.h"
 #include "support/temporary_directory.h"
 #include "training/oom_bench.h"

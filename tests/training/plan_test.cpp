@@ -8,16 +8,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "trainer/memory/offload.h"
 #include "trainer/models/load_model.h"
-#include "trainer/nn/nf4_weight.h"
-#include "trainer/training/prepare_model.h"
 #include "trainer/training/trainer.h"
-#include "trainer/training/update_check.h"
 #include "trainer/training/worst_batch.h"
 
+#include "memory/offload.h"
 #include "support/counting_allocator.h"
 #include "support/temporary_directory.h"
+#include "training/prepare_model.h"
+#include "training/update_check.h"
+#include "weights/nf4_weight.h"
 
 namespace trainer {
 namespace {

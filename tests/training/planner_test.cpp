@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/config/load.h"
-#include "trainer/training/measures.h"
-#include "trainer/training/rank_traffic.h"
 #include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
+#include "training/measures.h"
+#include "training/rank_traffic.h"
 
 namespace trainer {
 namespace {

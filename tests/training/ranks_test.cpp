@@ -1,7 +1,6 @@
 // Steps of several ranks, compared with the same steps of one.
-#include "trainer/training/rank_traffic.h"
-
 #include "training/rank_owners.h"
+#include "training/rank_traffic.h"
 #include "training/steps_of_ranks.h"
 
 namespace trainer {

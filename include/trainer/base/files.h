@@ -41,7 +41,7 @@ std::string read_file(const std::filesystem::path& path);
 
 // The program writes all its files with the functions below. Each throws FormatError with the path and the
 // reason (no space, read-only, ...). Each syncs, so that the result survives a power failure. Tests make them
-// fail with trainer/base/file_faults.h.
+// fail with base/file_faults.h.
 
 // Calls `write` with a stream to PATH.tmp, syncs it and renames it to PATH. On failure PATH is unchanged and
 // the temporary file is removed. (If only the sync of the folder failed, PATH is already the complete new

@@ -10,8 +10,8 @@
 
 #include "trainer/data/batching.h"
 #include "trainer/nn/context.h"
-#include "trainer/nn/module.h"
 #include "trainer/nn/output_head.h"
+#include "trainer/weights/module.h"
 
 namespace trainer {
 

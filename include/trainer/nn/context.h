@@ -15,7 +15,7 @@ struct ForwardContext {
   uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
       0;  // number of blocks, from the first, that keep only their input and run again in backward
-  int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (trainer/nn/attention.h)
+  int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (nn/attention.h)
   bool free_order = false;  // on a GPU, attention may sum in another order every time
   double label_smoothing = 0.0;
   bool count_correct = false;  // evaluation: also count the correctly predicted tokens

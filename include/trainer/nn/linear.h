@@ -9,7 +9,7 @@
 
 #include "trainer/nn/context.h"
 #include "trainer/nn/lora_options.h"
-#include "trainer/nn/module.h"
+#include "trainer/weights/module.h"
 
 namespace trainer {
 
@@ -17,7 +17,7 @@ struct Projection;  // src/nn/linear_group.h
 
 // y = x W^T + b. A LoRA adapter adds B(A(dropout(x))) * scale (Hu et al. 2021; PEFT's lora.Linear); for DoRA
 // see nn/dora_linear.h. A and B are kept in fp32. They are multiplied in fp32 or in the type of x, whichever
-// the products use (nn/matmul.h).
+// the products use (ops/matmul.h).
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool has_bias);

@@ -8,7 +8,7 @@
 
 #include "trainer/nn/context.h"
 #include "trainer/nn/linear.h"
-#include "trainer/nn/linear_cross_entropy.h"
+#include "trainer/ops/linear_cross_entropy.h"
 
 namespace trainer {
 

@@ -63,7 +63,7 @@ struct AdafactorProgress {
 void adafactor_update(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                       AdafactorProgress& progress);
 
-// For CUDA: src/optim/kernels/adafactor.cu, six launches for all tensors of the same types. It allocates
+// For CUDA: src/optim/adafactor.cu, six launches for all tensors of the same types. It allocates
 // before the first launch, and only the last one writes. If the kernels do not work: the composite, tensor by
 // tensor.
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,

@@ -55,7 +55,7 @@ struct AdamwProgress {
 void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress);
 
-// For CUDA: src/optim/kernels/adamw.cu, one launch for all tensors of the same types. It allocates before the
+// For CUDA: src/optim/adamw.cu, one launch for all tensors of the same types. It allocates before the
 // first launch, so that an update out of memory has written nothing. If the kernel does not work: the
 // composite, tensor by tensor.
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,

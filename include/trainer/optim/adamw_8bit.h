@@ -21,7 +21,7 @@ inline int64_t adamw_8bit_blocks(int64_t elements) {
 }
 
 // What an update reads and writes. A moment is the value of its code in the dynamic map
-// (trainer/formats/dynamic_map.h) times the scale of its block.
+// (formats/dynamic_map.h) times the scale of its block.
 struct Adamw8bitTensors {
   at::Tensor weight;               // fp32 or bf16
   at::Tensor gradient;             // fp32 or bf16, of the same shape
@@ -41,7 +41,7 @@ struct Adamw8bitItem {
 void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                        AdamwProgress& progress);
 
-// For CUDA: src/optim/kernels/adamw_8bit.cu, one launch for all tensors of the same types, or the composite
+// For CUDA: src/optim/adamw_8bit.cu, one launch for all tensors of the same types, or the composite
 // if the kernel does not work. It allocates before the first launch.
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress);

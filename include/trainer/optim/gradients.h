@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
-#include "trainer/nn/module.h"
+#include "trainer/weights/module.h"
 
 namespace trainer {
 
@@ -22,7 +22,8 @@ struct TrainedParameter {
   at::Tensor value;  // the leaf
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
   bool embedding = false;  // the table of a torch.nn.Embedding, also if an output head is tied to it
-  std::shared_ptr<OffloadedWeight> offloaded{};  // of a leaf that is not on the device (nn/weight.h)
+  std::shared_ptr<OffloadedWeight>
+      offloaded{};  // of a leaf that is not on the device (trainer/weights/weight.h)
 };
 
 // Returns the parameters that require grad, in the order of the model's modules.

@@ -5,8 +5,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/ordered_json.h"
 
+#include "formats/ordered_json.h"
 #include "text/chat/content_parts.h"
 #include "text/chat/row_json.h"
 #include "text/chat/tool_calls.h"

@@ -2,8 +2,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-#include "trainer/formats/ordered_json.h"
-#include "trainer/text/json_bounds.h"
+
+#include "formats/ordered_json.h"
+#include "text/tokenizer/json_bounds.h"
 
 namespace trainer {
 

@@ -5,8 +5,7 @@
 #include <bit>
 #include <queue>
 
-#include "trainer/base/random.h"
-
+#include "base/random.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer {

@@ -1,4 +1,4 @@
-#include "trainer/text/gguf_vocabulary.h"
+#include "text/tokenizer/gguf_vocabulary.h"
 
 #include <algorithm>
 #include <limits>

@@ -6,7 +6,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-#include "trainer/text/json_bounds.h"
+
+#include "text/tokenizer/json_bounds.h"
 
 namespace trainer {
 namespace {

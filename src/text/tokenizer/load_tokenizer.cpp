@@ -1,9 +1,9 @@
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
+#include "base/checksum.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/read_pipeline.h"
 #include "text/tokenizer/sentencepiece_pipeline.h"

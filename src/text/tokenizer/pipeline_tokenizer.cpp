@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <deque>
 
-#include "trainer/base/checksum.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/checksum.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/unicode/utf8.h"
 

@@ -2,8 +2,8 @@
 
 #include "trainer/base/files.h"
 #include "trainer/formats/model_directory.h"
-#include "trainer/formats/ordered_json.h"
 
+#include "formats/ordered_json.h"
 #include "text/tokenizer/file_tokenizer.h"
 
 namespace trainer {

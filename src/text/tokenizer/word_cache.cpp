@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "trainer/base/random.h"
+#include "base/random.h"
 
 namespace trainer {
 namespace {

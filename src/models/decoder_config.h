@@ -1,0 +1,86 @@
+// The configuration of a decoder-only model with Llama's structure (decoder.h). A family is a function that
+// makes it from its config.json, in a file of its own: llama.cpp, qwen2.cpp, ...
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/models/model.h"
+
+#include "nn/norm.h"
+#include "nn/rotary.h"
+#include "ops/activation.h"
+
+namespace trainer {
+
+// The RMSNorms of a layer by their names on disk; empty: no norm at this place. With all of them
+//   h = x + after_attention(attention(before_attention(x))), y = h + after_mlp(mlp(before_mlp(h))).
+struct LayerNorms {
+  std::string before_attention = "input_layernorm", after_attention;
+  std::string before_mlp = "post_attention_layernorm", after_mlp;
+};
+
+struct DecoderConfig {
+  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+  int64_t padding_idx;           // of the embedding; -1: none
+  double embedding_scale = 1.0;  // multiplies the looked-up rows; rounded to their type first
+  NormFacts norm;                // of all RMSNorms
+  LayerNorms layer_norms;
+  Activation activation = Activation::silu;
+  RopeParameters rope;
+  std::optional<RopeParameters> sliding_rope;  // of sliding layers, if theirs differs
+  bool tied = false;                           // the head is the embedding unless a lm_head.weight is stored
+  bool qkv_bias = false;                       // of q_proj, k_proj, v_proj
+  bool output_bias = false;                    // of o_proj
+  bool mlp_bias = false;
+  bool qk_norm = false;             // RMSNorm over head_dim on queries and keys, before the rotary embedding
+  double attention_scale = 0.0;     // multiplies the scores
+  double attention_soft_cap = 0.0;  // c: scaled scores become c tanh(score / c); 0: no cap
+  double logit_soft_cap = 0.0;      // the same for the logits
+  int64_t sliding_window = 0;       // positions that a sliding layer sees
+  std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
+};
+
+// Returns `config` with a family's defaults for missing keys. null is a value: it means that the model does
+// not have the feature.
+nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaults);
+
+// Returns the number under `key`. Throws FormatError unless it is above 0.
+double config_positive(const nlohmann::json& config, const char* key);
+
+// Reads what all families have in common: sizes, activation, rotary embedding, tying; no biases, full
+// attention and rotation in all layers. max_position_embeddings must be in the file or a default. Throws
+// FormatError, with the key, if a key is missing or has the wrong type, or if it would change the mathematics
+// in a way that is not supported.
+DecoderConfig read_decoder_config(const nlohmann::json& config);
+
+// Returns which layers have a window according to `layer_types`; nullopt if the list is missing. Throws
+// FormatError if the list does not have one entry per layer, or an entry is neither full_attention nor
+// sliding_attention.
+std::optional<std::vector<bool>> read_layer_types(const nlohmann::json& config, int64_t num_layers);
+
+// Reads the window from `sliding_window`; no window if the key is missing or null.
+void read_sliding_window(const nlohmann::json& config, DecoderConfig& facts);
+
+// Throws FormatError if there is a sliding layer but no window.
+void check_windows(const DecoderConfig& facts);
+
+// Reads Qwen's windows: if use_sliding_window is true, the layers that layer_types names have a window;
+// without that list, all layers from max_window_layers on.
+void read_qwen_windows(const nlohmann::json& config, DecoderConfig& facts);
+
+// Reads what Gemma 2 and 3 have in common: norms before and after each part that multiply by 1 + weight, a
+// scaled embedding, `hidden_activation`, `query_pre_attn_scalar` and `final_logit_softcapping`. The layers
+// that layer_types names have windows; without that list, all but every `pattern`th. `config` already has
+// Gemma's defaults.
+DecoderConfig read_gemma_config(nlohmann::json config, int64_t pattern);
+
+// Returns the model's tree of shapes.
+std::unique_ptr<Model> make_decoder(const nlohmann::json& config, const DecoderConfig& facts,
+                                    bool separate_head);
+
+}  // namespace trainer

@@ -1,0 +1,37 @@
+// What runs through a stack of layers: x, to which each part of each layer adds its output.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "nn/norm.h"
+
+namespace trainer {
+
+// What is added waits for the next norm, so that sum and norm are computed together.
+class ResidualStream {
+ public:
+  explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}  // [..., size]
+
+  // Adds `part`, of x's shape and type.
+  void add(const at::Tensor& part) { add(part, {}, 0, 0.0); }
+  // Adds dropout(part, row_keys, key, p) (dropout.h).
+  void add(const at::Tensor& part, const at::Tensor& row_keys, uint64_t key, double p);
+
+  // Returns the sum so far; differentiable, as is normed().
+  at::Tensor sum();
+  // Returns the norm of the sum; the sum itself if there is no norm.
+  at::Tensor normed(const RmsNorm& norm);
+  at::Tensor normed(const std::optional<RmsNorm>& norm) { return norm ? normed(*norm) : sum(); }
+
+ private:
+  at::Tensor x_;
+  at::Tensor part_;  // not added yet; undefined: nothing waits
+  at::Tensor row_keys_;
+  uint64_t key_ = 0;
+  double p_ = 0.0;
+};
+
+}  // namespace trainer

@@ -1,0 +1,36 @@
+// Dropout whose mask is a pure function of a key, the row's key and the column. The mask is the same however
+// the batch is split, and the same again in a recompute or a retry. There is no generator state.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace trainer {
+
+// Returns x [..., cols] with each element zeroed with probability p, p in [0, 1), and the others scaled by
+// 1 / (1 - p). row_keys is int64, one per row (x.numel() / cols of them). Differentiable; backward computes
+// the mask again.
+at::Tensor dropout(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p);
+
+// The same without autograd, for Functions that call it in forward and backward.
+at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key, double p);
+
+// Returns dropout_apply() of x, and adds that of g, which has the same mask, to `sum`. All have one shape and
+// type. For the CPU, where it computes the mask once and takes one pass.
+at::Tensor dropout_with_gradient(const at::Tensor& x, const at::Tensor& g, const at::Tensor& sum,
+                                 const at::Tensor& row_keys, uint64_t key, double p);
+
+// Returns the keys of the rows of [batch, seq, ...] states, int64 [batch, seq]. A key is made of the sample's
+// slot in its effective batch and the position.
+at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
+
+// The same for tokens with these slots and positions, element by element.
+at::Tensor row_keys(const at::Tensor& slots, const at::Tensor& positions);
+
+// What CUDA uses: src/ops/dropout.cu, or a composite of LibTorch's operators if that does not work.
+// Both give the same bits as the CPU's kernel (tests check this).
+at::Tensor dropout_gpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
+at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
+
+}  // namespace trainer

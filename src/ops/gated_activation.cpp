@@ -1,0 +1,217 @@
+#include "ops/gated_activation.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "base/vector_math.h"
+#include "device/operators.h"
+
+namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using TensorPair = std::tuple<at::Tensor, at::Tensor>;
+
+// Each of these has the activation's value and its derivative.
+struct Silu {
+  static TRAINER_INLINE float value(float x) { return x * fast_sigmoid(x); }
+  static TRAINER_INLINE void both(float x, float& value, float& slope) {
+    float s, ds;
+    fast_sigmoid(x, s, ds);
+    value = x * s;
+    slope = s + x * ds;
+  }
+};
+
+struct Gelu {
+  static TRAINER_INLINE float value(float x) {
+    float density, integral;
+    fast_normal(x, density, integral);
+    return x * integral;
+  }
+  static TRAINER_INLINE void both(float x, float& value, float& slope) {
+    float density, integral;
+    fast_normal(x, density, integral);
+    value = x * integral;
+    slope = integral + x * density;
+  }
+};
+
+// (1 + tanh(u)) / 2 is sigmoid(2 u). Beyond 12 it is 0 or 1, and x * x might be infinite.
+struct GeluTanh {
+  static constexpr float kLinear = 1.59576912f, kCubic = 0.0713548163f;  // 2 sqrt(2 / pi), times 0.044715
+  static TRAINER_INLINE float bounded(float x) {
+    const float above = x < -12.0f ? -12.0f : x;
+    return above > 12.0f ? 12.0f : above;
+  }
+  static TRAINER_INLINE float value(float x) {
+    const float b = bounded(x);
+    return x * fast_sigmoid(b * (kLinear + kCubic * b * b));
+  }
+  static TRAINER_INLINE void both(float x, float& value, float& slope) {
+    const float b = bounded(x);
+    float s, ds;
+    fast_sigmoid(b * (kLinear + kCubic * b * b), s, ds);
+    value = x * s;
+    slope = s + b * ds * (kLinear + 3.0f * kCubic * b * b);
+  }
+};
+
+struct Relu {
+  static TRAINER_INLINE float value(float x) { return x < 0.0f ? 0.0f : x; }
+  static TRAINER_INLINE void both(float x, float& value, float& slope) {
+    value = x < 0.0f ? 0.0f : x;
+    slope = x > 0.0f ? 1.0f : 0.0f;
+  }
+};
+
+template <class A, class T>
+TRAINER_VECTORISED void gate_range(const T* __restrict__ gate, const T* __restrict__ up, T* __restrict__ out,
+                                   int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const T active = static_cast<T>(A::value(static_cast<float>(gate[i])));
+    out[i] = static_cast<T>(static_cast<float>(active) * static_cast<float>(up[i]));
+  }
+}
+
+// g_up may be grad.
+template <class A, class T>
+TRAINER_VECTORISED void gate_range_grads(const T* grad, const T* __restrict__ gate, const T* __restrict__ up,
+                                         T* __restrict__ g_gate, T* g_up, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; i++) {
+    const float g = static_cast<float>(grad[i]);
+    float value, slope;
+    A::both(static_cast<float>(gate[i]), value, slope);
+    g_up[i] = static_cast<T>(g * static_cast<float>(static_cast<T>(value)));
+    g_gate[i] = static_cast<T>(g * static_cast<float>(up[i]) * slope);
+  }
+}
+
+// Calls body.operator()<A>() with the functions of an activation that has a kernel.
+template <class Body>
+void with_activation(int64_t kind, const Body& body) {
+  switch (static_cast<Activation>(kind)) {
+    case Activation::silu:
+      return body.template operator()<Silu>();
+    case Activation::gelu:
+      return body.template operator()<Gelu>();
+    case Activation::gelu_tanh:
+      return body.template operator()<GeluTanh>();
+    case Activation::relu:
+      return body.template operator()<Relu>();
+    default:
+      TORCH_CHECK(false, "gated_activation: no kernel for activation ", kind);
+  }
+}
+
+constexpr int64_t kGrain = 1 << 14;  // elements; the least work for a thread
+
+at::Tensor gated_host(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
+  TORCH_CHECK(gate_.sizes() == up_.sizes() && gate_.scalar_type() == up_.scalar_type(),
+              "gated_activation: gate and up of different shapes or types");
+  const at::Tensor gate = gate_.contiguous(), up = up_.contiguous();
+  at::Tensor out = at::empty_like(gate);
+  if (gate.is_meta()) return out;
+  with_element_type(gate, "gated_activation", [&]<class T>() {
+    const T *a = gate.const_data_ptr<T>(), *b = up.const_data_ptr<T>();
+    T* to = out.mutable_data_ptr<T>();
+    with_activation(kind, [&]<class A>() {
+      at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
+        gate_range<A>(a + begin, b + begin, to + begin, end - begin);
+      });
+    });
+  });
+  return out;
+}
+
+at::Tensor gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
+                               int64_t kind, at::Tensor g_up) {
+  const at::Tensor g = grad.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
+  at::Tensor g_gate = at::empty_like(gate);
+  if (gate.is_meta()) return g_gate;
+  with_element_type(gate, "gated_activation_backward", [&]<class T>() {
+    const T *from = g.const_data_ptr<T>(), *a = gate.const_data_ptr<T>(), *b = up.const_data_ptr<T>();
+    T *to_gate = g_gate.mutable_data_ptr<T>(), *to_up = g_up.mutable_data_ptr<T>();
+    with_activation(kind, [&]<class A>() {
+      at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
+        gate_range_grads<A>(from + begin, a + begin, b + begin, to_gate + begin, to_up + begin, end - begin);
+      });
+    });
+  });
+  return g_gate;
+}
+
+// Whether nothing but `x` holds its memory, which is laid out as that of a new tensor. A view keeps the
+// tensor that it is a view of.
+bool only_holder(const at::Tensor& x) {
+  if (x.use_count() != 1 || !x.is_contiguous()) return false;
+  return x.storage().use_count() == (x.is_view() && x._base().use_count() == 1 ? 2 : 1);
+}
+
+// Keeps gate and up, which are the projections' results; plain autograd also keeps the activated gate.
+struct GatedActivation : torch::autograd::Function<GatedActivation> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
+                            int64_t kind) {
+    ctx->save_for_backward({gate, up});
+    ctx->saved_data["kind"] = kind;
+    return gated_apply(gate, up, kind);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto [g_gate, g_up] =
+        gated_backward(std::move(grads[0]), saved[0], saved[1], ctx->saved_data["kind"].toInt());
+    return {g_gate, g_up, {}};
+  }
+};
+
+}  // namespace
+
+bool has_gated_kernel(Activation kind) {
+  return kind == Activation::silu || kind == Activation::gelu || kind == Activation::gelu_tanh ||
+         kind == Activation::relu;
+}
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("gated_activation(Tensor gate, Tensor up, int kind) -> Tensor");
+  // Returns d gate and writes d up into g_up, which may be grad.
+  library.def(
+      "gated_activation_backward(Tensor grad, Tensor gate, Tensor up, int kind, Tensor(a!) g_up) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) {
+  library.impl("gated_activation", gated_host);
+  library.impl("gated_activation_backward", gated_backward_host);
+}
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("gated_activation", ByTarget<gated_host, gated_gpu>::call);
+  library.impl("gated_activation_backward", ByTarget<gated_backward_host, gated_backward_gpu>::call);
+}
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
+  library.impl("gated_activation", gated_gpu);
+  library.impl("gated_activation_backward", gated_backward_gpu);
+}
+
+at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t)> op(
+      "trainer::gated_activation");
+  return op(gate, up, kind);
+}
+
+TensorPair gated_backward(at::Tensor grad, const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t,
+                                   at::Tensor)>
+      op("trainer::gated_activation_backward");
+  at::Tensor g_up = only_holder(grad) ? grad : at::empty(up.sizes(), up.options());
+  at::Tensor g_gate = op(grad, gate, up, kind, g_up);
+  return {g_gate, g_up};
+}
+
+at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up) {
+  if (!has_gated_kernel(kind)) return activate(kind, gate) * up;
+  return GatedActivation::apply(gate, up, static_cast<int64_t>(kind));
+}
+
+}  // namespace trainer

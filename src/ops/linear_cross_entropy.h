@@ -1,0 +1,40 @@
+// What linear_cross_entropy() computes in its forward pass.
+#pragma once
+
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/ops/linear_cross_entropy.h"
+
+namespace trainer {
+
+struct LossGradients {
+  bool hidden = false, weight = false;  // needed or not
+  bool any() const { return hidden || weight; }
+};
+
+struct LossParts {
+  at::Tensor loss, correct;       // LossSum's; correct is 0 unless requested
+  at::Tensor g_hidden, g_weight;  // in the inputs' type; undefined if not needed
+};
+
+// Returns the rows of a chunk, at most `most`; all chunks but the last are equal.
+int64_t rows_per_chunk(int64_t rows, int64_t most);
+// The rows whose fp32 logits take 128 MB; at least 16.
+inline int64_t rows_of_small_chunks(int64_t vocab) {
+  return std::max<int64_t>(16, (int64_t{128} << 20) / (4 * vocab));
+}
+
+// What the CPU uses, and CUDA without its kernels. Logits become fp32 before
+// the loss, except bf16 ones of built-in products.
+LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                               const LossOptions& options, const LossGradients& wanted);
+
+// What CUDA uses: cross_entropy.cu, one launch for all between a chunk's products, or the composite
+// if that does not work. The products' fp32 sums are the logits; they are not rounded to the type of hidden.
+// A chunk's memory is that of its fp32 logits, whose place the gradient takes.
+LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                         const LossOptions& options, const LossGradients& wanted);
+
+}  // namespace trainer

@@ -1,0 +1,32 @@
+// NF4 to numbers (src/ops/nf4.h). Open: Element, kWidth.
+#include "device/prelude.cuh"
+
+// What the 4-bit codes and, with double quantisation, the 8-bit codes of the scales mean.
+struct Nf4Maps {
+  float values[16];
+  float scales[256];
+};
+
+// A thread makes kWidth values, which are in one block of 64; count: number of such pieces. scales: fp32, or
+// with nested_scales 8-bit codes.
+KERNEL dequantise(const unsigned char* codes, const void* scales, const float* nested_scales, float offset,
+                  Nf4Maps maps, long long first, Element* out, long long count) {
+  const long long i = thread_index();
+  if (i >= count) return;
+  const long long at = first + i * kWidth, block = at / 64;
+  float scale;
+  if (nested_scales != nullptr) {
+    const float product =
+        __fmul_rn(maps.scales[static_cast<const unsigned char*>(scales)[block]], nested_scales[block / 256]);
+    scale = __fadd_rn(product, offset);
+  } else {
+    scale = static_cast<const float*>(scales)[block];
+  }
+  Pack<Element, kWidth> to;
+  for (int k = 0; k < kWidth; k++) {
+    const unsigned char both = codes[(at + k) / 2];
+    const int code = (at + k) % 2 == 0 ? both >> 4 : both & 15;
+    to.at[k] = narrow<Element>(maps.values[code] * scale);
+  }
+  store<kWidth>(out + i * kWidth, to);
+}

@@ -1,0 +1,13 @@
+// What RMSNorm multiplies: shared by rms_norm.cu and the kernels that are fused with it.
+#pragma once
+#include "device/prelude.cuh"
+
+// What the normalised value is multiplied by. Gemma's norm adds 1 to the weight and rounds only the product.
+template <class T>
+DEVICE float factor(T weight, int plus_one) {
+  return plus_one ? 1.0f + wide(weight) : wide(weight);
+}
+template <class T>
+DEVICE float normalised(T x, float rstd, int plus_one) {
+  return plus_one ? wide(x) * rstd : rounded<T>(wide(x) * rstd);
+}

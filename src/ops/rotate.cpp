@@ -1,0 +1,82 @@
+#include "ops/rotate.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "base/vector_math.h"
+#include "device/operators.h"
+
+namespace trainer {
+namespace {
+
+// All heads of one position; `direction` 1 or -1. The separate function for one head lets the compiler see
+// that nothing overlaps.
+template <class T>
+TRAINER_INLINE void rotate_head(const T* __restrict__ x1, const T* __restrict__ x2, T* __restrict__ y1,
+                                T* __restrict__ y2, const T* __restrict__ cos, const T* __restrict__ sin,
+                                float direction, int64_t half) {
+  for (int64_t c = 0; c < half; c++) {
+    const float a = static_cast<float>(x1[c]), b = static_cast<float>(x2[c]);
+    const float co = static_cast<float>(cos[c]), si = static_cast<float>(sin[c]) * direction;
+    y1[c] = static_cast<T>(static_cast<float>(static_cast<T>(a * co)) -
+                           static_cast<float>(static_cast<T>(b * si)));
+    y2[c] = static_cast<T>(static_cast<float>(static_cast<T>(b * co)) +
+                           static_cast<float>(static_cast<T>(a * si)));
+  }
+}
+
+template <class T>
+TRAINER_VECTORISED void rotate_heads(const T* __restrict__ x, int64_t x_stride, T* __restrict__ y,
+                                     const T* __restrict__ cos, const T* __restrict__ sin, float direction,
+                                     int64_t heads, int64_t half) {
+  for (int64_t head = 0; head < heads; head++) {
+    const T* __restrict__ x1 = x + head * x_stride;
+    T* __restrict__ y1 = y + head * 2 * half;
+    rotate_head(x1, x1 + half, y1, y1 + half, cos, sin, direction, half);
+  }
+}
+
+at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
+  const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), half = x.size(3) / 2;
+  const at::Tensor c = cos.contiguous().expand({batch, 1, seq, half});
+  const at::Tensor s = sin.contiguous().expand({batch, 1, seq, half});
+  at::Tensor out = empty_by_position(x);
+  if (x.is_meta()) return out;
+  with_element_type(x, "rotate", [&]<class T>() {
+    const T *from = x.const_data_ptr<T>(), *c_from = c.const_data_ptr<T>(), *s_from = s.const_data_ptr<T>();
+    T* to = out.mutable_data_ptr<T>();
+    const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(x.size(3) * heads, 1));
+    at::parallel_for(0, batch * seq, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const int64_t b = i / seq, position = i % seq;
+        const int64_t table = b * c.stride(0) + position * c.stride(2);
+        rotate_heads(from + b * x.stride(0) + position * x.stride(2), x.stride(1), to + i * heads * 2 * half,
+                     c_from + table, s_from + table, back ? -1.0f : 1.0f, heads, half);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(trainer, library) {
+  library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
+TORCH_LIBRARY_IMPL(trainer, Meta, library) {
+  library.impl("rotate", ByTarget<rotate_host, rotate_composite>::call);
+}
+TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(
+      "trainer::rotate");
+  return op(x, cos, sin, back);
+}
+
+}  // namespace trainer

@@ -1,0 +1,135 @@
+// Queries and keys on a GPU: rotate_qk.cu, or the operators that it replaces.
+#include <algorithm>
+#include <bit>
+
+#include <ATen/ATen.h>
+
+#include "ops/kernels.h"
+#include "ops/rotate.h"
+#include "ops/rotate_qk.h"
+
+namespace trainer {
+namespace {
+
+// The same as in rotate_qk.cu.
+struct HeadStrides {
+  explicit HeadStrides(const at::Tensor& x) : batch(x.stride(0)), position(x.stride(1)), head(x.stride(2)) {}
+  int64_t batch, position, head;
+};
+struct QkShape {
+  int q_heads, k_heads, seq, half, lanes;
+  int64_t table_batch;
+};
+
+// Heads of head_dim elements that are together in memory.
+at::Tensor with_whole_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+// One call's sizes and kernels. All tensors are [batch, seq, heads, head_dim].
+struct QkCall {
+  QkCall(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos_, const at::Tensor& sin_)
+      : cos(cos_.contiguous()), sin(sin_.contiguous()), positions(q.size(0) * q.size(1)) {
+    const int64_t seq = q.size(1), half = q.size(3) / 2;
+    const bool of_each_row = cos.numel() > seq * half;
+    TORCH_CHECK(cos.numel() == (of_each_row ? q.size(0) : 1) * seq * half && sin.numel() == cos.numel(),
+                "rotate_qk: q ", q.sizes(), " with tables ", cos.sizes());
+    shape = {static_cast<int>(q.size(2)),
+             static_cast<int>(k.size(2)),
+             static_cast<int>(seq),
+             static_cast<int>(half),
+             1,
+             of_each_row ? seq * half : 0};
+  }
+
+  // Every tensor that is read is in one of the two lists; those in `strided` are heads.
+  bool find(std::initializer_list<at::Tensor> strided, std::initializer_list<at::Tensor> others) {
+    width = width_for(shape.half, {cos, sin});
+    for (const at::Tensor& x : strided) {
+      width = std::min(width, width_for(shape.half, {x}, {x.stride(0), x.stride(1), x.stride(2)}));
+    }
+    for (const at::Tensor& x : others) width = std::min(width, width_for(shape.half, {x}));
+    const auto packs = static_cast<uint64_t>(shape.half / width);
+    shape.lanes = static_cast<int>(std::min<uint64_t>(std::bit_floor(packs), 32));
+    const bool fits = fits_int(positions * heads() * shape.lanes);
+    kernels = fits ? kernels_for(*strided.begin(), kernel_files::rotate_qk, width) : nullptr;
+    return kernels != nullptr;
+  }
+
+  int64_t heads() const { return shape.q_heads + shape.k_heads; }
+  KernelGrid grid(int64_t groups) const { return grid_of(groups * shape.lanes); }
+
+  at::Tensor cos, sin;
+  int64_t positions, width = 1;
+  QkShape shape{};
+  const Kernels* kernels = nullptr;
+};
+
+}  // namespace
+
+FourTensors rotate_qk_gpu(const at::Tensor& q_, const at::Tensor& k_, const MaybeTensor& q_weight,
+                          const MaybeTensor& k_weight, const at::Tensor& cos, const at::Tensor& sin,
+                          double epsilon, bool plus_one) {
+  const at::Tensor q = with_whole_heads(q_), k = with_whole_heads(k_);
+  const at::Tensor by_q = q_weight ? q_weight->contiguous() : at::Tensor();
+  const at::Tensor by_k = k_weight ? k_weight->contiguous() : at::Tensor();
+  QkCall call(q, k, cos, sin);
+  if (!call.find({q, k}, {q_weight ? by_q : q, k_weight ? by_k : k})) {
+    return rotate_qk_composite(q_, k_, q_weight, k_weight, cos, sin, epsilon, plus_one);
+  }
+  at::Tensor q_out = at::empty(q.sizes(), q.options()), k_out = at::empty(k.sizes(), k.options());
+  at::Tensor q_rstd, k_rstd;
+  if (q_weight) {
+    q_rstd = at::empty({call.positions * q.size(2)}, q.options().dtype(at::kFloat));
+    k_rstd = at::empty({call.positions * k.size(2)}, q_rstd.options());
+  }
+  call.kernels->start(
+      "rotate_qk_forward", call.grid(call.positions * call.heads()), elements(q, q), elements(k, q),
+      elements(by_q, q), elements(by_k, q), elements(call.cos, q), elements(call.sin, q),
+      q_out.mutable_data_ptr(), k_out.mutable_data_ptr(), q_weight ? q_rstd.mutable_data_ptr() : nullptr,
+      q_weight ? k_rstd.mutable_data_ptr() : nullptr, call.shape, HeadStrides(q), HeadStrides(k),
+      call.positions, static_cast<float>(epsilon), static_cast<int>(plus_one));
+  return {q_out.transpose(1, 2), k_out.transpose(1, 2), q_rstd, k_rstd};
+}
+
+FourTensors rotate_qk_backward_gpu(const at::Tensor& grad_q, const at::Tensor& grad_k, const MaybeTensor& q_,
+                                   const MaybeTensor& k_, const MaybeTensor& q_weight,
+                                   const MaybeTensor& k_weight, const MaybeTensor& q_rstd,
+                                   const MaybeTensor& k_rstd, const at::Tensor& cos, const at::Tensor& sin,
+                                   bool plus_one, bool needs_weights) {
+  const at::Tensor gq = with_whole_heads(grad_q.transpose(1, 2)),
+                   gk = with_whole_heads(grad_k.transpose(1, 2));
+  const bool normed = q_weight.has_value();
+  const at::Tensor q = normed ? with_whole_heads(*q_) : gq, k = normed ? with_whole_heads(*k_) : gk;
+  const at::Tensor by_q = normed ? q_weight->contiguous() : at::Tensor();
+  const at::Tensor by_k = normed ? k_weight->contiguous() : at::Tensor();
+  QkCall call(gq, gk, cos, sin);
+  if (!call.find({gq, gk, q, k}, {normed ? by_q : gq, normed ? by_k : gk})) {
+    return rotate_qk_backward_composite(grad_q, grad_k, q_, k_, q_weight, k_weight, q_rstd, k_rstd, cos, sin,
+                                        plus_one, needs_weights);
+  }
+  at::Tensor q_out = at::empty(gq.sizes(), gq.options()), k_out = at::empty(gk.sizes(), gk.options());
+  const void* inverse_q = normed ? elements(*q_rstd, gq, at::kFloat) : nullptr;
+  const void* inverse_k = normed ? elements(*k_rstd, gq, at::kFloat) : nullptr;
+  call.kernels->start("rotate_qk_backward", call.grid(call.positions * call.heads()), elements(gq, gq),
+                      elements(gk, gq), elements(q, gq), elements(k, gq), elements(by_q, gq),
+                      elements(by_k, gq), inverse_q, inverse_k, elements(call.cos, gq),
+                      elements(call.sin, gq), q_out.mutable_data_ptr(), k_out.mutable_data_ptr(), call.shape,
+                      HeadStrides(gq), HeadStrides(gk), HeadStrides(q), HeadStrides(k), call.positions,
+                      static_cast<int>(plus_one));
+  at::Tensor gq_weight, gk_weight;
+  if (normed && needs_weights) {
+    const int64_t q_count = call.positions * q.size(2), k_count = call.positions * k.size(2);
+    const int64_t each = std::max<int64_t>(16, (q_count + 2047) / 2048);
+    const int64_t q_parts = (q_count + each - 1) / each, k_parts = (k_count + each - 1) / each;
+    const at::Tensor sums = at::empty({q_parts + k_parts, q.size(3)}, q_rstd->options());
+    call.kernels->start("rotate_qk_backward_weight", call.grid(q_parts + k_parts), elements(gq, gq),
+                        elements(gk, gq), elements(q, gq), elements(k, gq), inverse_q, inverse_k,
+                        elements(call.cos, gq), elements(call.sin, gq), sums.mutable_data_ptr(), call.shape,
+                        HeadStrides(gq), HeadStrides(gk), HeadStrides(q), HeadStrides(k), call.positions,
+                        q_parts, k_parts, each, static_cast<int>(plus_one));
+    gq_weight = sums.narrow(0, 0, q_parts).sum(0).to(q_weight->scalar_type());
+    gk_weight = sums.narrow(0, q_parts, k_parts).sum(0).to(q_weight->scalar_type());
+  }
+  return {q_out, k_out, gq_weight, gk_weight};
+}
+
+}  // namespace trainer

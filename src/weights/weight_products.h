@@ -1,0 +1,17 @@
+// Products of activations with a Weight, in whatever form it is kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/weights/weight.h"
+
+namespace trainer {
+
+// As the functions of ops/matmul.h, with the weight's values rounded to `type`, the type of the computation.
+// A weight that is kept in another type exists in `type` only during the product; one from a WeightSource is
+// made one panel at a time.
+at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type);  // x w^T
+at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type);             // x w
+void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);
+
+}  // namespace trainer

@@ -1,0 +1,195 @@
+// This layer's operators on a GPU, compared with those on the CPU; skipped without a GPU.
+#include "support/gpu.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trainer/device/device.h"
+
+#include "nn/attention.h"
+#include "ops/add_norm.h"
+#include "ops/attention_weights.h"
+#include "ops/dropout.h"
+#include "ops/gated_activation.h"
+#include "ops/kernels.h"
+#include "ops/linear_cross_entropy.h"
+#include "ops/rms_norm.h"
+#include "ops/rotate_qk.h"
+#include "support/reference.h"
+
+namespace trainer {
+namespace {
+
+using test::on_gpu;
+
+class OnAGpu : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
+ protected:
+  void SetUp() override {
+    const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+  bool bf16() const { return std::get<0>(GetParam()) == at::kBFloat16; }
+  int64_t cols() const { return std::get<1>(GetParam()); }
+  at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, std::get<0>(GetParam())); }
+  void near(const at::Tensor& gpu, const at::Tensor& cpu) const {
+    EXPECT_TRUE(gpu.is_cuda());
+    EXPECT_EQ(gpu.scalar_type(), cpu.scalar_type());
+    EXPECT_LE(relative_difference(gpu.cpu(), cpu), bf16() ? 2e-3 : 1e-6);
+  }
+
+  Random random_{23};
+};
+
+TEST_P(OnAGpu, RmsNormIsTheCpus) {
+  const at::Tensor x = normal({300, cols()}), weight = normal({cols()}), g = normal({300, cols()});
+  const auto [y, rstd] = rms_norm(x, weight, 1e-5);
+  const auto [y2, rstd2] = rms_norm(on_gpu(x), on_gpu(weight), 1e-5);
+  near(y2, y);
+  near(rstd2, rstd);
+  const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true);
+  const auto [gx2, gw2] = rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true);
+  near(gx2, gx);
+  near(gw2, gw);
+  EXPECT_TRUE(
+      gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
+}
+
+TEST_P(OnAGpu, SumsWithTheirNormsAreTheCpus) {
+  const at::Tensor x = normal({300, cols()}), y = normal({300, cols()}), weight = normal({cols()}),
+                   g = normal({300, cols()}), keys = at::arange(300);
+  const PartDropout dropped{keys, 77, 0.1}, dropped_on_gpu{on_gpu(keys), 77, 0.1};
+  const auto [h, n, rstd] = add_norm(x, y, weight, dropped, 1e-5, false);
+  const auto [h2, n2, rstd2] = add_norm(on_gpu(x), on_gpu(y), on_gpu(weight), dropped_on_gpu, 1e-5, false);
+  near(h2, h);
+  near(n2, n);
+  const auto [gx, gy] = add_norm_backward(g, y, h, weight, rstd, dropped, false);
+  const auto [gx2, gy2] =
+      add_norm_backward(on_gpu(g), on_gpu(y), h2, on_gpu(weight), rstd2, dropped_on_gpu, false);
+  near(gx2, gx);
+  near(gy2, gy);
+}
+
+TEST_P(OnAGpu, GatedActivationsAreTheCpus) {
+  const at::Tensor gate = normal({130, cols()}), up = normal({130, cols()}), g = normal({130, cols()});
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    near(gated_apply(on_gpu(gate), on_gpu(up), kind), gated_apply(gate, up, kind));
+    const auto [a, b] = gated_backward(g, gate, up, kind);
+    const auto [c, d] = gated_backward(on_gpu(g), on_gpu(gate), on_gpu(up), kind);
+    near(c, a);
+    near(d, b);
+  }
+}
+
+TEST_P(OnAGpu, RotaryEmbeddingWithNormsIsTheCpus) {
+  const QkPair in{normal({3, 50, 4, 2 * cols()}), normal({3, 50, 2, 2 * cols()})};
+  const at::Tensor cos = normal({50, cols()}), sin = normal({50, cols()}), q_weight = normal({2 * cols()}),
+                   k_weight = normal({2 * cols()});
+  const auto pair_on_gpu = [](const QkPair& pair) { return QkPair{on_gpu(pair.q), on_gpu(pair.k)}; };
+  for (const bool normed : {false, true}) {
+    QkNorms norms{{}, {}, 1e-5, false}, norms_on_gpu = norms;
+    if (normed) {
+      norms = {q_weight, k_weight, 1e-5, false};
+      norms_on_gpu = {on_gpu(q_weight), on_gpu(k_weight), 1e-5, false};
+    }
+    const RotatedQk cpu = rotate_qk(in, norms, cos, sin);
+    const RotatedQk gpu = rotate_qk(pair_on_gpu(in), norms_on_gpu, on_gpu(cos), on_gpu(sin));
+    near(gpu.out.q, cpu.out.q);
+    near(gpu.out.k, cpu.out.k);
+    const QkGradients expected = rotate_qk_backward(cpu.out, in, cpu.rstd, norms, cos, sin, normed);
+    const QkGradients ours = rotate_qk_backward(pair_on_gpu(cpu.out), pair_on_gpu(in), gpu.rstd, norms_on_gpu,
+                                                on_gpu(cos), on_gpu(sin), normed);
+    near(ours.in.q, expected.in.q);
+    near(ours.in.k, expected.in.k);
+    if (normed) {
+      near(ours.weights.q, expected.weights.q);
+      near(ours.weights.k, expected.weights.k);
+    }
+  }
+}
+
+TEST_P(OnAGpu, DropoutHasTheBitsOfTheCpus) {
+  const at::Tensor x = normal({4, 170, cols()});
+  const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 170);
+  EXPECT_TRUE(dropout_apply(on_gpu(x), on_gpu(keys), 77, 0.1).cpu().equal(dropout_apply(x, keys, 77, 0.1)));
+}
+
+TEST_P(OnAGpu, AttentionWeightsAreTheCpus) {
+  const int64_t rows = 40, keys = cols();
+  const at::Tensor scores = normal({3, 2, rows, keys}), bias = normal({2, rows + keys - 1});
+  const at::Tensor lengths = at::tensor(std::vector<int64_t>{keys, keys / 2, 1});
+  const at::Tensor row_keys = at::arange(3 * rows).view({3, rows}), g = normal({3, 2, rows, keys});
+  const WeightsOptions options{0.7, keys, 99, 0.1};
+  const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, options);
+  near(attention_weights(on_gpu(scores), on_gpu(bias), on_gpu(lengths), on_gpu(row_keys), options), cpu);
+  const auto [a, b] = attention_weights_backward(g, cpu, row_keys, options, true);
+  const auto [c, d] = attention_weights_backward(on_gpu(g), on_gpu(cpu), on_gpu(row_keys), options, true);
+  near(c, a);
+  near(d, b);
+}
+
+// Where the order of sums is free, cuDNN may attend, and otherwise FlashAttention.
+TEST(AttentionOnAGpu, InEitherOrderIsThatOfFp64) {
+  const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+  if (!why.empty()) GTEST_SKIP() << why;
+  Random random(29);
+  const auto normal = [&](at::IntArrayRef shape) { return random.normal(shape, at::kBFloat16); };
+  const Tensors in{normal({2, 8, 130, 64}), normal({2, 2, 130, 64}), normal({2, 2, 130, 64})};
+  const at::Tensor weight = normal({2, 8, 130, 64});
+  bool free_order = false;
+  const auto attend = [&](const Tensors& t) {
+    return attention({t[0], t[1], t[2], 0.125, true, {}, free_order});
+  };
+  Tensors exact_in, gpu_in;
+  for (const at::Tensor& t : in) {
+    exact_in.push_back(t.to(at::kDouble));
+    gpu_in.push_back(on_gpu(t));
+  }
+  const Tensors exact = value_and_gradients(attend, exact_in, weight.to(at::kDouble), at::kDouble);
+  for (const bool is_free : {false, true}) {
+    free_order = is_free;
+    for (int i = 0; i < 100; i++) attend(gpu_in);  // cuDNN attends where a shape comes often
+    const Tensors ours = value_and_gradients(attend, gpu_in, on_gpu(weight), at::kBFloat16);
+    for (size_t i = 0; i < ours.size(); i++)
+      EXPECT_LE(relative_difference(ours[i].cpu(), exact[i]), 4e-3) << i << is_free;
+  }
+}
+
+// While it lives, fp32 products are in fp32.
+struct WithoutTf32 {
+  WithoutTf32() { use_tf32(false); }
+  ~WithoutTf32() { use_tf32(true); }
+};
+
+// In bf16 it is no further from the values in fp32 than the CPU's.
+TEST_P(OnAGpu, TheLossIsTheCpus) {
+  const WithoutTf32 without;
+  const at::Tensor hidden = normal({1100, 32}), weight = normal({cols(), 32}),
+                   labels = (at::arange(1100) * 977).remainder(cols());
+  for (const double soft_cap : {0.0, 5.0}) {
+    const LossOptions options{0.1, true, soft_cap};
+    const auto parts = [&] {
+      return loss_parts_gpu(on_gpu(hidden), on_gpu(weight), on_gpu(labels), options, {true, true});
+    };
+    const LossParts exact = loss_parts_composite(hidden.to(at::kFloat), weight.to(at::kFloat), labels,
+                                                 options, {true, true}),
+                    cpu = loss_parts_composite(hidden, weight, labels, options, {true, true}), gpu = parts(),
+                    again = parts();
+    const auto near = [&](at::Tensor LossParts::*part, double bound) {
+      const double of_cpu = relative_difference(cpu.*part, exact.*part);
+      EXPECT_LE(relative_difference((gpu.*part).cpu(), exact.*part), std::max(bound, 1.1 * of_cpu));
+      EXPECT_TRUE((gpu.*part).equal(again.*part));
+    };
+    near(&LossParts::loss, 1e-6);
+    near(&LossParts::g_hidden, 2e-6);
+    near(&LossParts::g_weight, 2e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, OnAGpu,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(64, 67, 4096)));
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,38 @@
+// The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
+// namespace that defines Element and kWidth.
+#include "ops/adapters.cu"
+#include "ops/add_norm.cu"
+#include "ops/attention_heads.cu"
+#include "ops/attention_weights.cu"
+#include "ops/dropout.cu"
+#include "ops/gated_activation.cu"
+#include "ops/nf4.cu"
+#include "ops/rms_norm.cu"
+#include "ops/rotate_qk.cu"
+
+inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
+  using trainer::emulated::Callable;
+  gpu.add("rms_norm.cu", definitions, "norm_forward", Callable<norm_forward>::call);
+  gpu.add("rms_norm.cu", definitions, "norm_backward", Callable<norm_backward>::call);
+  gpu.add("rms_norm.cu", definitions, "norm_backward_weight", Callable<norm_backward_weight>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_forward", Callable<add_norm_forward>::call);
+  gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
+  gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
+  gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_forward", Callable<rotate_qk_forward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
+  gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
+          Callable<rotate_qk_backward_weight>::call);
+  gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
+  gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
+  gpu.add("nf4.cu", definitions, "dequantise", Callable<dequantise>::call);
+  gpu.add("attention_weights.cu", definitions, "add_by_bucket", Callable<add_by_bucket>::call);
+  gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);
+  gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
+  gpu.add("attention_weights.cu", definitions, "weights_backward_bias",
+          Callable<weights_backward_bias>::call);
+  if (kWidth > 1) return;
+  // Its kernels move single elements.
+  gpu.add("adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
+          Callable<pack_adapters>::call);
+}

@@ -1,0 +1,271 @@
+// The GPU kernels, run on the CPU (support/emulated_gpu.h) and compared with the CPU's own operators.
+#include "ops/kernels.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "device/target_device.h"
+#include "memory/meta_memory.h"
+#include "ops/add_norm.h"
+#include "ops/attention_weights.h"
+#include "ops/dequantise.h"
+#include "ops/dropout.h"
+#include "ops/emulated_kernels.h"
+#include "ops/gated_activation.h"
+#include "ops/rms_norm.h"
+#include "ops/rotate_qk.h"
+#include "support/compile_kernels.h"
+#include "support/planned_bytes.h"
+#include "support/reference.h"
+
+namespace trainer {
+namespace {
+
+class OnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::ScalarType type() const { return GetParam(); }
+  bool bf16() const { return type() == at::kBFloat16; }
+  at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type()); }
+  // fp32: the last bits of a sum; bf16: a few elements on the other side of a rounding.
+  double bound() const { return bf16() ? 3e-4 : 5e-7; }
+  // Where a few elements are most of the tensor, one of them on the other side is more than bound(). So in
+  // bf16 each may be off by one step, and one in 500.
+  bool is_same(const at::Tensor& ours, const at::Tensor& cpu) const {
+    if (!bf16()) return relative_difference(ours, cpu) <= bound();
+    const at::Tensor off = (ours.to(at::kFloat) - cpu.to(at::kFloat)).abs();
+    const int64_t others = off.ne(0).sum().item<int64_t>();
+    return off.le(cpu.to(at::kFloat).abs() / 128).all().item<bool>() && others <= 1 + cpu.numel() / 500;
+  }
+
+  Random random_{17};
+  EmulatedGpu gpu_;
+};
+
+TEST_P(OnAnEmulatedGpu, RmsNormIsTheCpus) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{3, 7}, {1, 33}, {2, 5, 64}, {40, 3, 129}, {1100, 16}, {5, 4104}}) {
+    for (const bool plus_one : {false, true}) {
+      const at::Tensor x = normal(shape), weight = normal({shape.back()}), g = normal(shape);
+      const auto [y, rstd] = rms_norm(x, weight, 1e-5, plus_one);
+      const auto [y2, rstd2] = rms_norm_gpu(x, weight, 1e-5, plus_one);
+      EXPECT_EQ(gpu_.was_wide(), shape.back() % 8 == 0);
+      EXPECT_LE(relative_difference(y2, y), bound()) << shape;
+      EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
+      const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true, plus_one);
+      const auto [gx2, gw2] = rms_norm_backward_gpu(g, x, weight, rstd, true, true, plus_one);
+      EXPECT_LE(relative_difference(gx2, gx), bound()) << shape;
+      EXPECT_LE(relative_difference(gw2, gw), bound()) << shape;
+      EXPECT_EQ(gw2.scalar_type(), type());
+      EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
+      EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, Nf4IsDequantisedToTheCpusBits) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 7}, {5, 90}, {300, 64}}) {
+    for (const bool nested : {false, true}) {
+      const Nf4Tensor tensor = quantise_nf4("w", random_.normal(shape), nested);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
+        const at::Tensor ours = dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
+                                                   static_cast<double>(tensor.offset), first, count, type());
+        EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, type()))) << shape << nested << first;
+        EXPECT_EQ(gpu_.was_wide(), first == 0 && count % (bf16() ? 8 : 4) == 0);
+      }
+    }
+  }
+}
+
+// LibTorch's operators, where there is no NVRTC.
+TEST(Nf4Composite, IsDequantisedToTheCpusBits) {
+  Random random(3);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 7}, {5, 90}, {300, 64}}) {
+    for (const bool nested : {false, true}) {
+      const Nf4Tensor tensor = quantise_nf4("w", random.normal(shape), nested);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
+        const at::Tensor ours =
+            dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
+                               static_cast<double>(tensor.offset), first, count, at::kBFloat16);
+        EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, at::kBFloat16)))
+            << shape << nested << first;
+      }
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, GatedActivationsAreTheCpus) {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    for (const int64_t cols : {33, 128}) {
+      const at::Tensor gate = normal({37, cols}) * 3, up = normal({37, cols}), g = normal({37, cols});
+      EXPECT_LE(relative_difference(gated_gpu(gate, up, kind), gated_apply(gate, up, kind)), bound());
+      EXPECT_EQ(gpu_.was_wide(), cols == 128);
+      const auto [a, b] = gated_backward(g, gate, up, kind);
+      at::Tensor d = g.clone();
+      const at::Tensor c = gated_backward_gpu(d, gate, up, kind, d);
+      EXPECT_LE(relative_difference(c, a), bound()) << kind;
+      EXPECT_LE(relative_difference(d, b), bound()) << kind;
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
+  const at::Tensor gate =
+      at::tensor({-1e30f, -200.0f, -100.0f, -14.0f, -0.0f, 0.0f, 14.0f, 100.0f, 200.0f, 1e30f}).to(type());
+  const at::Tensor one = at::ones_like(gate);
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const auto kind = static_cast<int64_t>(activation);
+    const auto near = [&](const at::Tensor& ours, const at::Tensor& cpu) {
+      const at::Tensor allowed = cpu.abs() * (bf16() ? 0.01 : 1e-6) + gate.abs() * 1e-37 + 1e-30;
+      return (ours - cpu).abs().le(allowed).all().item<bool>();
+    };
+    EXPECT_TRUE(near(gated_gpu(gate, one, kind), gated_apply(gate, one, kind))) << kind;
+    EXPECT_TRUE(near(gated_backward_gpu(one, gate, one, kind, at::empty_like(one)),
+                     std::get<0>(gated_backward(one, gate, one, kind))))
+        << kind;
+    EXPECT_TRUE(gated_gpu(at::full_like(gate, NAN), one, kind).isnan().all().item<bool>());
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, DropoutHasTheBitsOfTheCpus) {
+  const uint64_t key = 0xfedcba9876543210ull;
+  for (const int64_t cols : {65, 64}) {
+    const at::Tensor x = normal({4, 17, cols});
+    const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 17);
+    const at::Tensor ours = dropout_gpu(x, keys, static_cast<int64_t>(key), 0.15);
+    EXPECT_EQ(gpu_.was_wide(), cols == 64);
+    EXPECT_TRUE(ours.equal(dropout_apply(x, keys, key, 0.15)));
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, AttentionWeightsAreTheCpus) {
+  constexpr int64_t batch = 3, heads = 2;
+  for (const auto& [rows, keys] :
+       {std::pair<int64_t, int64_t>{6, 37}, {70, 5}, {5, 128}, {3, 600}, {2, 1030}}) {
+    for (const double p : {0.0, 0.25}) {
+      for (const bool causal : {false, true}) {
+        if (causal && rows > keys) continue;
+        const at::Tensor scores = normal({batch, heads, rows, keys}) * 3;
+        const at::Tensor bias = normal({heads, rows + keys - 1});
+        const at::Tensor lengths = at::tensor(std::vector<int64_t>{keys, keys / 2, 1});
+        const at::Tensor row_keys = at::arange(batch * rows).view({batch, rows}) * 977;
+        const WeightsOptions o{0.7, causal ? keys - rows + 1 : keys, 99, p};
+        const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
+        const at::Tensor ours =
+            attention_weights_gpu(scores, bias, lengths, row_keys, o.scale, o.visible, o.key, o.p);
+        EXPECT_TRUE(is_same(ours, cpu));
+        EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
+        const at::Tensor plain = attention_weights(scores, {}, {}, {}, {0.7, keys, 0, 0.0});
+        EXPECT_TRUE(is_same(attention_weights_gpu(scores, {}, {}, {}, 0.7, keys, 0, 0.0), plain));
+        const at::Tensor g = normal({batch, heads, rows, keys});
+        const auto [a, b] = attention_weights_backward(g, plain, row_keys, o, true);
+        const auto [c, d] = attention_weights_backward_gpu(g, plain, row_keys, o.scale, o.key, o.p, true);
+        EXPECT_LE(relative_difference(c, a), bf16() ? 2e-3 : 1e-6);
+        EXPECT_LE(relative_difference(d, b), 1e-6);
+        EXPECT_FALSE(
+            std::get<1>(attention_weights_backward_gpu(g, plain, row_keys, 0.7, 99, p, false)).defined());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OnAnEmulatedGpu, ::testing::Values(at::kFloat, at::kBFloat16));
+
+TEST(EmulatedGpu, SeesAMissingBarrier) {
+  emulated::Block block(64);
+  float shared = 0.0f;
+  std::vector<float> seen(64);
+  const auto run = [&](bool with_barrier, bool reversed) {
+    shared = 0.0f;
+    block.run(
+        [&] {
+          if (threadIdx.x == 40) shared = 7.0f;
+          if (with_barrier) __syncthreads();
+          seen[threadIdx.x] = shared;
+        },
+        reversed);
+    return std::count(seen.begin(), seen.end(), 7.0f);
+  };
+  EXPECT_EQ(run(true, false), 64);
+  EXPECT_EQ(run(true, true), 64);
+  EXPECT_LT(run(false, false), 64);
+  EXPECT_LT(run(false, true), 64);
+  EXPECT_THROW(block.run(
+                   [&] {
+                     if (threadIdx.x < 32) __syncthreads();
+                   },
+                   false),
+               std::logic_error);
+}
+
+TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
+  const EmulatedGpu gpu;
+  for (const KernelFile* file :
+       {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
+        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights,
+        &kernel_files::attention_heads, &kernel_files::nf4}) {
+    test::expect_compiles(*file, gpu);
+  }
+}
+
+TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
+  const KernelFile wrong{"wrong.cu", "#include \"device/prelude.cuh\"\nKERNEL f() { nothing(); }\n"};
+  const CompiledKernels compiled = compile_kernels(wrong, "", {8, 0});
+  EXPECT_EQ(compiled.image, "");
+  EXPECT_NE(compiled.problem.find("wrong.cu(2): error: identifier \"nothing\""), std::string::npos)
+      << compiled.problem;
+}
+
+TEST(Kernels, AGpuNewerThanTheCompilerGetsCodeThatTheDriverTranslates) {
+  if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
+  const CompiledKernels compiled = compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {99, 0});
+  EXPECT_NE(compiled.image.find(".entry drop("), std::string::npos) << compiled.problem;
+  EXPECT_NE(compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {3, 5}).problem, "");
+}
+
+TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
+  const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor x = at::empty({64, 512}, options), weight = at::empty({512}, options);
+  const at::Tensor rstd = at::empty({64}, options.dtype(at::kFloat));
+  const at::Tensor keys = at::empty({64}, options.dtype(at::kLong));
+  const at::Tensor scores = at::empty({2, 4, 8, 512}, options), row_keys = keys.view({2, 32}).slice(1, 0, 8);
+  constexpr int64_t bytes = 64 * 512 * 2;
+  using Bytes = std::vector<int64_t>;
+  EXPECT_EQ(planned([&] { rms_norm(x, weight, 1e-5); }), (Bytes{bytes, 64 * 4}));
+  EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, true, false); }), Bytes{bytes});
+  // four partial sums of 16 rows each, their sum, its rounded value
+  EXPECT_EQ(planned([&] { rms_norm_backward(x, x, weight, rstd, false, true); }),
+            (Bytes{4 * 512 * 4, 512 * 4, 512 * 2}));
+  const PartDropout part{keys, 1, 0.1};
+  EXPECT_EQ(planned([&] { add_norm(x, x, weight, part, 1e-5, false); }), (Bytes{bytes, bytes, 64 * 4}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, part, false); }), (Bytes{bytes, bytes}));
+  EXPECT_EQ(planned([&] { add_norm_backward(x, x, x, weight, rstd, {}, false); }), Bytes{bytes});
+  const at::Tensor q = x.view({1, 64, 4, 128}), k = at::empty({1, 64, 2, 128}, options);
+  const at::Tensor table = at::empty({64, 64}, options), one = at::empty({128}, options);
+  const QkNorms norms{one, one, 1e-5, false};
+  EXPECT_EQ(planned([&] { rotate_qk({q, k}, {}, table, table); }), (Bytes{bytes, bytes / 2}));
+  EXPECT_EQ(planned([&] {
+              rotate_qk({q, k}, norms, table, table);
+            }),
+            (Bytes{bytes, bytes / 2, 64 * 4 * 4, 64 * 2 * 4}));
+  EXPECT_EQ(planned([&] { gated_backward(x, x, x, 0); }), (Bytes{bytes, bytes}));
+  EXPECT_EQ(planned([&] { dropout_apply(x, keys, 1, 0.1); }), Bytes{bytes});
+  const WeightsOptions dropped{1.0, 512, 1, 0.1};
+  EXPECT_EQ(planned([&] { attention_weights_backward(scores, scores, row_keys, dropped, true); }),
+            (Bytes{2 * 8 * 8, bytes, 2 * 4 * 8 * 4, 2 * 4 * (8 + 512 - 1) * 4}));
+}
+
+TEST(Kernels, WithoutThemTheOperatorsAreLibTorchs) {
+  Random random(3);
+  const at::Tensor x = random.normal({4, 8}), weight = random.normal({8});
+  EXPECT_TRUE(
+      std::get<0>(rms_norm_gpu(x, weight, 1e-5)).equal(std::get<0>(rms_norm_composite(x, weight, 1e-5))));
+  EXPECT_TRUE(gated_gpu(x, x, 0).equal(gated_composite(x, x, 0)));
+}
+
+}  // namespace
+}  // namespace trainer

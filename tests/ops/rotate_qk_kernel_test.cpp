@@ -1,0 +1,100 @@
+// Norms and rotary embedding of queries and keys in one kernel, run on the CPU (support/emulated_gpu.h).
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "ops/emulated_kernels.h"
+#include "ops/rotate_qk.h"
+#include "support/reference.h"
+
+namespace trainer {
+namespace {
+
+enum class Norms { none, weight, one_plus_weight };
+
+class RotateQkKernel : public ::testing::TestWithParam<std::tuple<at::ScalarType, Norms>> {
+ protected:
+  at::ScalarType type() const { return std::get<0>(GetParam()); }
+  bool normed() const { return std::get<1>(GetParam()) != Norms::none; }
+  bool plus_one() const { return std::get<1>(GetParam()) == Norms::one_plus_weight; }
+  at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type()); }
+  void near(const at::Tensor& ours, const at::Tensor& cpu) const {
+    ASSERT_EQ(ours.sizes(), cpu.sizes());
+    EXPECT_EQ(ours.scalar_type(), cpu.scalar_type());
+    const double bf16_bound = normed() ? 1e-3 : 0.0;
+    EXPECT_LE(relative_difference(ours, cpu), type() == at::kBFloat16 ? bf16_bound : 5e-7);
+  }
+  // Forward and backward by both operators.
+  void compare(const QkPair& in, const at::Tensor& cos, const at::Tensor& sin, bool wide) {
+    const int64_t cols = in.q.size(3);
+    QkNorms norms{{}, {}, 1e-5, plus_one()};
+    if (normed()) {
+      norms.q_weight = normal({cols});
+      norms.k_weight = normal({cols});
+    }
+    const RotatedQk cpu = rotate_qk(in, norms, cos, sin);
+    const auto [q, k, q_rstd, k_rstd] =
+        rotate_qk_gpu(in.q, in.k, norms.q_weight, norms.k_weight, cos, sin, norms.epsilon, norms.plus_one);
+    EXPECT_EQ(gpu_.was_wide(), wide);
+    near(q, cpu.out.q);
+    near(k, cpu.out.k);
+    EXPECT_EQ(q.strides(), cpu.out.q.strides());
+    EXPECT_EQ(q_rstd.defined(), normed());
+    MaybeTensor x_q, x_k, rstd_q, rstd_k;
+    if (normed()) {
+      EXPECT_LE(relative_difference(q_rstd, cpu.rstd.q), 5e-7);
+      EXPECT_LE(relative_difference(k_rstd, cpu.rstd.k), 5e-7);
+      x_q = in.q;
+      x_k = in.k;
+      rstd_q = cpu.rstd.q;
+      rstd_k = cpu.rstd.k;
+    }
+    // Attention's gradients are laid out by position or by head.
+    for (const bool by_head : {false, true}) {
+      QkPair grad{normal(in.q.sizes()).transpose(1, 2), normal(in.k.sizes()).transpose(1, 2)};
+      if (by_head) grad = {grad.q.contiguous(), grad.k.contiguous()};
+      const QkGradients expected = rotate_qk_backward(grad, in, cpu.rstd, norms, cos, sin, normed());
+      const auto [gq, gk, gq_weight, gk_weight] =
+          rotate_qk_backward_gpu(grad.q, grad.k, x_q, x_k, norms.q_weight, norms.k_weight, rstd_q, rstd_k,
+                                 cos, sin, norms.plus_one, normed());
+      EXPECT_EQ(gpu_.was_wide(), wide);
+      near(gq, expected.in.q);
+      near(gk, expected.in.k);
+      ASSERT_EQ(gq_weight.defined(), normed());
+      if (normed()) {
+        near(gq_weight, expected.weights.q);
+        near(gk_weight, expected.weights.k);
+      }
+    }
+  }
+
+  Random random_{37};
+  EmulatedGpu gpu_;
+};
+
+TEST_P(RotateQkKernel, IsTheCpus) {
+  for (const int64_t half : {8, 5, 48, 64}) {
+    for (const int64_t table_rows : {1, 3}) {
+      const at::Tensor cos = normal({table_rows, 1, 7, half}), sin = normal({table_rows, 1, 7, half});
+      compare({normal({3, 7, 4, 2 * half}), normal({3, 7, 2, 2 * half})}, cos, sin, half % 8 == 0);
+    }
+  }
+}
+
+// As parts of one product.
+TEST_P(RotateQkKernel, TakesQueriesAndKeysThatAreParts) {
+  const at::Tensor all = normal({2, 9, 7, 32}), cos = normal({9, 16}), sin = normal({9, 16});
+  compare({all.narrow(2, 0, 4), all.narrow(2, 4, 2)}, cos, sin, true);
+}
+
+TEST_P(RotateQkKernel, SumsTheWeightsGradientsOverManyPositions) {
+  const at::Tensor cos = normal({150, 8}), sin = normal({150, 8});
+  compare({normal({2, 150, 3, 16}), normal({2, 150, 1, 16})}, cos, sin, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RotateQkKernel,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(Norms::none, Norms::weight,
+                                                              Norms::one_plus_weight)));
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,89 @@
+// The loss of a chunk of logits has the value and the gradient of fp64.
+#include "ops/softmax_loss.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "support/reference.h"
+
+namespace trainer {
+namespace {
+
+struct Expected {
+  at::Tensor losses, gradient;
+};
+
+Expected in_fp64(const at::Tensor& logits_, const at::Tensor& labels, double smoothing) {
+  const at::Tensor logits = logits_.to(at::kDouble).set_requires_grad(true);
+  const at::Tensor log_p = logits.log_softmax(1);
+  const at::Tensor losses =
+      -(1 - smoothing) * log_p.gather(1, labels.unsqueeze(1)).squeeze(1) - smoothing * log_p.mean(1);
+  losses.sum().backward();
+  return {losses.detach(), logits.grad()};
+}
+
+// Rows of logits of unit size and in the hundreds, and a vocabulary that is no multiple of anything.
+TEST(SoftmaxLoss, AndItsGradientAreThoseOfFp64) {
+  Random random(1);
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const double size : {1.0, 300.0}) {
+      const at::Tensor logits = random.normal({37, 5003}) * size;
+      const at::Tensor labels = at::arange(37).mul_(133);
+      const Expected expected = in_fp64(logits, labels, smoothing);
+      at::Tensor unchanged = logits.clone(), gradient = logits.clone();
+      EXPECT_LT(relative_difference(softmax_loss(unchanged, labels, smoothing, false), expected.losses),
+                2e-7);
+      EXPECT_TRUE(at::equal(unchanged, logits)) << "nothing asked for the gradient";
+      EXPECT_LT(relative_difference(softmax_loss(gradient, labels, smoothing, true), expected.losses), 2e-7);
+      EXPECT_LT(relative_difference(gradient, expected.gradient), 1e-6);
+    }
+  }
+}
+
+// Half a step of bf16, and fp32's error: a label that is almost certain has a gradient near 0, which p - 1
+// would not have if p were rounded.
+TEST(SoftmaxLoss, HasAGradientThatIsRoundedOnceToBf16) {
+  Random random(3);
+  for (const double smoothing : {0.0, 0.1}) {
+    at::Tensor logits = random.normal({37, 5003}, at::kBFloat16) * 2;
+    const at::Tensor labels = at::arange(37).mul_(133);
+    logits.narrow(0, 20, 17).scatter_(1, labels.narrow(0, 20, 17).unsqueeze(1), 13.0);
+    const Expected expected = in_fp64(logits, labels, smoothing);
+    at::Tensor unchanged = logits.clone();
+    EXPECT_LT(relative_difference(softmax_loss(unchanged, labels, smoothing, false), expected.losses), 2e-7);
+    EXPECT_TRUE(at::equal(unchanged, logits)) << "nothing asked for the gradient";
+    EXPECT_LT(relative_difference(softmax_loss(logits, labels, smoothing, true), expected.losses), 2e-7);
+    ASSERT_EQ(logits.scalar_type(), at::kBFloat16);
+    const at::Tensor off = (logits.to(at::kDouble) - expected.gradient).abs();
+    EXPECT_TRUE(off.le(expected.gradient.abs() * 0.00391 + 2e-7).all().item<bool>())
+        << (off - expected.gradient.abs() * 0.00391).max();
+  }
+}
+
+TEST(SoftmaxLoss, HasTheSameBitsOnAnyNumberOfThreads) {
+  Random random(2);
+  const at::Tensor logits = random.normal({9, 70000}), labels = at::arange(9);
+  at::Tensor one = logits.clone(), many = logits.clone();
+  const at::Tensor losses = softmax_loss(many, labels, 0.0, true);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  EXPECT_TRUE(at::equal(softmax_loss(one, labels, 0.0, true), losses));
+  EXPECT_TRUE(at::equal(one, many));
+  at::set_num_threads(threads);
+}
+
+TEST(SoftmaxLoss, IsNotANumberWhereALogitIsNone) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    at::Tensor logits = at::zeros({2, 100}, type);
+    logits[1][7] = std::numeric_limits<float>::quiet_NaN();
+    const at::Tensor losses = softmax_loss(logits, at::zeros({2}, at::kLong), 0.0, true);
+    EXPECT_TRUE(losses.isfinite().equal(at::tensor({1, 0}).to(at::kBool)));
+    EXPECT_TRUE(logits[1].isnan().all().item<bool>());
+  }
+}
+
+}  // namespace
+}  // namespace trainer
