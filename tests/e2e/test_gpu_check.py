@@ -1,4 +1,4 @@
-"""scripts/gpu_check where a card cannot be used, is small or old, and how it stores and shows what it found. NVIDIA's
+"""tests/gpu_check/gpu_check where a card cannot be used, is small or old, and how it stores and shows what it found. NVIDIA's
 libraries are stand-ins, and so is torch, which gpu_check itself does not import."""
 import json
 import os
@@ -12,7 +12,7 @@ from unittest import mock
 
 from support import ROOT, TRAINER, EndToEnd
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tests" / "gpu_check"))
 from gpu_check_lib import kernels, machine, processes, report  # noqa: E402
 from gpu_check_lib.command import parse  # noqa: E402
 from gpu_check_lib.results import Results  # noqa: E402
@@ -50,7 +50,7 @@ class GpuCheck(EndToEnd):
         environment = dict(os.environ, TRAINER=str(TRAINER), PYTHONPATH=str(packages or self.packages()), **variables)
         if nvidia:
             environment["LD_LIBRARY_PATH"] = str(FAKE_NVIDIA)
-        command = [sys.executable, "-B", "-S", ROOT / "scripts" / "gpu_check", "--out", self.scratch / "out", "--scratch", self.scratch,
+        command = [sys.executable, "-B", "-S", ROOT / "tests" / "gpu_check" / "gpu_check", "--out", self.scratch / "out", "--scratch", self.scratch,
                    *arguments]
         return subprocess.run(command, text=True, capture_output=True, env=environment, cwd=self.scratch, timeout=120)
 

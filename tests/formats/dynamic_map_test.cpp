@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-// scripts/goldens/nf4
+// tests/make_goldens/nf4
 TEST(DynamicMap, HasTheBitsOfBitsandbytes) {
   const SafetensorsFile goldens =
       read_safetensors(std::filesystem::path(SOURCE_DIR) / "tests/goldens/nf4/cases.safetensors");

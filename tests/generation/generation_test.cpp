@@ -1,4 +1,4 @@
-// Generation compared with Transformers (scripts/goldens/generation); answers do not depend on the batch.
+// Generation compared with Transformers (tests/make_goldens/generation); answers do not depend on the batch.
 #include <algorithm>
 #include <cmath>
 

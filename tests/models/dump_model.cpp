@@ -1,4 +1,4 @@
-// Writes what the library computes for models; scripts/parity/models compares it with Transformers.
+// Writes what the library computes for models; tests/parity/models compares it with Transformers.
 //
 //   dump_model [--packed] CASE...
 //

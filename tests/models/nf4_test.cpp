@@ -1,4 +1,4 @@
-// Models in NF4, compared with Transformers, bitsandbytes and PEFT (scripts/goldens/nf4_models), and the
+// Models in NF4, compared with Transformers, bitsandbytes and PEFT (tests/make_goldens/nf4_models), and the
 // errors for stored ones that are damaged.
 #include <cstring>
 #include <fstream>

@@ -1,4 +1,4 @@
-// NF4 against bitsandbytes (scripts/goldens/nf4), and against its definition.
+// NF4 against bitsandbytes (tests/make_goldens/nf4), and against its definition.
 #include "ops/nf4.h"
 
 #include <cmath>

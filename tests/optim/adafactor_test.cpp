@@ -1,4 +1,4 @@
-// Adafactor's update compared with Transformers' (scripts/goldens/adafactor), and its own ways with each
+// Adafactor's update compared with Transformers' (tests/make_goldens/adafactor), and its own ways with each
 // other.
 #include "trainer/optim/adafactor.h"
 

@@ -53,7 +53,7 @@ TEST(Adamw8bit, GivesTheFirstUpdateOfBitsandbytes) {
             2e-3);
   EXPECT_LE(relative_difference(t.exp_avg_absmax, golden("theirs.exp_avg_absmax")), 1e-6);
   EXPECT_LE(relative_difference(t.exp_avg_sq_absmax, golden("theirs.exp_avg_sq_absmax")), 1e-6);
-  // Its CPU finds large ones with an error of 1 / 32768 (scripts/goldens/adamw_8bit).
+  // Its CPU finds large ones with an error of 1 / 32768 (tests/make_goldens/adamw_8bit).
   const at::Tensor large = golden("theirs.exp_avg_sq").to(at::kInt).ge(63);
   ASSERT_GT(large.sum().item<int64_t>(), 100);
   expect_codes(t.exp_avg_sq.masked_select(large), golden("theirs.exp_avg_sq").masked_select(large), 10);

@@ -1,4 +1,4 @@
-// Where a golden model is; scripts/goldens/models says what is in its folder.
+// Where a golden model is; tests/make_goldens/models says what is in its folder.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Chat templates give the same text as Hugging Face (tests/goldens/text/chat, made by scripts/goldens/chat).
+// Chat templates give the same text as Hugging Face (tests/goldens/text/chat, made by
+// tests/make_goldens/chat).
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"

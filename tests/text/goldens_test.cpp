@@ -1,4 +1,4 @@
-// Ids and text equal those of Hugging Face (tests/goldens/text, made by scripts/goldens/tokenizers).
+// Ids and text equal those of Hugging Face (tests/goldens/text, made by tests/make_goldens/tokenizers).
 #include <thread>
 
 #include <gtest/gtest.h>

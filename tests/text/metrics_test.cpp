@@ -1,5 +1,5 @@
 // Scores equal those of rouge_score, sacrebleu and SQuAD's script (tests/goldens/text/metrics.json, made by
-// scripts/goldens/metrics).
+// tests/make_goldens/metrics).
 #include "trainer/text/metrics.h"
 
 #include <map>

@@ -1,4 +1,4 @@
-// Where tokens come from in the text. scripts/parity/training compares the ranges with the offsets of
+// Where tokens come from in the text. tests/parity/training compares the ranges with the offsets of
 // `tokenizers`.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Used by scripts/parity/chat_templates. Reads lines of {"template", "messages", "tools", "variables"} from
+// Used by tests/parity/chat_templates. Reads lines of {"template", "messages", "tools", "variables"} from
 // stdin, and writes lines of {"text"} or {"error"} to stdout. "directory" (of a model) may replace
 // "template". With "answers": true, it also writes which parts of the text a model learns.
 #include <iostream>

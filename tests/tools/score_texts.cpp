@@ -1,4 +1,4 @@
-// Used by scripts/parity/metrics. Reads lines of {"predictions", "targets"} from stdin, and writes lines with
+// Used by tests/parity/metrics. Reads lines of {"predictions", "targets"} from stdin, and writes lines with
 // the values of all metrics to stdout.
 #include <iostream>
 

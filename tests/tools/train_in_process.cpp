@@ -1,5 +1,5 @@
-// A run inside another process, for scripts/gpu_check: Python's profiler of LibTorch then sees its kernels.
-// Throws nothing; returns the exit code and puts the message on stderr.
+// A run inside another process, for tests/gpu_check/gpu_check: Python's profiler of LibTorch then sees its
+// kernels. Throws nothing; returns the exit code and puts the message on stderr.
 #include <exception>
 #include <iostream>
 

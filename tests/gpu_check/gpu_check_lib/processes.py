@@ -70,7 +70,7 @@ def run(command, limit, extra=None):
 
 
 def python(script, *arguments):
-    return [sys.executable, "-u", layout.SCRIPTS / "gpu_check_lib" / script, *arguments]
+    return [sys.executable, "-u", layout.HERE / "gpu_check_lib" / script, *arguments]
 
 
 class CardMemory:

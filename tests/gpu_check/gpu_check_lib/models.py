@@ -7,7 +7,7 @@ import sys
 
 from . import layout, processes
 
-sys.path.insert(0, str(layout.SCRIPTS / "make"))
+sys.path.insert(0, str(layout.MAKE))
 from tiny_model_lib import byte_level_bpe  # noqa: E402
 
 WORDS = 400

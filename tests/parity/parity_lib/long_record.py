@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tests" / "goldens" / "parity" / "long_runs.json"
 PAGE = ROOT / "docs" / "parity.md"
-BEGIN, END = "<!-- table: scripts/parity/training --record -->", "<!-- end of table -->"
+BEGIN, END = "<!-- table: tests/parity/training --record -->", "<!-- end of table -->"
 FIGURES = ("losses", "evaluation losses", "gradient norms", "final weights", "distance to fp32")
 
 

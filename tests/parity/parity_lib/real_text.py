@@ -6,7 +6,7 @@ import runpy
 import subprocess
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 DICTIONARY = "/usr/share/dictd/freedict-deu-eng.dict.dz"
 MISSING = "the long runs train on real text: apt-get install bible-kjv dict-freedict-deu-eng"
 

@@ -13,7 +13,10 @@ import zlib
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "make"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from gpu_check_lib import layout  # noqa: E402
+
+sys.path.insert(0, str(layout.MAKE))
 from tiny_model_lib import families  # noqa: E402
 
 BLOCK = (1 << 25) + 1009  # numbers; not a multiple of a row, so that rows differ

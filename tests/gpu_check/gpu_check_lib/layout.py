@@ -8,9 +8,10 @@ import re
 import struct
 import sys
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
-BUNDLED = (SCRIPTS / "program").is_dir()
-ROOT = SCRIPTS if BUNDLED else SCRIPTS.parent
+HERE = pathlib.Path(__file__).resolve().parents[1]  # of the script gpu_check
+BUNDLED = (HERE / "program").is_dir()
+ROOT = HERE if BUNDLED else HERE.parents[1]
+MAKE = ROOT / ("make" if BUNDLED else "scripts/make")
 CARDS = ROOT / "configs" / "models"
 TESTS = ROOT / "tests" if BUNDLED else ROOT / "build" / "tests"
 CORE = ROOT / ("program/lib" if BUNDLED else "build") / "libtrainer_core.so"

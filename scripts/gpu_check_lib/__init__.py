@@ -1,2 +1,0 @@
-"""The parts of scripts/gpu_check. Standard library only, but for the processes that it starts: write_model, peer and
-profile_run, which import torch."""
