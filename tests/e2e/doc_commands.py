@@ -5,7 +5,7 @@ import re
 
 from support import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "NOTES.md"]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
 # Commands that no test can run, by their beginning, and why.
@@ -42,12 +42,12 @@ class Command:
 
 
 def blocks():
-    """(page, number of the first line, kind, text without indentation) of every block of the documents."""
+    """(path of the page, number of the first line, kind, text without indentation) of every block of the documents."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in FENCE.finditer(text):
             indent, kind, body = match.groups()
-            yield page.name, text.count("\n", 0, match.start()) + 2, kind, re.sub(f"^{indent}", "", body, flags=re.M)
+            yield page.relative_to(ROOT).as_posix(), text.count("\n", 0, match.start()) + 2, kind, re.sub(f"^{indent}", "", body, flags=re.M)
 
 
 def logical_lines(body):

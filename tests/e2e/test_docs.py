@@ -32,7 +32,7 @@ class Tutorial(EndToEnd):
         (model / "chat_template.jinja").write_text(TEMPLATE)
         (place / "bin").mkdir()
         (place / "bin" / "trainer").symlink_to(TRAINER)
-        script = "\n".join(body for page, _, kind, body in blocks() if page == "tutorial.md" and kind == "sh")
+        script = "\n".join(body for page, _, kind, body in blocks() if page == "docs/tutorial.md" and kind == "sh")
         script = re.sub(r"^(llama-|ollama ).*\n", "", script, flags=re.M)
         environment = dict(os.environ, PATH=f"{place / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
                            OMP_WAIT_POLICY="PASSIVE")

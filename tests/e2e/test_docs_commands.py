@@ -132,7 +132,7 @@ class DocCommands(EndToEnd):
         self.addCleanup(server.shutdown)
         page = exports = None
         for command in commands():
-            if command.why_not or command.page == "tutorial.md":  # test_docs.py runs the tutorial
+            if command.why_not or command.page == "docs/tutorial.md":  # test_docs.py runs the tutorial
                 continue
             if command.page != page:
                 page, exports = command.page, ""

@@ -8,7 +8,7 @@ STEPS = 8
 
 
 def case(check):
-    """8 x 512 source and 128 target tokens, the size of the tables in docs/performance.md."""
+    """8 x 512 source and 128 target tokens, the size of the tables in benchmarks/NOTES.md."""
     if check.quick:
         return {"data.max_source_length": 48, "data.max_target_length": 16, "training.batch_size": 2,
                 "training.effective_batch_size": 2, "training.max_steps": 4}
