@@ -5,7 +5,8 @@ import re
 
 from support import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "NOTES.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "NOTES.md",
+         ROOT / "tests" / "gpu_check" / "README.md"]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
 # Commands that no test can run, by their beginning, and why.
