@@ -98,7 +98,7 @@ class Commands(unittest.TestCase):
             for name, rest in re.findall(r"`trainer\s([a-z][a-z-]*)(\s[^`]*)?`", sentences):
                 with self.subTest(page=page.name, command=name + rest):
                     help_text = self.help_of((name,)) + self.help_of(())
-                    for option in re.findall(r"--[a-z-]+", rest):
+                    for option in re.findall(r"--[a-z0-9-]+", rest):
                         self.assertRegex(help_text, rf"(^|[\s,]){option}\b")
 
     def assert_key(self, key):
