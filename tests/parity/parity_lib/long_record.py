@@ -1,11 +1,11 @@
-"""Stores the results of the long runs in a file, and makes the table in docs/dev/parity.md from it."""
+"""Stores the results of the long runs in a file, and makes the table in benchmarks/NOTES.md from it."""
 
 import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tests" / "goldens" / "parity" / "long_runs.json"
-PAGE = ROOT / "docs" / "dev" / "parity.md"
+PAGE = ROOT / "benchmarks" / "NOTES.md"
 BEGIN, END = "<!-- table: tests/parity/training --record -->", "<!-- end of table -->"
 FIGURES = ("losses", "evaluation losses", "gradient norms", "final weights", "distance to fp32")
 
