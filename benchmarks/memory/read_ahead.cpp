@@ -1,4 +1,4 @@
-// Times how a file is read ahead of its use, as offloaded weights are (weights/block_weights.h), beside the
+// Times how a file is read ahead of its use, as offloaded weights are (weights/block_store.h), beside the
 // disk.
 //
 //   read_ahead FILE [--block 240] [--compute 400] [--rounds 5]

@@ -7,7 +7,7 @@
 
 #include "trainer/weights/module.h"
 
-#include "weights/block_pass.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 

@@ -9,8 +9,7 @@
 
 #include "formats/bitsandbytes.h"
 #include "memory/meta_memory.h"
-#include "weights/block_weights.h"
-#include "weights/divided_blocks.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 namespace {
@@ -74,7 +73,7 @@ std::set<const Parameter*> weights_to_offload(Model& model, bool wanted) {
 std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks) {
   std::set<const Parameter*> out;
   if (ranks == 1) return out;
-  for (const auto& [weight, owner] : divide_weights(model.blocks(), ranks))
+  for (const auto& [weight, owner] : shard_weights(model.blocks(), ranks))
     if (owner != rank) out.insert(weight);
   return out;
 }

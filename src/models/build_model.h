@@ -26,11 +26,11 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights);
 
-// Returns the weights that memory.offload's `weights` names (weights/block_weights.h); none if it is not
+// Returns the weights that memory.offload's `weights` names (weights/block_store.h); none if it is not
 // `wanted`.
 std::set<const Parameter*> weights_to_offload(Model& model, bool wanted);
 
-// Returns the weights that other ranks than `rank` have, if there are several (weights/divided_blocks.h).
+// Returns the weights that other ranks than `rank` have, if there are several (weights/block_store.h).
 std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks);
 
 // Returns a plain weight of another rank: on meta, in no memory.

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weights/block_pass.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 

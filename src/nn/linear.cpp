@@ -70,7 +70,7 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
 Projection Linear::projection(const at::Tensor& x, const ForwardContext& context) const {
   const at::ScalarType type = x.scalar_type();
   Projection out;
-  out.weight = weight.value.at_hand();
+  out.weight = weight.value.resident();
   if (bias) out.bias = bias->as(type);
   if (!lora) return out;
   out.a = lora->a.weight.value.tensor();
@@ -90,14 +90,14 @@ at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
   std::optional<at::Tensor> b;
   if (bias && !outside) b = bias->as(type);
   const at::Tensor y = dora_linear(
-      x, weight.value.at_hand(), b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
+      x, weight.value.resident(), b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
       lora->magnitude->as(at::kFloat) / dora_norm(), row_keys, context.random_key ^ name_key(),
       context.training ? lora->options.dropout : 0.0, lora->options.scale);
   return outside ? y + bias->as(type) : y;
 }
 
 at::Tensor Linear::dora_norm() const {
-  return trainer::dora_norm(weight.value.at_hand(), lora->a.weight.as(at::kFloat),
+  return trainer::dora_norm(weight.value.resident(), lora->a.weight.as(at::kFloat),
                             lora->b.weight.as(at::kFloat), lora->options.scale);
 }
 

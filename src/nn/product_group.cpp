@@ -11,7 +11,7 @@ namespace trainer {
 namespace {
 
 // Others are converted for their product, one at a time.
-bool is_at_hand(const Weight& w, at::ScalarType type) { return w.is_tensor() && w.scalar_type() == type; }
+bool is_plain(const Weight& w, at::ScalarType type) { return w.is_tensor() && w.scalar_type() == type; }
 
 }  // namespace
 
@@ -36,14 +36,14 @@ void ProductGroup::add(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y
 }
 
 void ProductGroup::add_times(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
-  if (is_at_hand(w, type) && takes(sum, x, w.tensor(), 1.0)) return;
+  if (is_plain(w, type) && takes(sum, x, w.tensor(), 1.0)) return;
   run();
   times_into(sum, x, w, type);
 }
 
 void ProductGroup::add_times_transposed(at::Tensor& sum, const at::Tensor& x, const Weight& w,
                                         at::ScalarType type) {
-  if (is_at_hand(w, type) && takes(sum, x, w.tensor().t(), 1.0)) return;
+  if (is_plain(w, type) && takes(sum, x, w.tensor().t(), 1.0)) return;
   run();
   sum = times_transposed(x, w, type);
 }

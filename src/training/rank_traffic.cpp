@@ -10,8 +10,7 @@
 #include "device/target_device.h"
 #include "training/prepare_model.h"
 #include "training/rank_owners.h"
-#include "weights/block_weights.h"
-#include "weights/divided_blocks.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 
@@ -27,7 +26,7 @@ namespace {
 
 // Each owner sends its weights to each other rank.
 int64_t fetched_for_a_micro_batch(Model& model, int64_t ranks) {
-  const std::map<const Parameter*, int64_t> owners = divide_weights(model.blocks(), ranks);
+  const std::map<const Parameter*, int64_t> owners = shard_weights(model.blocks(), ranks);
   int64_t bytes = 0;
   for (Module* block : model.blocks()) {
     std::vector<int64_t> own(static_cast<size_t>(ranks), 0);

@@ -30,8 +30,7 @@
 #include "training/memory_table.h"
 #include "training/rank_owners.h"
 #include "training/with_blocks_together.h"
-#include "weights/block_weights.h"
-#include "weights/divided_blocks.h"
+#include "weights/block_store.h"
 #include "weights/kept_inputs.h"
 
 namespace trainer {
@@ -107,11 +106,11 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
                                            config.optimizer.grad_dtype, owners_, early);
   }
   set_up_offload();
-  set_up_divided_blocks();
+  set_up_sharded_blocks();
 }
 
 Trainer::~Trainer() {
-  if (!block_weights_ && !divided_blocks_) return;
+  if (!block_store_) return;
   auto& hook = dynamic_cast<BlockHook&>(model_);
   hook.around_block = nullptr;
   hook.after_share = nullptr;
@@ -120,28 +119,27 @@ Trainer::~Trainer() {
 void Trainer::set_up_offload() {
   if (config_.memory.offload.activations) kept_inputs_ = std::make_shared<KeptInputs>(copies_);
   if (!config_.memory.offload.weights) return;
-  auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = nullptr;  // it shares block_weights_
-  block_weights_.reset();
-  block_weights_ = std::make_shared<BlockWeights>(model_.blocks(), copies_);
-  hook.around_block = [weights = block_weights_](const Module& block, BlockPass pass) {
-    return weights->enter(block, pass);
-  };
+  set_up_block_store(offloaded_blocks(model_.blocks(), copies_));
 }
 
-void Trainer::set_up_divided_blocks() {
+void Trainer::set_up_sharded_blocks() {
   if (divided_.empty()) return;
-  divided_blocks_ = std::make_shared<DividedBlocks>(model_.blocks(), ranks_, exchange_, copies_);
+  set_up_block_store(sharded_blocks(model_.blocks(), ranks_, exchange_, device_));
+  dynamic_cast<BlockHook&>(model_).after_share = [store = block_store_] { store->serve(); };
+}
+
+void Trainer::set_up_block_store(std::unique_ptr<BlockSource> source) {
   auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = [blocks = divided_blocks_](const Module& block, BlockPass pass) {
-    return blocks->enter(block, pass);
+  hook.around_block = nullptr;  // it shares the store before
+  block_store_.reset();
+  block_store_ = std::make_shared<BlockStore>(model_.blocks(), std::move(source), copies_);
+  hook.around_block = [store = block_store_](const Module& block, BlockPass pass) {
+    return store->enter(block, pass);
   };
-  hook.after_share = [blocks = divided_blocks_] { blocks->serve(); };
 }
 
 void Trainer::weights_changed() {
-  if (block_weights_) block_weights_->forget();
-  if (divided_blocks_) divided_blocks_->forget();
+  if (block_store_) block_store_->forget();
 }
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
@@ -313,7 +311,7 @@ Division Trainer::first_division(const EffectiveBatch& batch, const StepCuts* re
     division.recomputed_blocks = recomputed_blocks(config_, ranks_.count(), model_.num_blocks());
     recompute_as_learned(batch, division, budgets_.training);
   }
-  if (block_weights_ || divided_blocks_)
+  if (block_store_)
     division.recomputed_blocks = model_.num_blocks();  // of an earlier start, with all weights here
   return division;
 }

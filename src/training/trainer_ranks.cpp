@@ -19,7 +19,7 @@
 #include "training/gradient_sums.h"
 #include "training/rank_owners.h"
 #include "training/with_blocks_together.h"
-#include "weights/divided_blocks.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 namespace {
@@ -67,7 +67,7 @@ std::vector<std::string> with_blocks_together(const Model& model, const Ranks& r
 std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model) {
   std::map<std::string, int64_t> divided;
   if (ranks.alone() || config.parallel.shard != Shard::all) return divided;
-  const std::map<const Parameter*, int64_t> owners = divide_weights(model.blocks(), ranks.count());
+  const std::map<const Parameter*, int64_t> owners = shard_weights(model.blocks(), ranks.count());
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
     if (const auto owner = owners.find(&parameter); owner != owners.end()) divided[name] = owner->second;
   });

@@ -24,7 +24,7 @@ std::vector<at::Tensor> Nf4Weight::tensors() const {
   return out;
 }
 
-std::shared_ptr<const WeightSource> Nf4Weight::kept_in(const std::vector<at::Tensor>& copies) const {
+std::shared_ptr<const WeightSource> Nf4Weight::with_storage(const std::vector<at::Tensor>& copies) const {
   Nf4Tensor tensor = tensor_;
   tensor.codes = copies.at(0);
   tensor.scales = copies.at(1);
@@ -32,14 +32,14 @@ std::shared_ptr<const WeightSource> Nf4Weight::kept_in(const std::vector<at::Ten
   return std::make_shared<Nf4Weight>(std::move(tensor), type_);
 }
 
-std::string Nf4Weight::facts() const {
+std::string Nf4Weight::metadata() const {
   return {reinterpret_cast<const char*>(&tensor_.offset), sizeof tensor_.offset};
 }
 
-std::shared_ptr<const WeightSource> Nf4Weight::with_facts(const std::string& facts) const {
+std::shared_ptr<const WeightSource> Nf4Weight::with_metadata(const std::string& metadata) const {
   Nf4Tensor tensor = tensor_;
-  TORCH_CHECK(facts.size() == sizeof tensor.offset, "not the facts of an NF4 weight");
-  std::memcpy(&tensor.offset, facts.data(), facts.size());
+  TORCH_CHECK(metadata.size() == sizeof tensor.offset, "not the metadata of an NF4 weight");
+  std::memcpy(&tensor.offset, metadata.data(), metadata.size());
   return std::make_shared<Nf4Weight>(std::move(tensor), type_);
 }
 

@@ -26,9 +26,9 @@ class Nf4Weight : public WeightSource {
   at::Tensor rows(int64_t first, int64_t count, at::ScalarType type) const override;
   at::Tensor look_up(const at::Tensor& ids, at::ScalarType type) const override;
   std::vector<at::Tensor> tensors() const override;
-  std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const override;
-  std::string facts() const override;
-  std::shared_ptr<const WeightSource> with_facts(const std::string& facts) const override;
+  std::shared_ptr<const WeightSource> with_storage(const std::vector<at::Tensor>& copies) const override;
+  std::string metadata() const override;
+  std::shared_ptr<const WeightSource> with_metadata(const std::string& metadata) const override;
 
   const Nf4Tensor& tensor() const { return tensor_; }
 

@@ -17,8 +17,8 @@ int64_t Weight::nbytes() const {
 // A tensor on a mapped file has memory that LibTorch cannot resize.
 bool Weight::is_mapped() const { return !source_ && !tensor_.storage().resizable(); }
 
-Weight Weight::kept_in(const std::vector<at::Tensor>& copies) const {
-  return source_ ? Weight(source_->kept_in(copies)) : Weight(copies.at(0));
+Weight Weight::with_storage(const std::vector<at::Tensor>& copies) const {
+  return source_ ? Weight(source_->with_storage(copies)) : Weight(copies.at(0));
 }
 
 void Weight::set_of_other_rank() {
@@ -26,7 +26,7 @@ void Weight::set_of_other_rank() {
   offloaded_->of_other_rank = true;
 }
 
-Weight Weight::at_hand() const { return offloaded_ && offloaded_->copy ? *offloaded_->copy : *this; }
+Weight Weight::resident() const { return offloaded_ && offloaded_->copy ? *offloaded_->copy : *this; }
 
 const at::Tensor& Weight::tensor() const {
   TORCH_CHECK(!source_, "a weight of shape ", sizes(), " is not kept as a plain tensor, which this needs; ",

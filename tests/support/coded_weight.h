@@ -34,7 +34,7 @@ class CodedWeight : public WeightSource {
     return at::embedding(codes_, ids).to(type).mul_(at::embedding(scales_, ids));
   }
   std::vector<at::Tensor> tensors() const override { return {codes_, scales_}; }
-  std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const override {
+  std::shared_ptr<const WeightSource> with_storage(const std::vector<at::Tensor>& copies) const override {
     auto out = std::make_shared<CodedWeight>(*this);
     out->codes_ = copies.at(0);
     out->scales_ = copies.at(1);

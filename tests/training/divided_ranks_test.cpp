@@ -10,8 +10,7 @@
 #include "support/temporary_directory.h"
 #include "training/rank_traffic.h"
 #include "training/steps_of_ranks.h"
-#include "weights/block_weights.h"
-#include "weights/divided_blocks.h"
+#include "weights/block_store.h"
 
 namespace trainer {
 namespace {

@@ -30,9 +30,8 @@ struct LoadOptions {
   bool train_all = false;
   // Weights that are stored in NF4 stay so without it.
   std::optional<Quantisation> quantise = std::nullopt;
-  bool offload_weights =
-      false;  // those of blocks (weights/block_weights.h) lie outside of the device's memory
-  // With several ranks, only this one's part of the weights of blocks is loaded (weights/divided_blocks.h).
+  bool offload_weights = false;  // those of blocks (weights/block_store.h) lie outside of the device's memory
+  // With several ranks, only this one's shard of the weights of blocks is loaded (weights/block_store.h).
   int64_t rank = 0, ranks = 1;
 };
 

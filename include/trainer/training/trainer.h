@@ -46,9 +46,9 @@ struct StepResult {
 };
 
 class Attempts;
-class BlockWeights;
+class BlockSource;
+class BlockStore;
 class CopyStream;
-class DividedBlocks;
 class GradientSums;
 class KeptInputs;
 struct AttemptOptions;
@@ -117,7 +117,8 @@ class Trainer {
   AttemptOptions attempt_options(const std::string& stage);
   void follow_limit() const;
   void set_up_offload();
-  void set_up_divided_blocks();
+  void set_up_sharded_blocks();
+  void set_up_block_store(std::unique_ptr<BlockSource> source);
   Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
   void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
                 StepResult& result);
@@ -153,9 +154,8 @@ class Trainer {
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;
-  std::shared_ptr<BlockWeights> block_weights_;    // null: weights are not offloaded
-  std::shared_ptr<DividedBlocks> divided_blocks_;  // null: weights are not divided among ranks
-  std::shared_ptr<KeptInputs> kept_inputs_;        // null: activations are not offloaded
+  std::shared_ptr<BlockStore> block_store_;  // null: weights are neither offloaded nor sharded
+  std::shared_ptr<KeptInputs> kept_inputs_;  // null: activations are not offloaded
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   RecoveryListener listener_;

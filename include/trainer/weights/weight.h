@@ -25,11 +25,11 @@ class WeightSource {
   // The tensors that it keeps. They count as the model's memory and move with it to another device, in place.
   virtual std::vector<at::Tensor> tensors() const = 0;
   // Returns the same weight kept in copies of these tensors, which are in the same order.
-  virtual std::shared_ptr<const WeightSource> kept_in(const std::vector<at::Tensor>& copies) const = 0;
+  virtual std::shared_ptr<const WeightSource> with_storage(const std::vector<at::Tensor>& copies) const = 0;
   // What it knows besides its tensors, as bytes, and the same weight with what another one knows.
-  virtual std::string facts() const { return ""; }
-  virtual std::shared_ptr<const WeightSource> with_facts(const std::string& /*facts*/) const {
-    return kept_in(tensors());
+  virtual std::string metadata() const { return ""; }
+  virtual std::shared_ptr<const WeightSource> with_metadata(const std::string& /*metadata*/) const {
+    return with_storage(tensors());
   }
 };
 
@@ -38,7 +38,7 @@ class Weight;
 // What the handles of a weight share that is not on the device: its tensors are outside of the device's
 // memory, or with another rank.
 struct OffloadedWeight {
-  // On the device, while its block runs (weights/block_weights.h, weights/divided_blocks.h); else null.
+  // On the device, while its block runs (weights/block_store.h); else null.
   std::shared_ptr<const Weight> copy;
   // Takes the gradient of a copy; set if the weight is trained.
   std::function<void(const at::Tensor& gradient)> take_gradient;
@@ -66,11 +66,11 @@ class Weight {
   bool is_tensor() const { return source_ == nullptr; }
   bool is_mapped() const;
   // Returns the same weight kept in copies of its tensors, which are in the order of tensors().
-  Weight kept_in(const std::vector<at::Tensor>& copies) const;
+  Weight with_storage(const std::vector<at::Tensor>& copies) const;
   // What it knows besides its tensors; a weight of another rank takes it from there.
-  std::string facts() const { return source_ ? source_->facts() : ""; }
-  void take_facts(const std::string& facts) {
-    if (source_) source_ = source_->with_facts(facts);
+  std::string metadata() const { return source_ ? source_->metadata() : ""; }
+  void set_metadata(const std::string& metadata) {
+    if (source_) source_ = source_->with_metadata(metadata);
   }
   // Marks its tensors as offloaded. To be called before handles are copied.
   void set_offloaded() { offloaded_ = std::make_shared<OffloadedWeight>(); }
@@ -79,7 +79,7 @@ class Weight {
   bool is_of_other_rank() const { return offloaded_ && offloaded_->of_other_rank; }
   const std::shared_ptr<OffloadedWeight>& offloaded() const { return offloaded_; }  // null: it is neither
   // Returns what layers multiply with: the weight itself, or while its block runs, its copy on the device.
-  Weight at_hand() const;
+  Weight resident() const;
   // The tensor itself, a leaf of autograd if it is trained. An error if there is a source instead.
   const at::Tensor& tensor() const;
 
