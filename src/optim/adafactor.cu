@@ -1,8 +1,7 @@
-// Adafactor's update (src/optim/adafactor_update.cpp) of many tensors. Open: Weight, Gradient, State. A block
+// Adafactor's update (src/optim/adafactor_cpu.cpp) of many tensors. Open: Weight, Gradient, State. A block
 // works on a tile of one matrix: up to 256 rows, and four columns for each of its 256 threads. Only the last
 // kernel writes what outlives the update, and every sum has a fixed order.
-#include "optim/rounding.cuh"
-#include "optim/rows.cuh"
+#include "optim/updates.cuh"
 
 struct AdafactorCoefficients {
   float learning_rate, keep, take, epsilon, least_scale, clip_threshold, beta1, one_minus_beta1, weight_decay;

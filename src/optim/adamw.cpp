@@ -1,9 +1,13 @@
+// AdamW, and its update on a GPU: adamw.cu, one launch for all tensors of the same types.
 #include "trainer/optim/adamw.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "base/random.h"
+#include "device/kernels.h"
+#include "optim/adamw_coefficients.h"
+#include "optim/kernel_groups.h"
 #include "optim/state_memory.h"
 
 namespace trainer {
@@ -91,6 +95,56 @@ OptimizerTensors AdamW::tensors() const {
     if (states_[i].master.defined()) of_parameter["master"] = states_[i].master;
   }
   return kept;
+}
+
+namespace kernel_files {
+extern const KernelFile adamw;
+}
+
+namespace {
+
+// A row of the kernel's table.
+struct AdamwRow {
+  void* weight;
+  const void* gradient;
+  void *exp_avg, *exp_avg_sq, *master;
+  uint64_t key;
+  int64_t count;
+  Coefficients coefficients;
+  int32_t first_block;
+};
+
+AdamwRow row_of(const AdamwItem& item, const at::Tensor& gradient, int32_t first_block) {
+  const AdamwTensors& t = item.tensors;
+  return {t.weight.mutable_data_ptr(),
+          gradient.const_data_ptr(),
+          t.exp_avg.mutable_data_ptr(),
+          t.exp_avg_sq.mutable_data_ptr(),
+          t.master.defined() ? t.master.mutable_data_ptr() : nullptr,
+          item.update.key,
+          t.weight.numel(),
+          Coefficients(item.update),
+          first_block};
+}
+
+}  // namespace
+
+void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
+                      AdamwProgress& progress) {
+  const auto all = kernel_groups(items, kernel_files::adamw, kernel_types<AdamwTensors>, row_of,
+                                 [](const AdamwRow& row) { return blocks_for(row.count); });
+  const at::Tensor table = kernel_table(all.rows, items.front().tensors.weight.device());
+  // From here on only the composite allocates.
+  update_groups(
+      all.groups, progress,
+      [&](const auto& group) {
+        group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                             static_cast<int>(group.first_row), group.rows, kBlockElements,
+                             gradient_scale.const_data_ptr());
+      },
+      [&](const AdamwItem& item) {
+        adamw_update_composite(item.tensors, gradient_scale, item.update, progress);
+      });
 }
 
 }  // namespace trainer

@@ -1,6 +1,5 @@
-// AdamW's update (src/optim/adamw_update.cpp) of many tensors. Open: Weight, Gradient, State.
-#include "optim/rounding.cuh"
-#include "optim/rows.cuh"
+// AdamW's update (src/optim/adamw_cpu.cpp) of many tensors. Open: Weight, Gradient, State.
+#include "optim/updates.cuh"
 
 struct Coefficients {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction, epsilon;

@@ -1,11 +1,19 @@
+// 8-bit AdamW, and its update on a GPU: adamw_8bit.cu, one launch for all tensors of the same types.
 #include "trainer/optim/adamw_8bit.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/base/strings.h"
+
+#include "device/kernels.h"
+#include "optim/adamw_coefficients.h"
+#include "optim/kernel_groups.h"
+#include "optim/moment_codes.h"
 #include "optim/state_memory.h"
 
 namespace trainer {
+
 AdamW8bit::AdamW8bit(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed,
                      int64_t fewest_coded)
     : parameters_(std::move(parameters)), config_(config), seed_(seed), fewest_coded_(fewest_coded) {
@@ -112,6 +120,65 @@ OptimizerTensors AdamW8bit::tensors() const {
     if (state.master.defined()) of_parameter["master"] = state.master;
   }
   return kept;
+}
+
+namespace kernel_files {
+extern const KernelFile adamw_8bit;
+}
+
+namespace {
+
+// A row of the kernel's table.
+struct Adamw8bitRow {
+  void* weight;
+  const void* gradient;
+  void *exp_avg, *exp_avg_sq, *exp_avg_absmax, *exp_avg_sq_absmax, *master;
+  uint64_t key;
+  int64_t count;
+  Coefficients8bit coefficients;
+  int32_t first_block;
+};
+
+std::string coded_types_of(const Adamw8bitTensors& t) {
+  return concat("Weight=", kernel_type(t.weight), " Gradient=", kernel_type(t.gradient));
+}
+
+Adamw8bitRow coded_row_of(const Adamw8bitItem& item, const at::Tensor& gradient, int32_t first_block) {
+  const Adamw8bitTensors& t = item.tensors;
+  return {t.weight.mutable_data_ptr(),
+          gradient.const_data_ptr(),
+          t.exp_avg.mutable_data_ptr(),
+          t.exp_avg_sq.mutable_data_ptr(),
+          t.exp_avg_absmax.mutable_data_ptr(),
+          t.exp_avg_sq_absmax.mutable_data_ptr(),
+          t.master.defined() ? t.master.mutable_data_ptr() : nullptr,
+          item.update.key,
+          t.weight.numel(),
+          Coefficients8bit(item.update),
+          first_block};
+}
+
+}  // namespace
+
+void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
+                           AdamwProgress& progress) {
+  const at::Device device = items.front().tensors.weight.device();
+  const auto all = kernel_groups(items, kernel_files::adamw_8bit, coded_types_of, coded_row_of,
+                                 [](const Adamw8bitRow& row) { return blocks_for(row.count); });
+  const at::Tensor table = kernel_table(all.rows, device);
+  const at::Tensor codes =
+      kernel_table(std::vector<MomentCodes>{codes_of_exp_avg(), codes_of_exp_avg_sq()}, device);
+  // From here on only the composite allocates.
+  update_groups(
+      all.groups, progress,
+      [&](const auto& group) {
+        group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                             static_cast<int>(group.first_row), group.rows, kBlockElements,
+                             codes.const_data_ptr(), gradient_scale.const_data_ptr());
+      },
+      [&](const Adamw8bitItem& item) {
+        adamw_8bit_update_composite(item.tensors, gradient_scale, item.update, progress);
+      });
 }
 
 }  // namespace trainer

@@ -1,6 +1,5 @@
-// The update of 8-bit AdamW (src/optim/adamw_8bit_update.cpp) of many tensors. Open: Weight, Gradient.
-#include "optim/rounding.cuh"
-#include "optim/rows.cuh"
+// The update of 8-bit AdamW (src/optim/adamw_8bit_cpu.cpp) of many tensors. Open: Weight, Gradient.
+#include "optim/updates.cuh"
 
 struct Coefficients8bit {
   float keep, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, epsilon;

@@ -1,5 +1,5 @@
 // The Euclidean norm over many tensors (src/optim/gradient_norm.h). Every sum has a fixed order.
-#include "optim/rows.cuh"
+#include "optim/updates.cuh"
 
 struct NormRow {
   const void* values;

@@ -15,7 +15,6 @@
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "optim/gradient_norm.h"
-#include "optim/norms_of_pieces.h"
 
 namespace trainer {
 namespace {

@@ -5,8 +5,7 @@
 #include "support/emulated_gpu.h"
 
 // clang-format off
-#include "optim/rounding.cuh"  // after what makes C++ of CUDA, and before the namespaces
-#include "optim/rows.cuh"
+#include "optim/updates.cuh"  // after what makes C++ of CUDA, and before the namespaces
 // clang-format on
 
 namespace coded_float_float {

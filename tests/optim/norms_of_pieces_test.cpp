@@ -1,11 +1,11 @@
 // The gradient norm on the CPU is that of fp64.
-#include "optim/norms_of_pieces.h"
-
 #include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "optim/gradient_norm.h"
 
 namespace trainer {
 namespace {

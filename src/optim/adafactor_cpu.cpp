@@ -1,6 +1,6 @@
-// The update on the CPU, in panels of rows: sums of squares, the size of the update, then the new values. A
-// panel depends on the tensor's shape alone, and sums over panels have a fixed order, so that the result does
-// not depend on the number of threads.
+// Adafactor's update on the CPU, in panels of rows: sums of squares, the size of the update, then the new
+// values. A panel depends on the tensor's shape alone, and sums over panels have a fixed order, so that the
+// result does not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -12,9 +12,8 @@
 #include "base/vectorised.h"
 #include "device/target_device.h"
 #include "memory/offload.h"
-#include "optim/adafactor_panels.h"
-#include "optim/stochastic_rounding.h"
-#include "optim/with_type.h"
+#include "optim/adafactor_shape.h"
+#include "optim/element_types.h"
 
 namespace trainer {
 namespace {

@@ -12,10 +12,9 @@
 #include "base/vectorised.h"
 #include "device/target_device.h"
 #include "memory/offload.h"
-#include "optim/adamw_8bit_arithmetic.h"
+#include "optim/adamw_coefficients.h"
+#include "optim/element_types.h"
 #include "optim/moment_codes.h"
-#include "optim/stochastic_rounding.h"
-#include "optim/with_type.h"
 
 namespace trainer {
 namespace {

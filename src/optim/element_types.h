@@ -1,4 +1,5 @@
-// Stochastic rounding to bf16: the same bits in loops, with LibTorch's operators and in rounding.cuh.
+// The types that weights, gradients and state may have, and stochastic rounding to bf16: the same bits in
+// loops, with LibTorch's operators and in updates.cuh.
 #pragma once
 
 #include <bit>
@@ -10,6 +11,18 @@
 #include "base/random_bits.h"
 
 namespace trainer {
+
+// Calls body.operator()<float or at::BFloat16>(). An undefined tensor counts as fp32.
+template <class Body>
+void with_type(const at::Tensor& tensor, const Body& body) {
+  if (!tensor.defined() || tensor.scalar_type() == at::kFloat) {
+    body.template operator()<float>();
+  } else {
+    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "the update of ", tensor.scalar_type(),
+                " is not supported");
+    body.template operator()<at::BFloat16>();
+  }
+}
 
 // fp32 -> T. Stochastic rounding: bf16 rounds up with the probability of the part that is cut off. Infinities
 // and NaN stay as they are.
@@ -24,14 +37,5 @@ inline at::BFloat16 rounded<at::BFloat16>(float value, uint32_t bits) {
   const uint32_t sum = finite ? pattern + (bits & 0xffffu) : pattern;
   return at::BFloat16(static_cast<uint16_t>(sum >> 16), at::BFloat16::from_bits());
 }
-
-// random_bits for the elements first .. first + count - 1, as int64. The device is that of `options`.
-at::Tensor random_bits_tensor(uint64_t key, int64_t first, int64_t count, at::TensorOptions options);
-
-// rounded<> on tensors: returns `value` in the type of `like`. `bits`: 16 random bits per element.
-at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, const at::Tensor& bits);
-
-// The same with the lower 16 random bits of elements first, first + 1, ...
-at::Tensor rounded_as(const at::Tensor& like, const at::Tensor& value, uint64_t key, int64_t first);
 
 }  // namespace trainer

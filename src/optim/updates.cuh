@@ -1,7 +1,9 @@
-// A launch that works through many tensors. A table has a row for each (src/optim/kernel_table.h): its
+// What the kernels of updates and of the norm have in common: a launch that works through many tensors, and
+// stochastic rounding.
+// A table has a row for each (src/optim/kernel_groups.h): its
 // pointers, `count` elements and its `first_block`. A block works on a range of one tensor.
 #pragma once
-#include "device/prelude.cuh"
+#include "device/random_bits.cuh"
 
 // Returns the number of the row that this block works on: the last one that begins at or before the block.
 // A row without elements has no blocks.
@@ -33,4 +35,17 @@ DEVICE Range range_of_block(const Row& row, int block_elements, bool aligned) {
   range.last = range.first + block_elements < row.count ? range.first + block_elements : row.count;
   range.wide_last = aligned ? range.last - (range.last - range.first) % 4 : range.first;
   return range;
+}
+
+// fp32 to T by random bits, as in src/optim/element_types.h: bf16 rounds up with the probability of the part
+// that is cut off. Infinities and NaN stay as they are.
+template <class T>
+DEVICE T rounded_by(float value, unsigned /*bits*/) {
+  return value;
+}
+template <>
+DEVICE bf16 rounded_by<bf16>(float value, unsigned bits) {
+  const unsigned pattern = __float_as_uint(value);
+  const bool finite = (pattern & 0x7f800000u) != 0x7f800000u;
+  return {static_cast<unsigned short>((finite ? pattern + (bits & 0xffffu) : pattern) >> 16)};
 }

@@ -1,4 +1,4 @@
-// The update: our own loop on the CPU, and LibTorch's operators for GPUs that cannot use the kernel.
+// AdamW's update on the CPU: our own loop.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -12,8 +12,7 @@
 #include "device/target_device.h"
 #include "memory/offload.h"
 #include "optim/adamw_coefficients.h"
-#include "optim/stochastic_rounding.h"
-#include "optim/with_type.h"
+#include "optim/element_types.h"
 
 namespace trainer {
 namespace {
@@ -90,43 +89,7 @@ void update_cpu(const AdamwTensors& tensors, const at::Tensor& gradient_scale, c
   });
 }
 
-// update_range with LibTorch's operators on elements first .. first + count - 1 of flat tensors.
-void update_piece(const AdamwTensors& t, const at::Tensor& gradient_scale, const Coefficients& c,
-                  uint64_t key, int64_t first, int64_t count, bool rehearsal) {
-  const auto piece = [&](const at::Tensor& tensor) { return tensor.view({-1}).narrow(0, first, count); };
-  const at::Tensor g = piece(t.gradient).to(at::kFloat) * gradient_scale;
-  const at::Tensor m = at::lerp(piece(t.exp_avg).to(at::kFloat), g, c.one_minus_beta1);
-  const at::Tensor v = piece(t.exp_avg_sq).to(at::kFloat).mul(c.beta2).addcmul_(g, g, c.one_minus_beta2);
-  const at::Tensor w = t.master.defined() ? piece(t.master) : piece(t.weight).to(at::kFloat);
-  const at::Tensor next =
-      w.mul(c.keep).addcdiv_(m, v.sqrt().div_(c.root_correction).add_(c.epsilon), -c.step_size);
-  const at::Tensor bits = random_bits_tensor(std::rotl(key, 32), first, count, g.options());
-  const at::Tensor new_m = rounded_as(t.exp_avg, m, bits.bitwise_and(at::Scalar(0xffff)));
-  const at::Tensor new_v = rounded_as(t.exp_avg_sq, v, at::bitwise_right_shift(bits, at::Scalar(16)));
-  const at::Tensor new_w = t.master.defined() ? next : rounded_as(t.weight, next, key, first);
-  if (rehearsal) return;
-  // From here on nothing is allocated: a piece is written completely or, when out of memory, not at all.
-  piece(t.exp_avg).copy_(new_m);
-  piece(t.exp_avg_sq).copy_(new_v);
-  if (t.master.defined()) piece(t.master).copy_(new_w);
-  piece(t.weight).copy_(new_w);
-}
-
 }  // namespace
-
-// Works in pieces, so that temporary tensors stay small. Nothing is read on the host.
-void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                            const AdamwUpdate& update, AdamwProgress& progress) {
-  AdamwTensors contiguous = tensors;
-  contiguous.gradient = tensors.gradient.contiguous();
-  const Coefficients coefficients(update);
-  while (progress.done < tensors.weight.numel()) {
-    const int64_t count = std::min(progress.piece, tensors.weight.numel() - progress.done);
-    update_piece(contiguous, gradient_scale, coefficients, update.key, progress.done, count,
-                 progress.rehearsal);
-    progress.done += count;
-  }
-}
 
 void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress) {

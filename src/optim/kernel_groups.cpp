@@ -1,4 +1,4 @@
-#include "optim/kernel_table.h"
+#include "optim/kernel_groups.h"
 
 #include <algorithm>
 
