@@ -17,7 +17,7 @@ foreach(file ${kernel_files})
 endforeach()
 file(WRITE ${kernel_files_source}.new
 "// Made by cmake/Kernels.cmake.
-#include \"device/kernel_headers.h\"
+#include \"device/kernels.h\"
 namespace trainer {
 namespace kernel_files {
 ${_files}}  // namespace kernel_files

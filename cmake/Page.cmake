@@ -14,8 +14,9 @@ foreach(kind html css js)
 endforeach()
 file(WRITE ${page_files_source}.new
 "// Made by cmake/Page.cmake.
-#include \"report/page_files.h\"
+#include <string_view>
 namespace trainer::page_files {
+extern const std::string_view html, css, js;  // as report.cpp declares them
 ${_files}}  // namespace trainer::page_files
 ")
 configure_file(${page_files_source}.new ${page_files_source} COPYONLY)

@@ -21,7 +21,7 @@
 #include "cli/chat_text.h"
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 #include "text/tokenizer/json_bounds.h"
 
 namespace trainer::cli {

@@ -12,7 +12,7 @@
 
 #include "data/big_numbers.h"
 #include "data/csv.h"
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 
 namespace trainer {
 namespace dom = simdjson::dom;

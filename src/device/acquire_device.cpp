@@ -10,8 +10,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
 
-#include "device/gpu_lock.h"
-#include "device/interruptible_sleep.h"
+#include "device/gpu_wait.h"
+#include "device/rank_device.h"
 
 namespace trainer {
 namespace {
@@ -260,6 +260,33 @@ c10::Device find_best_device(int64_t min_free_bytes, const Machine& machine) {
   const auto best = std::ranges::max_element(gpus, {}, &Gpu::free);
   if (best == gpus.end() || !machine.open_cuda().empty()) return c10::kCPU;
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(best->index)};
+}
+
+std::string device_of_rank(const std::string& wanted, const RankPlace& place, const Machine& machine) {
+  if (place.local_count == 1 || wanted == "cpu") return wanted;
+  const auto usable = static_cast<int64_t>(machine.gpus.look().visible().size());
+  const bool is_one_of_several = wanted != "auto" && wanted != "cuda" && !(usable == 1 && wanted == "cuda:0");
+  if (is_one_of_several) {
+    throw ConfigError(
+        concat("device: ", wanted, ": it is one GPU for ", place.local_count,
+               " processes of this machine, and each takes one of its own; write device: cuda"));
+  }
+  if (usable == 0) return wanted;
+  if (usable == 1) return "cuda:0";
+  if (place.local_rank >= usable) {
+    throw DeviceError(concat("this machine shows ", usable, " GPUs to ", place.local_count,
+                             " processes, and each takes one of its own; start at most ", usable,
+                             " processes on it"));
+  }
+  return concat("cuda:", place.local_rank);
+}
+
+std::string gpu_behind(const std::string& device, const Machine& machine) {
+  if (device == "cpu") return "";
+  const std::vector<Gpu> gpus = machine.gpus.look().visible();
+  for (const Gpu& gpu : gpus)
+    if (device == concat("cuda:", gpu.index) || gpus.size() == 1) return concat(gpu.name, " ", gpu.uuid);
+  return "";
 }
 
 }  // namespace trainer

@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
+
+#include <torch/version.h>
 
 #include "trainer/base/strings.h"
 
@@ -128,6 +131,61 @@ std::optional<FreeMemory> memory_by_context(int index) {
   call("cuDevicePrimaryCtxRelease_v2", device);
   if (!answered) return std::nullopt;
   return FreeMemory{static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+namespace {
+
+constexpr int kNoFunction = -1;
+constexpr unsigned kForAllContexts = 1, kMapped = 2;  // CU_MEMHOSTALLOC_PORTABLE, _DEVICEMAP
+
+template <class... Arguments>
+int driver_result(const char* name, Arguments... arguments) {
+  return cuda_library().call(kNoFunction, name, arguments...);
+}
+
+// Calls `work` in the GPU's primary context, which LibTorch uses too. Returns its result, or that of a call
+// that failed before.
+template <class Work>
+int in_context_of(int gpu, const Work& work) {
+  int device = 0;
+  void *context = nullptr, *popped = nullptr;
+  if (const int failed = driver_result("cuDeviceGet", &device, gpu); failed != 0) return failed;
+  if (const int failed = driver_result("cuDevicePrimaryCtxRetain", &context, device); failed != 0)
+    return failed;
+  int result = driver_result("cuCtxPushCurrent_v2", context);
+  if (result == 0) {
+    result = work();
+    driver_result("cuCtxPopCurrent_v2", &popped);
+  }
+  driver_result("cuDevicePrimaryCtxRelease_v2", device);
+  return result;
+}
+
+}  // namespace
+
+void* allocate_pinned(size_t bytes, int gpu) {
+  void* data = nullptr;
+  const int failed = in_context_of(
+      gpu, [&] { return driver_result("cuMemHostAlloc", &data, bytes, kForAllContexts | kMapped); });
+  if (failed != 0 || data == nullptr) return nullptr;
+  return std::memset(data, 0, bytes);
+}
+
+void free_pinned(void* data, int gpu) {
+  in_context_of(gpu, [&] { return driver_result("cuMemFreeHost", data); });
+}
+
+std::string how_to_get_cuda(const std::filesystem::path& torch, bool has_setup) {
+  if (has_setup) return "scripts/setup --full installs one that has it";
+  const std::string version = concat(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR);
+  const std::filesystem::path packages = torch.parent_path();
+  if (packages.filename().string().ends_with("-packages")) {
+    // ENV/lib/python3.11/site-packages. --force-reinstall because the torch without CUDA has the right
+    // version.
+    const std::filesystem::path python = packages.parent_path().parent_path().parent_path() / "bin/python3";
+    return concat("run: ", python.string(), " -m pip install --force-reinstall 'torch==", version, ".*'");
+  }
+  return concat("set TORCH_DIR to the folder of a LibTorch ", version, " that has it");
 }
 
 }  // namespace trainer

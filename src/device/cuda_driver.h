@@ -1,12 +1,17 @@
-// The CUDA driver: which GPUs this process sees. Opened with dlopen; initialising it creates no context.
+// The CUDA driver: the GPUs that this process sees, page-locked memory, and what to install if one of them
+// is missing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace trainer {
+
+// The CUDA driver: which GPUs this process sees. Opened with dlopen; initialising it creates no context.
 
 class DynamicLibrary;
 const DynamicLibrary& cuda_library();
@@ -39,5 +44,20 @@ struct FreeMemory {
 };
 // Returns the memory of a device, through a context that is released again; nullopt if the driver refuses.
 std::optional<FreeMemory> memory_by_context(int index);
+
+// Memory of the host that cannot be paged out, and that GPUs read and write directly.
+
+// Returns zeros, aligned to a page, that every GPU sees at the same address; nullptr when the driver refuses.
+// `gpu`: the number of the GPU whose context is used.
+void* allocate_pinned(size_t bytes, int gpu);
+// Waits until no GPU uses it.
+void free_pinned(void* data, int gpu);
+
+// Advice for a LibTorch without its CUDA library.
+
+// Says what to do. `torch` is the folder of the LibTorch in use, such as
+// env/lib/python3.11/site-packages/torch; `has_setup` says whether the program was built in a source tree,
+// which has scripts/setup.
+std::string how_to_get_cuda(const std::filesystem::path& torch, bool has_setup);
 
 }  // namespace trainer

@@ -15,7 +15,6 @@
 
 #include "base/installed.h"
 #include "device/cuda_driver.h"
-#include "device/how_to_get_cuda.h"
 #include "device/nvml.h"
 
 namespace trainer {

@@ -4,7 +4,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "device/combine_sight.h"
+#include "device/nvml.h"
 
 namespace trainer {
 namespace {

@@ -85,4 +85,8 @@ void set_kernels_for_cpu(KernelsForTests kernels);
 // The same for meta: tests count launches there.
 void set_kernels_for_meta(KernelsForTests kernels);
 
+// The headers that the kernels' files include, under the names that they use.
+
+std::span<const KernelFile> kernel_headers();
+
 }  // namespace trainer

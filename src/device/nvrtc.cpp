@@ -10,7 +10,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/dynamic_library.h"
-#include "device/kernel_headers.h"
+#include "device/kernels.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

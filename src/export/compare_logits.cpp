@@ -3,13 +3,112 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
+#include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/progress.h"
+#include "base/release_pages.h"
+#include "models/block_hook.h"
+
 namespace trainer {
+namespace {
+
+constexpr int32_t kPromptTokens = 16;
+
+// An fp32 copy in its own memory, because the rounding of products depends on where their operands lie in
+// memory. The file's pages are given back.
+at::Tensor wide_copy(const Weight& value) {
+  at::Tensor copy = value.copy(at::kFloat);
+  for (const at::Tensor& stored : value.tensors()) {
+    const bool is_mapped = !stored.storage().resizable();
+    if (is_mapped)
+      release_pages(static_cast<std::byte*>(stored.data_ptr()), static_cast<int64_t>(stored.nbytes()));
+  }
+  return copy;
+}
+
+// Keeps the weights of the running block in memory, and leaves those of the others in the file.
+class BlockStream {
+ public:
+  explicit BlockStream(Model& model)
+      : hook_(dynamic_cast<BlockHook&>(model)), shown_("blocks", model.num_blocks()) {
+    model.for_each_module([&](const std::string&, Module& module) { modules_[&module] = &module; });
+    model.for_each_parameter([](const std::string&, Parameter& parameter) {
+      if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases
+    });
+    hook_.around_block = [this](const Module& block, BlockPass) {
+      shown_.add();
+      enter(block);
+      return nullptr;
+    };
+  }
+  ~BlockStream() { hook_.around_block = nullptr; }
+  BlockStream(const BlockStream&) = delete;
+  BlockStream& operator=(const BlockStream&) = delete;
+
+  void leave() {
+    for (auto& [parameter, stored] : held_) parameter->value = stored;
+    held_.clear();
+  }
+
+ private:
+  void enter(const Module& block) {
+    leave();
+    modules_.at(&block)->for_each_parameter([&](const std::string&, Parameter& parameter) {
+      held_.emplace_back(&parameter, parameter.value);
+      parameter.value = wide_copy(parameter.value);
+    });
+  }
+
+  BlockHook& hook_;
+  Progress shown_;
+  std::map<const Module*, Module*> modules_;
+  std::vector<std::pair<Parameter*, Weight>> held_;
+};
+
+// Ids spread over the whole vocabulary: no tokenizer is needed, and no row is preferred.
+std::vector<int32_t> prompt_ids(int64_t vocab_size, int64_t first) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < kPromptTokens; i++)
+    ids.push_back(static_cast<int32_t>((first + i * 7919) % vocab_size));
+  return ids;
+}
+
+MicroBatch fixed_prompt(const Model& model) {
+  EffectiveBatch batch;
+  Sample sample{prompt_ids(model.vocab_size(), 1), {}};
+  sample.labels = model.encoder_decoder() ? prompt_ids(model.vocab_size(), 3) : sample.input_ids;
+  batch.samples.push_back(std::move(sample));
+  batch.supervised_tokens = supervised_tokens(batch.samples[0], model.encoder_decoder());
+  batch.tokens = token_count(batch.samples[0], model.encoder_decoder());
+  return collate(batch, {0}, model.collate_options(), at::kCPU);
+}
+
+}  // namespace
+
+at::Tensor streamed_logits(const LogitsSource& source) {
+  const at::NoGradGuard no_grad;
+  LoadOptions options;
+  options.dtype = at::ScalarType::Undefined;
+  options.quantise = source.quantise;
+  const std::unique_ptr<Model> model = source.adapter.empty()
+                                           ? load_model(source.model, options)
+                                           : load_with_adapter(source.model, source.adapter, options);
+  BlockStream stream(*model);
+  const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
+  stream.leave();
+  const Weight weight = model->head().weight(states.scalar_type());
+  return model->head().logits(states, weight.is_mapped() ? wide_copy(weight) : weight.tensor());
+}
+
 namespace {
 
 // The relative error of logits that is explained by rounding the weights once. The error of each product is

@@ -19,8 +19,7 @@
 #include "export/merge_sources.h"
 #include "export/new_output.h"
 #include "export/nf4_export.h"
-#include "export/streamed_logits.h"
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 #include "trainer/export/export_model.h"
 
 #include "adapters/merged_model.h"
-#include "export/streamed_logits.h"
+#include "export/compare_logits.h"
 
 namespace trainer {
 

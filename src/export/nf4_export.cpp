@@ -12,7 +12,6 @@
 #include "base/join_some.h"
 #include "base/release_pages.h"
 #include "formats/bitsandbytes.h"
-#include "formats/dynamic_map.h"
 #include "models/tensor_views.h"
 
 namespace trainer {

@@ -1,11 +1,4 @@
-// Weights in NF4 as bitsandbytes stores them in a model directory. Behind a weight's name:
-//   X.weight                                   the codes: uint8 [values / 2, 1], or the same bytes as another
-//   type X.weight.absmax                            scales: fp32 [blocks]; with double quantisation uint8
-//   X.weight.quant_map                         the 16 values, fp32
-//   X.weight.nested_absmax, .nested_quant_map  with double quantisation: fp32 [ceil(blocks / 256)] and [256]
-//   X.weight.quant_state.bitsandbytes__nf4     JSON in bytes: quant_type, blocksize, dtype, shape,
-//   nested_blocksize,
-//                                              nested_dtype, nested_offset
+// What bitsandbytes stores: 8-bit codes, and weights in NF4.
 #pragma once
 
 #include <array>
@@ -20,6 +13,25 @@
 #include "trainer/formats/safetensors.h"
 
 namespace trainer {
+
+// The values of 8-bit codes in bitsandbytes' formats: the dynamic map of "8-Bit Approximations for
+// Parallelism in Deep Learning" (Dettmers 2016). A code's exponent and fraction share its bits, so that small
+// values keep their relative precision.
+
+using DynamicMap = std::array<float, 256>;
+
+// Returns the values in ascending order, the same bits as create_dynamic_map() of bitsandbytes. With a sign
+// they reach from -0.99 to 1, without one from 0 to 1.
+DynamicMap dynamic_map(bool with_sign);
+
+// Weights in NF4 as bitsandbytes stores them in a model directory. Behind a weight's name:
+//   X.weight                                   the codes: uint8 [values / 2, 1], or the same bytes as another
+//   type X.weight.absmax                            scales: fp32 [blocks]; with double quantisation uint8
+//   X.weight.quant_map                         the 16 values, fp32
+//   X.weight.nested_absmax, .nested_quant_map  with double quantisation: fp32 [ceil(blocks / 256)] and [256]
+//   X.weight.quant_state.bitsandbytes__nf4     JSON in bytes: quant_type, blocksize, dtype, shape,
+//   nested_blocksize,
+//                                              nested_dtype, nested_offset
 
 inline constexpr int64_t kNf4Block = 64;        // values with one scale
 inline constexpr int64_t kNf4ScaleBlock = 256;  // scales with one scale, with double quantisation

@@ -11,7 +11,6 @@
 #include "base/free_space.h"
 #include "base/join_some.h"
 #include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_names.h"
 #include "formats/optimizer_state.h"
 
 namespace trainer {

@@ -1,14 +1,109 @@
+#include <string_view>
+
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
+#include "trainer/base/version.h"
 #include "trainer/formats/checkpoint.h"
 
 #include "base/checksum.h"
 #include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_names.h"
+#include "formats/json_fields.h"
+#include "formats/json_file.h"
 
 namespace trainer {
+
 namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kMaxBytes = 16'000'000;
+constexpr const char* kOwnChecksum = "manifest_xxh3_64";
+// Takes the place of the manifest's own checksum while that is computed.
+constexpr std::string_view kBlank = "0000000000000000";
+
+bool is_checksum(const std::string& text) {
+  return text.size() == kBlank.size() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Returns whether a path stays inside the folder. It may be in a subfolder
+// ("additional_chat_templates/tool_use.jinja").
+bool is_inner_path(const std::string& name) {
+  if (name.find('\0') != std::string::npos) return false;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = name.find('/', begin);
+    const std::string part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
+}
+
+// Returns where the digits of the manifest's own checksum begin. write_manifest writes them on the first line
+// after the brace.
+size_t own_digits(const std::string& text, const std::string& where) {
+  const std::string start = concat("{\n  \"", kOwnChecksum, "\": \"");
+  if (!text.starts_with(start) || text.size() < start.size() + kBlank.size())
+    throw FormatError(concat(where, ": does not begin like a manifest; it is damaged"));
+  return start.size();
+}
+
+std::string read_bounded(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) throw FormatError(concat(path.string(), ": is missing"));
+  if (static_cast<int64_t>(fs::file_size(path, error)) > kMaxBytes)
+    throw FormatError(concat(path.string(), ": is larger than any manifest; it is damaged"));
+  return read_file(path);
+}
+
+}  // namespace
+
+void write_manifest(const fs::path& directory, const Manifest& manifest) {
+  Json files = Json::object();
+  for (const auto& [name, entry] : manifest.files)
+    files[name] = {{"bytes", entry.bytes}, {"xxh3_64", entry.checksum}};
+  const Json value{{kOwnChecksum, kBlank},
+                   {"format_version", kFormatVersion},
+                   {"program_version", kVersion},
+                   {"step", manifest.step},
+                   {"files", std::move(files)}};
+  std::string text = value.dump(2) + "\n";
+  text.replace(own_digits(text, kManifestFile), kBlank.size(), checksum(text));
+  write_atomically(directory / kManifestFile, text);
+}
+
+Manifest read_manifest(const fs::path& directory) {
+  const fs::path path = directory / kManifestFile;
+  const std::string where = path.string();
+  std::string text = read_bounded(path);
+  const size_t at = own_digits(text, where);
+  const std::string expected = text.substr(at, kBlank.size());
+  text.replace(at, kBlank.size(), kBlank);
+  if (checksum(text) != expected)
+    throw FormatError(concat(where, ": its bytes do not match its checksum; it is damaged"));
+
+  Manifest manifest;
+  const Json value = parse_json_object<Json>(text, where);
+  const JsonReader read(value, where);
+  if (const int64_t version = read.required<int64_t>("format_version"); version != kFormatVersion) {
+    throw FormatError(concat(where, ": format_version ", version, " is not known, only ", kFormatVersion,
+                             "; use the version of trainer that wrote it"));
+  }
+  manifest.step = read.required<int64_t>("step");
+  const Json files = read.required<Json>("files");
+  for (const auto& [name, entry] : files.items()) {
+    const std::string place = concat(where, ": files: '", name, "'");
+    if (!is_inner_path(name)) throw FormatError(concat(place, ": is not a file name"));
+    if (!entry.is_object()) throw FormatError(concat(place, ": is not an object"));
+    const JsonReader fields(entry, place);
+    ManifestEntry& file = manifest.files[name];
+    file = {fields.required<int64_t>("bytes"), fields.required<std::string>("xxh3_64")};
+    if (file.bytes < 0 || !is_checksum(file.checksum))
+      throw FormatError(concat(place, ": has no size and checksum"));
+  }
+  return manifest;
+}
 
 CheckpointWriter::CheckpointWriter(const fs::path& output_dir, int64_t step)
     : temporary_(with_ending(checkpoint_path(output_dir, step), kFilling)),

@@ -1,19 +1,65 @@
+// Opens the weights of a model and of an adapter. Those who have a .bin pickle are told the command that
+// converts it to safetensors.
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <set>
+#include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/peft.h"
 
 #include "base/join_some.h"
 #include "base/regular_file.h"
-#include "formats/conversion_advice.h"
 #include "formats/json_file.h"
+#include "formats/model_limits.h"
 #include "formats/weight_files.h"
 
 namespace trainer {
-namespace fs = std::filesystem;
 namespace {
+
+namespace fs = std::filesystem;
+
+// Quotes a text as one word of a POSIX shell.
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// Returns the class that config.json names, because AutoModel would drop the output head.
+std::string model_class(const fs::path& directory) {
+  try {
+    const nlohmann::json config = read_json_object(directory / "config.json");
+    const auto& names = config.at("architectures");
+    const std::string name = names.at(0).get<std::string>();
+    const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c); });
+    if (plain && !name.empty()) return name;
+  } catch (const nlohmann::json::exception&) {
+  } catch (const FormatError&) {
+  }
+  return "AutoModelForCausalLM";
+}
+
+// Both commands need Python with the Hugging Face libraries and write next to the pickle.
+std::string model_conversion_command(const fs::path& directory) {
+  return concat("python3 -c \"import sys, transformers as t; t.", model_class(directory),
+                ".from_pretrained(sys.argv[1], torch_dtype='auto').save_pretrained(sys.argv[1])\" ",
+                shell_quoted(directory.string()));
+}
+
+std::string adapter_conversion_command(const fs::path& directory) {
+  return concat(
+      "python3 -c \"import sys, torch, safetensors.torch as s; d = sys.argv[1] + '/adapter_model.'; "
+      "w = torch.load(d + 'bin', map_location='cpu', weights_only=True); "
+      "s.save_file({k: v.clone().contiguous() for k, v in w.items()}, d + 'safetensors', {'format': "
+      "'pt'})\" ",
+      shell_quoted(directory.string()));
+}
 
 std::vector<std::string> files_ending_in(const fs::path& directory, const std::string& ending) {
   std::vector<std::string> names;
@@ -129,6 +175,51 @@ ModelWeights read_model_weights(const fs::path& directory) {
     }
   });
   return weights;
+}
+
+namespace {
+
+constexpr const char* kWeightsFile = "adapter_model.safetensors";
+constexpr std::string_view kAdapterPrefix = "base_model.model.";
+
+}  // namespace
+
+SafetensorsFile read_adapter_weights(const fs::path& directory) {
+  return in_family(ErrorCode::adapter, [&]() -> SafetensorsFile {
+    const fs::path path = directory / kWeightsFile;
+    if (!has_entry(path)) {
+      if (fs::exists(directory / "adapter_model.bin")) {
+        throw of_family(
+            ErrorCode::weights_format,
+            FormatError(concat(
+                path.string(), ": is missing; the directory has adapter_model.bin, a pickle, which can run ",
+                "code when it is read. Convert it once with\n  ", adapter_conversion_command(directory))));
+      }
+      throw FormatError(concat(path.string(), ": is missing; the adapter has no weights"));
+    }
+    SafetensorsFile file = read_safetensors(path);
+    std::map<std::string, TensorView> tensors;
+    for (auto& [name, view] : file.tensors) {
+      if (!name.starts_with(kAdapterPrefix)) {
+        throw FormatError(concat(path.string(), ": tensor '", name,
+                                 "': the names in a PEFT adapter begin with ", kAdapterPrefix));
+      }
+      if (!is_floating(view.dtype)) {
+        throw FormatError(concat(path.string(), ": tensor '", name, "': is of type ", dtype_name(view.dtype),
+                                 "; weights must be of a floating point type (F32, BF16, F16)"));
+      }
+      tensors[name.substr(kAdapterPrefix.size())] = std::move(view);
+    }
+    file.tensors = std::move(tensors);
+    return file;
+  });
+}
+
+void write_adapter_weights(const fs::path& directory, const std::map<std::string, TensorView>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, TensorView> prefixed;
+  for (const auto& [name, view] : tensors) prefixed[concat(kAdapterPrefix, name)] = view;
+  write_safetensors(directory / kWeightsFile, prefixed, metadata);
 }
 
 }  // namespace trainer

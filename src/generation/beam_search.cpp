@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include "base/random.h"
-#include "generation/logits_processors.h"
 #include "generation/sampling.h"
 
 namespace trainer {

@@ -14,7 +14,6 @@
 #include "base/random.h"
 #include "device/target_device.h"
 #include "generation/beam_search.h"
-#include "generation/logits_processors.h"
 #include "generation/sampling.h"
 
 namespace trainer {

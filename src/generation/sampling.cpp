@@ -1,10 +1,142 @@
 #include "generation/sampling.h"
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+
 #include <ATen/ATen.h>
 
 #include "base/random.h"
 
 namespace trainer {
+namespace {
+
+// Elements (row, token) of scores [rows, vocab], as indices into the flat scores.
+class Elements {
+ public:
+  explicit Elements(const at::Tensor& scores) : vocab_(scores.size(1)) {}
+  void add(size_t row, int32_t token) {
+    if (token >= 0 && token < vocab_) flat_.push_back(static_cast<int64_t>(row) * vocab_ + token);
+  }
+  void add(size_t row, const std::vector<int32_t>& tokens) {
+    for (const int32_t token : tokens) add(row, token);
+  }
+  bool empty() const { return flat_.empty(); }
+  at::Tensor on(at::Device device) const { return at::tensor(flat_, at::kLong).to(device); }
+
+ private:
+  int64_t vocab_;
+  std::vector<int64_t> flat_;
+};
+
+void fill(at::Tensor& scores, const Elements& elements, double value) {
+  if (!elements.empty()) scores.view({-1}).index_fill_(0, elements.on(scores.device()), value);
+}
+
+// The tokens that followed the last n - 1 tokens at their earlier occurrences.
+void add_repeated_ngrams(Elements& banned, size_t row, const Tokens& tokens, size_t n) {
+  if (tokens.size() < n) return;
+  const std::span<const int32_t> all(tokens), prefix = all.last(n - 1);
+  for (size_t at = 0; at + n <= all.size(); at++) {
+    if (std::ranges::equal(all.subspan(at, n - 1), prefix)) banned.add(row, all[at + n - 1]);
+  }
+}
+
+}  // namespace
+
+LogitsProcessors::LogitsProcessors(const GenerationConfig& config) : c_(config) {
+  // A sampled beam needs a token to continue with, besides those that end it.
+  const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
+  min_tokens_to_keep_ = config.num_beams > 1 ? std::max<int64_t>(ends, 1) + 1 : 1;
+}
+
+void LogitsProcessors::penalize_repetition(at::Tensor& scores,
+                                           const std::vector<const Tokens*>& sequences) const {
+  Elements seen(scores);
+  for (size_t row = 0; row < sequences.size(); row++) {
+    Tokens tokens = *sequences[row];
+    std::ranges::sort(tokens);
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    seen.add(row, tokens);
+  }
+  if (seen.empty()) return;
+  const at::Tensor where = seen.on(scores.device()), flat = scores.view({-1}),
+                   before = flat.index_select(0, where);
+  flat.index_copy_(0, where,
+                   at::where(before.lt(0), before * c_.repetition_penalty, before / c_.repetition_penalty));
+}
+
+void LogitsProcessors::ban(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
+                           int64_t generated) const {
+  Elements banned(scores);
+  for (size_t row = 0; row < sequences.size(); row++) {
+    const Tokens& tokens = *sequences[row];
+    const int64_t length = static_cast<int64_t>(tokens.size());
+    if (c_.no_repeat_ngram_size > 0)
+      add_repeated_ngrams(banned, row, tokens, static_cast<size_t>(c_.no_repeat_ngram_size));
+    const bool short_of_length = c_.min_new_tokens == 0 && length < c_.min_length;
+    if (short_of_length || generated < c_.min_new_tokens) banned.add(row, c_.eos_token_ids);
+  }
+  fill(scores, banned, -INFINITY);
+}
+
+void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
+                             int64_t generated) const {
+  if (c_.forced_bos_token_id && sequences.front()->size() == 1) {
+    Elements forced(scores);
+    for (size_t row = 0; row < sequences.size(); row++) forced.add(row, *c_.forced_bos_token_id);
+    scores.fill_(-INFINITY);
+    fill(scores, forced, 0);
+  }
+  if (!c_.forced_eos_token_ids.empty() && generated == c_.max_new_tokens - 1) {
+    Elements forced(scores);
+    for (size_t row = 0; row < sequences.size(); row++) forced.add(row, c_.forced_eos_token_ids);
+    scores.fill_(-INFINITY);
+    fill(scores, forced, 0);
+  }
+  Elements suppressed(scores);
+  const size_t prompt = sequences.front()->size() - static_cast<size_t>(generated);
+  const int64_t begin = prompt > 1 || !c_.forced_bos_token_id ? 0 : 1;
+  for (size_t row = 0; row < sequences.size(); row++) {
+    suppressed.add(row, c_.suppress_tokens);
+    if (generated == begin) suppressed.add(row, c_.begin_suppress_tokens);
+  }
+  fill(scores, suppressed, -INFINITY);
+}
+
+at::Tensor LogitsProcessors::warp(at::Tensor scores) const {
+  if (c_.temperature != 1.0) scores = scores / c_.temperature;
+  if (c_.top_k > 0) {
+    const int64_t k = std::min(std::max(c_.top_k, min_tokens_to_keep_), scores.size(1));
+    const at::Tensor least = std::get<0>(at::topk(scores, k)).narrow(1, k - 1, 1);
+    scores = scores.masked_fill(scores < least, -INFINITY);
+  }
+  if (c_.top_p < 1.0) {
+    const auto [sorted, order] = at::sort(scores, /*dim=*/-1, /*descending=*/false);
+    at::Tensor removed = sorted.softmax(-1).cumsum(-1) <= 1 - c_.top_p;
+    const int64_t kept = std::min(min_tokens_to_keep_, scores.size(1));
+    removed.narrow(1, scores.size(1) - kept, kept).fill_(false);
+    scores = scores.masked_fill(removed.scatter(1, order, removed), -INFINITY);
+  }
+  if (c_.min_p > 0.0) {
+    const at::Tensor probabilities = scores.softmax(-1);
+    at::Tensor removed = probabilities < probabilities.amax(-1, /*keepdim=*/true) * c_.min_p;
+    const int64_t kept = std::min(min_tokens_to_keep_, scores.size(1));
+    removed.scatter_(1, std::get<1>(at::topk(probabilities, kept)), false);
+    scores = scores.masked_fill(removed, -INFINITY);
+  }
+  return scores;
+}
+
+at::Tensor LogitsProcessors::process(at::Tensor scores, const std::vector<const Tokens*>& sequences,
+                                     int64_t generated) const {
+  if (c_.repetition_penalty != 1.0) penalize_repetition(scores, sequences);
+  ban(scores, sequences, generated);
+  force(scores, sequences, generated);
+  if (c_.do_sample) scores = warp(scores);
+  return c_.renormalize_logits ? scores.log_softmax(-1) : scores;
+}
+
 namespace {
 
 // Uniform in (0, 1).

@@ -1,4 +1,4 @@
-// Sampling of tokens: every random number follows from a key, never from what was drawn before.
+// From the scores of the next token to its choice.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/generation/generation_config.h"
+
 namespace trainer {
+
+// Changes the scores of the next token before one is chosen, in the order of transformers 5.23
+// (generation/utils.py, _get_logits_processor; generation/logits_process.py).
+
+using Tokens = std::vector<int32_t>;
+
+class LogitsProcessors {
+ public:
+  explicit LogitsProcessors(const GenerationConfig& config);
+
+  // scores [rows, vocab], fp32: logits, or log-probabilities in a beam search. sequences: all tokens of each
+  // row so far, the prompt of a decoder or the start token of an encoder-decoder first; `generated` of them
+  // are new. Returns the changed scores; a token that is not allowed has -inf.
+  at::Tensor process(at::Tensor scores, const std::vector<const Tokens*>& sequences, int64_t generated) const;
+
+ private:
+  void penalize_repetition(at::Tensor& scores, const std::vector<const Tokens*>& sequences) const;
+  void ban(at::Tensor& scores, const std::vector<const Tokens*>& sequences, int64_t generated) const;
+  void force(at::Tensor& scores, const std::vector<const Tokens*>& sequences, int64_t generated) const;
+  at::Tensor warp(at::Tensor scores) const;
+
+  const GenerationConfig& c_;
+  int64_t min_tokens_to_keep_;
+};
+
+// Sampling of tokens: every random number follows from a key, never from what was drawn before.
 
 // One token for each row of scores [rows, vocab] (unnormalised log-probabilities), int64 [rows]. keys: one a
 // row.

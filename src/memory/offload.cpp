@@ -19,7 +19,7 @@
 #include "base/free_space.h"
 #include "base/release_pages.h"
 #include "base/scratch_file.h"
-#include "device/pinned_memory.h"
+#include "device/cuda_driver.h"
 #include "memory/meta_memory.h"
 
 namespace trainer {

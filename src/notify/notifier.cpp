@@ -1,11 +1,16 @@
+// Decides which events of a run are told, and what they say.
 #include "notify/notifier.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <ctime>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -14,17 +19,77 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/ending.h"
 #include "base/progress.h"
 #include "base/seconds_since.h"
 #include "config/webhook.h"
 #include "notify/deliveries.h"
-#include "notify/ending_text.h"
 #include "notify/outbox.h"
-#include "notify/resume_command.h"
 #include "notify/run_numbers.h"
 
 namespace trainer {
 namespace {
+
+const char* in_words(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::usage:
+      return ", configuration";
+    case ExitCode::data:
+      return ", data";
+    case ExitCode::files:
+      return ", files";
+    case ExitCode::out_of_memory:
+      return ", out of memory";
+    case ExitCode::no_device:
+      return ", no device";
+    case ExitCode::numbers:
+      return ", NaN or Inf";
+    case ExitCode::device_fault:
+      return ", the GPU failed";
+    case ExitCode::done:
+    case ExitCode::interrupted:
+      break;
+  }
+  return "";
+}
+
+// "exit code 5, out of memory"
+std::string code_text(const Ending& ending) {
+  return concat("exit code ", ending.code, in_words(ending.code));
+}
+
+std::vector<std::string> arguments_of_process() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+bool is_plain(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) ||
+         std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
+}
+
+std::string quoted(const std::string& argument) {
+  if (!argument.empty() && std::ranges::all_of(argument, is_plain)) return argument;
+  std::string out = "'";
+  for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+bool begins_anew(const std::string& argument) {
+  return argument.starts_with("overwrite_output_dir=") || argument.starts_with("resume=");
+}
+
+// Returns the command that resumes the run, ready for a shell: that of this process, without secrets and
+// without what would begin the run anew. "" if the process is not the program trainer.
+std::string resume_command() {
+  std::vector<std::string> arguments = arguments_of_process();
+  if (arguments.empty() || !("/" + arguments[0]).ends_with("/trainer")) return "";
+  std::erase_if(arguments, begins_anew);
+  for (std::string& argument : arguments) argument = quoted(shown_override(argument));
+  return join(arguments, " ");
+}
 
 namespace fs = std::filesystem;
 using NotifierClock = std::chrono::steady_clock;

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "notify/event.h"
+#include "notify/message_format.h"
 
 namespace trainer {
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "observe/row_number.h"
-
 namespace trainer {
 namespace {
 

@@ -5,9 +5,18 @@
 #include <deque>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/metrics.h"
 
 namespace trainer {
+
+// Returns a number of the row; nothing if it is absent or null (a stored NaN).
+inline std::optional<double> row_number(const nlohmann::ordered_json& values, const char* key) {
+  const auto found = values.find(key);
+  if (found == values.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
 
 // Where a run ends, and what it does on the way.
 struct RunOutlook {

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "formats/dynamic_map.h"
+#include "formats/bitsandbytes.h"
 #include "ops/dequantise.h"
 #include "ops/kernels.h"
 

@@ -12,7 +12,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/vector_math.h"
-#include "formats/dynamic_map.h"
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 namespace {

@@ -151,7 +151,7 @@ float* floats_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<float*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
-AdafactorRow row_of(const AdafactorItem& item, const at::Tensor& gradient, int32_t first_block) {
+AdafactorRow adafactor_row(const AdafactorItem& item, const at::Tensor& gradient, int32_t first_block) {
   const AdafactorTensors& t = item.tensors;
   const AdafactorShape shape(t);
   AdafactorRow row{.weight = t.weight.mutable_data_ptr(),
@@ -210,7 +210,8 @@ void launch(const KernelGroup<AdafactorItem>& group, const at::Tensor& table,
 
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                           AdafactorProgress& progress) {
-  auto all = kernel_groups(items, kernel_files::adafactor, kernel_types<AdafactorTensors>, row_of, tiles_of);
+  auto all =
+      kernel_groups(items, kernel_files::adafactor, kernel_types<AdafactorTensors>, adafactor_row, tiles_of);
   const at::Tensor& like = items.front().tensors.weight;
   Parts parts;
   for (AdafactorRow& row : all.rows) take_parts(row, parts);

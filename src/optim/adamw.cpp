@@ -114,7 +114,7 @@ struct AdamwRow {
   int32_t first_block;
 };
 
-AdamwRow row_of(const AdamwItem& item, const at::Tensor& gradient, int32_t first_block) {
+AdamwRow adamw_row(const AdamwItem& item, const at::Tensor& gradient, int32_t first_block) {
   const AdamwTensors& t = item.tensors;
   return {t.weight.mutable_data_ptr(),
           gradient.const_data_ptr(),
@@ -131,7 +131,7 @@ AdamwRow row_of(const AdamwItem& item, const at::Tensor& gradient, int32_t first
 
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                       AdamwProgress& progress) {
-  const auto all = kernel_groups(items, kernel_files::adamw, kernel_types<AdamwTensors>, row_of,
+  const auto all = kernel_groups(items, kernel_files::adamw, kernel_types<AdamwTensors>, adamw_row,
                                  [](const AdamwRow& row) { return blocks_for(row.count); });
   const at::Tensor table = kernel_table(all.rows, items.front().tensors.weight.device());
   // From here on only the composite allocates.

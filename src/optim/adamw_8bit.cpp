@@ -143,7 +143,7 @@ std::string coded_types_of(const Adamw8bitTensors& t) {
   return concat("Weight=", kernel_type(t.weight), " Gradient=", kernel_type(t.gradient));
 }
 
-Adamw8bitRow coded_row_of(const Adamw8bitItem& item, const at::Tensor& gradient, int32_t first_block) {
+Adamw8bitRow coded_row(const Adamw8bitItem& item, const at::Tensor& gradient, int32_t first_block) {
   const Adamw8bitTensors& t = item.tensors;
   return {t.weight.mutable_data_ptr(),
           gradient.const_data_ptr(),
@@ -163,7 +163,7 @@ Adamw8bitRow coded_row_of(const Adamw8bitItem& item, const at::Tensor& gradient,
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress) {
   const at::Device device = items.front().tensors.weight.device();
-  const auto all = kernel_groups(items, kernel_files::adamw_8bit, coded_types_of, coded_row_of,
+  const auto all = kernel_groups(items, kernel_files::adamw_8bit, coded_types_of, coded_row,
                                  [](const Adamw8bitRow& row) { return blocks_for(row.count); });
   const at::Tensor table = kernel_table(all.rows, device);
   const at::Tensor codes =

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <limits>
 
-#include "formats/dynamic_map.h"
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 namespace {

@@ -4,16 +4,20 @@
 #include <ctime>
 #include <iterator>
 #include <set>
+#include <string_view>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 
-#include "report/page_files.h"
-#include "report/read_run.h"
-
 namespace trainer {
+
+// The files in src/report/page, embedded by cmake/Page.cmake.
+namespace page_files {
+extern const std::string_view html, css, js;
+}
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 namespace trainer {
 
 // What is known about a run that has not finished. `unknown`: it is guessed from the age of metrics.jsonl.
@@ -20,5 +22,18 @@ std::string report_page(const std::vector<std::filesystem::path>& directories,
 // Writes the page atomically and returns its size in bytes. Throws FormatError.
 int64_t write_report(const std::vector<std::filesystem::path>& directories, const std::filesystem::path& file,
                      ReportedState state = ReportedState::unknown);
+
+// The parts of the page (read_run.cpp): what it shows of a run, read from the files in its directory.
+
+// Throws FormatError when metrics.jsonl is missing or cannot be read. What else is missing is left out.
+nlohmann::ordered_json read_run(const std::filesystem::path& directory, ReportedState state);
+
+// The answers to the same inputs in different evaluations, from OUT/predictions: {"steps": [...], "samples":
+// [{"origin", "input", "target", "answers": [...]}]}. Only some of the steps and samples, shortened.
+// Null if there are none. An answer is null where the evaluation did not have the sample.
+nlohmann::ordered_json read_predictions(const std::filesystem::path& directory);
+
+// Returns at most `bytes` bytes of UTF-8 text, with "…" if it was longer.
+std::string shortened(const std::string& text, size_t bytes);
 
 }  // namespace trainer

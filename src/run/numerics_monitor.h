@@ -12,7 +12,7 @@
 #include "trainer/formats/run_position.h"
 #include "trainer/training/trainer.h"
 
-#include "observe/jsonl_sink.h"
+#include "observe/file_sinks.h"
 
 namespace trainer {
 

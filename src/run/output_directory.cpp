@@ -13,8 +13,7 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/regular_file.h"
-#include "observe/jsonl_sink.h"
-#include "observe/status_file.h"
+#include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/directory_lock.h"
 #include "run/earlier_results.h"

@@ -12,7 +12,7 @@
 
 #include "trainer/base/error.h"
 
-#include "device/gpu_lock.h"
+#include "device/gpu_wait.h"
 #include "device/rank_device.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"

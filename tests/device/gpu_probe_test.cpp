@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "device/combine_sight.h"
+#include "device/nvml.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -1,7 +1,7 @@
 // Where the program came from decides how its user gets a LibTorch with CUDA.
-#include "device/how_to_get_cuda.h"
-
 #include <gtest/gtest.h>
+
+#include "device/cuda_driver.h"
 
 namespace trainer {
 namespace {

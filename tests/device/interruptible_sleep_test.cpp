@@ -1,10 +1,10 @@
-#include "device/interruptible_sleep.h"
-
 #include <atomic>
 #include <csignal>
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "device/gpu_wait.h"
 
 namespace trainer {
 namespace {

@@ -1,6 +1,4 @@
 // Memory below a GPU, from a driver that is replaced by a fake.
-#include "device/pinned_memory.h"
-
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -9,6 +7,7 @@
 
 #include "trainer/base/error.h"
 
+#include "device/cuda_driver.h"
 #include "memory/offload.h"
 #include "support/error_message.h"
 

@@ -1,11 +1,11 @@
-#include "formats/dynamic_map.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "trainer/formats/safetensors.h"
+
+#include "formats/bitsandbytes.h"
 
 namespace trainer {
 namespace {

@@ -1,11 +1,11 @@
 // The parser that keeps the order of keys gives what nlohmann's own parser gives, and is linear.
-#include "formats/ordered_json.h"
-
 #include <iterator>
 
 #include <gtest/gtest.h>
 
 #include "trainer/base/strings.h"
+
+#include "formats/json_file.h"
 
 namespace trainer {
 namespace {

@@ -5,7 +5,6 @@
 #include "trainer/base/error.h"
 #include "trainer/generation/generate.h"
 
-#include "generation/logits_processors.h"
 #include "generation/sampling.h"
 #include "models/golden.h"
 #include "support/error_message.h"

@@ -1,5 +1,3 @@
-#include "observe/jsonl_sink.h"
-
 #include <fstream>
 #include <limits>
 #include <signal.h>
@@ -10,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 
+#include "observe/file_sinks.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

@@ -12,7 +12,7 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/run/train.h"
 
-#include "device/gpu_lock.h"
+#include "device/gpu_wait.h"
 #include "run/tiny_run.h"
 #include "support/error_message.h"
 

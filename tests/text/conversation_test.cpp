@@ -7,7 +7,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 #include "support/error_message.h"
 
 namespace trainer {

@@ -6,7 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 #include "text/chat/content_parts.h"
 #include "text/chat/row_json.h"
 #include "text/chat/tool_calls.h"

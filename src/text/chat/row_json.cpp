@@ -3,7 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 #include "text/tokenizer/json_bounds.h"
 
 namespace trainer {

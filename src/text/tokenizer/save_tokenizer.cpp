@@ -3,7 +3,7 @@
 #include "trainer/base/files.h"
 #include "trainer/formats/model_directory.h"
 
-#include "formats/ordered_json.h"
+#include "formats/json_file.h"
 #include "text/tokenizer/file_tokenizer.h"
 
 namespace trainer {

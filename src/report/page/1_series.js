@@ -82,3 +82,91 @@ function fold(title, fill, open) {
   return el("details", {open, ontoggle: show}, el("summary", null, title), inside);
 }
 const swatch = color => el("i", {class: "swatch", style: `background: var(--c${color % 8})`});
+
+// From the data of a run to the points of a chart.
+
+const AXES = {
+  step: {name: "Step", key: "step", at: "step", text: whole, tick: brief},
+  time: {name: "Time", key: "seconds", at: "at_seconds", text: duration, tick: duration},
+  tokens: {name: "Tokens", key: "tokens", at: "at_tokens", text: whole, tick: brief},
+};
+
+// Points {x, y, low, high, step} of a training series.
+function trainPoints(run, name, axis) {
+  const series = run.train.series[name];
+  if (!series) return [];
+  const xs = run.train[AXES[axis].key];
+  return series.mean.map((y, i) => ({x: xs[i], y, step: run.train.step[i],
+    low: series.min ? series.min[i] : y, high: series.max ? series.max[i] : y}));
+}
+
+function evaluationPoints(run, key, axis) {
+  return run.evaluations.filter(row => isNumber(row[key]))
+    .map(row => ({x: row[AXES[axis].at], y: row[key], low: row[key], high: row[key], step: row.step}));
+}
+
+// The exponential mean of the points so far; `weight` of what was before. Gaps stay gaps.
+function smoothed(points, weight) {
+  let mean = 0, sum = 0;
+  return points.map(point => {
+    if (!isNumber(point.y)) return {...point, y: null};
+    mean = weight * mean + (1 - weight) * point.y;
+    sum = weight * sum + (1 - weight);
+    return {...point, y: mean / sum, raw: point.y};
+  });
+}
+
+// Of all runs that are shown, so that all charts have the same axis.
+function wholeRange(shown, axis) {
+  const ends = shown.flatMap(run => {
+    const xs = run.train[AXES[axis].key];
+    return [xs[0], xs[xs.length - 1], ...evaluationPoints(run, "eval_loss", axis).slice(-1).map(point => point.x)];
+  }).filter(isNumber);
+  const low = Math.min(...ends), high = Math.max(...ends);
+  return !ends.length ? [0, 1] : low === high ? [low - .5, low + .5] : [low, high];
+}
+
+// Where a step is on the axis.
+function placeOf(run, step, axis) {
+  const steps = run.train.step;
+  let i = steps.findIndex(at => at >= step);
+  if (i < 0) i = steps.length - 1;
+  return axis === "step" ? step : run.train[AXES[axis].key][i];
+}
+
+// What happened in a run, for its charts: {x, text, color}.
+function marksOf(run, axis, kinds) {
+  const marks = [];
+  const mark = (kind, step, text, color) => { if (kinds.includes(kind)) marks.push({x: placeOf(run, step, axis), text, color}); };
+  for (const row of run.recoveries) mark("recovery", row.step + 1, "out of memory: " + row.stage, "--warn");
+  for (const step of run.skipped) mark("skipped", step, "step " + step + " was not applied", "--bad");
+  for (const step of run.spikes) mark("spike", step, "the loss jumped", "--c5");
+  for (const start of ((run.environment || {}).starts || []).slice(1))
+    mark("start", start.after_step, "resumed after step " + start.after_step, "--soft");
+  return marks.slice(0, 300);
+}
+
+// Numbers that divide an axis from `low` to `high` into about `count` parts.
+function ticks(low, high, count, base) {
+  const rough = (high - low) / count || 1;
+  if (base === "time") {
+    const step = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400]
+      .find(s => s >= rough);
+    if (step && rough >= .5) return range(low, high, step);
+  }
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return range(low, high, [1, 2, 5, 10].find(s => s * power >= rough) * power);
+}
+function range(low, high, step) {
+  const out = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) out.push(Number((i * step).toPrecision(12)));
+  return out;
+}
+function logTicks(low, high) {
+  const out = [], from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+  const leads = to - from > 6 ? [1] : to - from > 2 ? [1, 3] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil((to - from) / 8));
+  for (let power = from; power <= to; power += every)
+    for (const lead of leads) if (lead * 10 ** power >= low && lead * 10 ** power <= high) out.push(lead * 10 ** power);
+  return out;
+}

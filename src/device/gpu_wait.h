@@ -1,6 +1,4 @@
-// Only one run that waited for a GPU can hold it at a time. There is a locked file for each GPU, named by its
-// UUID, in a directory that every user of the machine can use. The system releases the lock when a process
-// ends, however it ends.
+// What a run needs that waits for a GPU: the lock of one, and a sleep that ends with Ctrl-C.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +6,10 @@
 #include <string>
 
 namespace trainer {
+
+// Only one run that waited for a GPU can hold it at a time. There is a locked file for each GPU, named by its
+// UUID, in a directory that every user of the machine can use. The system releases the lock when a process
+// ends, however it ends.
 
 // Returns the environment variable TRAINER_GPU_LOCKS, or /tmp/trainer-gpus without it. The directory must be
 // the same for all users, so TMPDIR does not count.
@@ -34,5 +36,11 @@ class GpuLock {
   explicit GpuLock(int fd) : fd_(fd) {}
   int fd_;
 };
+
+// Waiting that Ctrl-C ends cleanly.
+
+// Sleeps for this time. Returns false if SIGINT or SIGTERM arrived, which then has no other effect.
+// Afterwards the process handles (or ignores) these signals as before. Call from one thread at a time.
+bool interruptible_sleep(double seconds);
 
 }  // namespace trainer
