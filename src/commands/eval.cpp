@@ -20,7 +20,7 @@
 
 #include "base/progress.h"
 #include "commands/entry_points.h"
-#include "data/log_report.h"
+#include "data/report_words.h"
 #include "hub/name.h"
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"

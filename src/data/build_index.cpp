@@ -16,7 +16,7 @@
 #include "base/progress.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "data/stored_counts.h"
+#include "data/report_fields.h"
 #include "data/survey.h"
 
 namespace trainer {

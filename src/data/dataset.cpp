@@ -13,16 +13,13 @@
 #include "base/progress.h"
 #include "data/build_index.h"
 #include "data/cache_folder.h"
-#include "data/check_columns.h"
 #include "data/data_files.h"
-#include "data/program_identity.h"
+#include "data/report_fields.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
-#include "data/stored_counts.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
-#include "data/used_columns.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

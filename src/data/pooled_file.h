@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -30,5 +32,12 @@ class PooledFile {
   struct State;
   std::shared_ptr<State> state_;
 };
+
+// Views values as their bytes, for memory and files.
+
+template <class Value>
+std::string_view bytes_of(std::span<const Value> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
 
 }  // namespace trainer

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
@@ -107,6 +108,13 @@ const char* DataReport::input_name() const {
 const char* DataReport::target_name() const {
   if (kind == DataKind::chat) return "answers";
   return kind == DataKind::completion ? "completion" : "target";
+}
+
+void log_report(const std::string& start, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const bool warns = line.find("warning: ") != std::string::npos;
+    (warns ? log::warning : log::info)(start + line);
+  }
 }
 
 }  // namespace trainer

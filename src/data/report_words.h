@@ -1,4 +1,4 @@
-// Formats numbers and names for the data report.
+// Formats numbers and names for the data report, and logs its lines.
 #pragma once
 
 #include <cstdint>
@@ -37,5 +37,8 @@ struct Reason {
   const RowCount* rows;
 };
 std::vector<Reason> reasons(const DataReport& report);
+
+// Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
+void log_report(const std::string& start, const std::vector<std::string>& lines);
 
 }  // namespace trainer

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/file_identity.h"
+#include "data/data_files.h"
 #include "data/pooled_file.h"
 #include "data/row_parser.h"
 

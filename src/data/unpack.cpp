@@ -5,11 +5,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 #include <zlib.h>
 #include <zstd.h>
+
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -21,10 +24,27 @@
 #include "base/mapping_faults.h"
 #include "base/progress.h"
 #include "data/cache_folder.h"
-#include "data/file_identity.h"
+#include "data/data_files.h"
+#include "data/fields.h"
 #include "data/parquet_library.h"
 
 namespace trainer {
+
+UsedColumns used_columns(const DataConfig& config) {
+  UsedColumns used;
+  const bool named = !config.input.empty() || !config.target.empty();
+  const bool text = config.kind == DataKind::text;
+  if (!named && !text && (config.kind == DataKind::chat || config.kind == DataKind::automatic))
+    return {{"messages"}, {"tools", "functions", "chat_template_kwargs", "label", "kto_tag"}};
+  if (config.input.empty() || (config.target.empty() && !text)) return used;
+  used.columns = TextTemplate::parse(config.input, "data.input").fields();
+  if (!config.target.empty()) {
+    const std::vector<std::string> more = TextTemplate::parse(config.target, "data.target").fields();
+    used.columns.insert(used.columns.end(), more.begin(), more.end());
+  }
+  return used;
+}
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -239,6 +259,55 @@ std::string first_rows_before_unpacking(const fs::path& path, const fs::path& ca
   }
   if (!job.problem.empty()) throw DataError(concat(path.string(), ": ", job.problem));
   return rows;
+}
+
+namespace {
+
+// Throws for a column that no row can use. A null may be in this row only.
+void check_text_column(const RowParser& row, const std::string& column) {
+  const auto value = row.json(column);
+  if (!value || !value->is_null()) row.text(column);
+}
+
+void check_row(const RowParser& row, const RowEncoder& encoder) {
+  if (encoder.kind() == DataKind::chat) {
+    if (!conversation_form(row.fields())) encoder.read(row);
+    return;
+  }
+  for (const std::string& text : {encoder.input_field(), encoder.target_field()}) {
+    if (text.empty()) continue;
+    const TextTemplate columns = TextTemplate::parse(text, "");
+    for (const std::string& column : columns.fields()) check_text_column(row, column);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RowEncoder> check_columns(const std::vector<std::filesystem::path>& files,
+                                          const std::filesystem::path& cache, const UsedColumns& used,
+                                          const DataConfig& config, const std::string& model,
+                                          const Tokenizer& tokenizer, bool encoder_decoder) {
+  std::unique_ptr<RowEncoder> encoder;
+  RowParser parser;
+  for (const std::filesystem::path& file : files) {
+    std::istringstream rows(first_rows_before_unpacking(file, cache, used));
+    std::string row;
+    for (int64_t number = 1; std::getline(rows, row); number++) {
+      try {
+        parser.parse(row, 0);
+      } catch (const DataError&) {  // is reported with all bad rows
+        continue;
+      }
+      try {
+        if (!encoder) encoder = make_row_encoder(config, model, parser, tokenizer, encoder_decoder);
+        check_row(parser, *encoder);
+      } catch (const DataError& e) {
+        throw DataError(concat(file.string(), ":", number, ": ", e.what()));
+      }
+    }
+    if (!encoder) return nullptr;  // other rows decide on the fields
+  }
+  return encoder;
 }
 
 }  // namespace trainer

@@ -11,8 +11,8 @@
 #include "trainer/data/sample_view.h"
 #include "trainer/training/evaluate.h"
 
-#include "data/count_repeats.h"
 #include "data/padding.h"
+#include "data/repeats.h"
 
 namespace trainer {
 

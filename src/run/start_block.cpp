@@ -9,7 +9,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 
-#include "data/log_report.h"
+#include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
 #include "run/result_types.h"

@@ -1,7 +1,6 @@
 // Numbers beyond 64 bits.
-#include "data/big_numbers.h"
-
 #include "data/fixture.h"
+#include "data/row_parser.h"
 
 namespace trainer {
 namespace {

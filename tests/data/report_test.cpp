@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/count_repeats.h"
 #include "data/fixture.h"
 #include "data/padding.h"
 #include "data/repeats.h"
