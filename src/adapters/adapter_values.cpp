@@ -10,7 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/nn/linear.h"
 
-#include "adapters/stored_head.h"
+#include "adapters/merge_plan.h"
 #include "base/join_some.h"
 #include "models/tensor_views.h"
 #include "models/vocabulary.h"

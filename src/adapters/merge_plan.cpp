@@ -9,7 +9,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "adapters/stored_head.h"
 #include "adapters/target_modules.h"
 #include "base/join_some.h"
 #include "models/tensor_views.h"

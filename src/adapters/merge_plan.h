@@ -1,15 +1,24 @@
 // The plan of a merge: which tensor is written under which name.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <string>
 
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
+#include "trainer/formats/safetensors.h"
 
 #include "adapters/merged_tensor.h"
 
 namespace trainer {
+
+inline constexpr const char* kHead = "lm_head.weight";  // the output head in weight files
+
+// Whether a head is a copy of the embedding.
+inline bool same_bytes(const TensorView& a, const TensorView& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
+}
 
 struct MergePlan {
   std::map<std::string, MergedTensor> tensors;

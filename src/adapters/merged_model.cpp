@@ -9,8 +9,8 @@
 #include "trainer/formats/peft.h"
 #include "trainer/models/registry.h"
 
+#include "adapters/merge_plan.h"
 #include "adapters/nf4_base.h"
-#include "adapters/stored_head.h"
 #include "formats/model_limits.h"
 #include "models/build_model.h"
 

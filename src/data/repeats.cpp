@@ -1,10 +1,9 @@
 #include "data/repeats.h"
 
-#include <array>
-#include <span>
-
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 

@@ -14,7 +14,6 @@
 #include "adapters/merged_model.h"
 #include "base/progress.h"
 #include "export/compare_logits.h"
-#include "export/gguf_adapter.h"
 #include "export/gguf_export.h"
 #include "export/merge_sources.h"
 #include "export/new_output.h"
