@@ -81,10 +81,10 @@ std::vector<Reason> reasons(const DataReport& report) {
   const char* key = length_key(report.kind, /*of_targets=*/true);
   const std::string cut_away = report.kind == DataKind::completion ? concat("the prompt alone fills ", key)
                                                                    : concat(key, " cuts it all away");
-  return {{"no_answer", "the assistant says nothing", &nothing.no_answer},
-          {"not_counted", "no answer counts (data.loss_on, weight)", &nothing.not_counted},
-          {"cut_away", cut_away, &nothing.cut_away},
-          {"too_short", "the text has one token or none", &nothing.too_short}};
+  return {{"the assistant says nothing", &nothing.no_answer},
+          {"no answer counts (data.loss_on, weight)", &nothing.not_counted},
+          {cut_away, &nothing.cut_away},
+          {"the text has one token or none", &nothing.too_short}};
 }
 
 bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }

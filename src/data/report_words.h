@@ -30,9 +30,8 @@ std::string shown(const std::set<std::string>& characters);
 // Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
 
-// Why rows teach nothing, and which: the key in the JSON, the words of the report.
+// Why rows teach nothing, and which.
 struct Reason {
-  const char* key;
   std::string words;
   const RowCount* rows;
 };

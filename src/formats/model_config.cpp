@@ -9,9 +9,9 @@
 #include "trainer/formats/peft.h"
 
 #include "base/regular_file.h"
-#include "formats/dtype.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
+#include "formats/weight_files.h"
 
 namespace trainer {
 namespace {

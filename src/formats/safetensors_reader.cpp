@@ -10,8 +10,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
-#include "formats/dtype.h"
 #include "formats/json_file.h"
+#include "formats/weight_files.h"
 
 namespace trainer {
 namespace {

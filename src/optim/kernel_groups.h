@@ -2,6 +2,7 @@
 // table of them (updates.cuh).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include "trainer/base/strings.h"
 
@@ -24,7 +25,16 @@ inline int64_t blocks_for(int64_t elements) { return (elements + kBlockElements 
 inline KernelGrid grid_of_blocks(int64_t blocks) { return {blocks, 1, 256}; }
 
 // Returns the bytes on the device. The copy is queued on the current stream, and the host does not wait.
-at::Tensor bytes_on_device(std::span<const std::byte> bytes, at::Device device);
+// LibTorch hands out the same page-locked memory again, but not before it is copied.
+inline at::Tensor bytes_on_device(std::span<const std::byte> bytes, at::Device device) {
+  const at::TensorOptions options(at::kByte);
+  const auto size = static_cast<int64_t>(bytes.size());
+  at::Tensor there = at::empty({size}, options.device(device));
+  if (device.is_meta()) return there;
+  at::Tensor here = at::empty({size}, options.pinned_memory(device.is_cuda()));
+  std::ranges::copy(bytes, static_cast<std::byte*>(here.mutable_data_ptr()));
+  return there.copy_(here, /*non_blocking=*/true);
+}
 
 // Returns the rows on the device.
 template <class Row>

@@ -1,5 +1,7 @@
 #include "trainer/optim/optimizer.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -10,6 +12,7 @@
 #include "trainer/optim/adamw_8bit.h"
 
 #include "memory/offload.h"
+#include "optim/state_memory.h"
 
 namespace trainer {
 namespace {
@@ -108,6 +111,34 @@ std::unique_ptr<Optimizer> make_optimizer(std::vector<TrainedParameter> paramete
   for (const auto& [name, factory] : factories()) names.push_back(name);
   throw ConfigError(concat("optimizer.name: there is no optimizer '", config.name,
                            "'; choose one of: ", join(names, ", ")));
+}
+
+namespace {
+
+thread_local bool state_below = false;
+
+}  // namespace
+
+StateBelow::StateBelow(bool below) : before_(std::exchange(state_below, below)) {}
+StateBelow::~StateBelow() { state_below = before_; }
+
+at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool master) {
+  if (wanted == StateDtype::automatic) {
+    return weight.scalar_type() == at::kFloat || master ? at::kFloat : at::kBFloat16;
+  }
+  return wanted == StateDtype::fp32 ? at::kFloat : at::kBFloat16;
+}
+
+at::Tensor new_state(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (!state_below) return at::zeros(sizes, options);
+  return seen_from(offloaded_zeros(sizes, options), options.device());
+}
+
+at::Tensor moved_state(const at::Tensor& state, at::Device device) {
+  if (!state_below) return state.to(device, state.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor moved = offloaded_zeros(state.sizes(), state.options().device(device));
+  moved.copy_(is_offloaded(state) ? on_host(state) : state);
+  return seen_from(moved, device);
 }
 
 }  // namespace trainer

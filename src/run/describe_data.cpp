@@ -11,8 +11,7 @@
 #include "trainer/data/sample_view.h"
 #include "trainer/training/evaluate.h"
 
-#include "data/padding.h"
-#include "data/repeats.h"
+#include "data/measure.h"
 
 namespace trainer {
 

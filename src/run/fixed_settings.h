@@ -31,7 +31,7 @@ void check_fixed_settings(const std::map<std::string, std::string>& saved,
                           const std::map<std::string, std::string>& now, const Config& config,
                           const std::string& where, std::set<std::string>& logged);
 
-// The same check for the samples that the data give (data/repeats.h). It finds changes that no
+// The same check for the samples that the data give (data/measure.h). It finds changes that no
 // key shows. Stores `samples` in position.fixed.
 void check_samples(RunPosition& position, const std::string& samples, int64_t epoch_size,
                    const Config& config);

@@ -21,7 +21,7 @@
 #include "base/ending.h"
 #include "base/first_line.h"
 #include "base/progress.h"
-#include "data/repeats.h"
+#include "data/measure.h"
 #include "notify/notifier.h"
 #include "run/describe_data.h"
 #include "run/end_with_others.h"

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/fixture.h"
-#include "data/padding.h"
-#include "data/repeats.h"
+#include "data/measure.h"
 
 namespace trainer {
 namespace {

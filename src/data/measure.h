@@ -1,4 +1,4 @@
-// Facts about all rows of a data set: duplicates, and a fingerprint of the samples.
+// What is measured of a whole data set: duplicate rows, a fingerprint of the samples, padding.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/batching.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/report.h"
 
 namespace trainer {
-
-// Finds duplicates among many hashes.
 
 struct Repeat {
   int64_t row, same_as;
@@ -39,9 +38,8 @@ class SeenHashes {
   std::vector<int64_t> rows_;     // -1: none
 };
 
-// Finds duplicate rows: within one set, or between the training and the evaluation data.
-
-// Sets report.train.duplicates. With evaluation data (nullptr: none), also sets report.eval->duplicates and
+// Finds duplicate rows, within one set and between the training and the evaluation data: sets
+// report.train.duplicates. With evaluation data (nullptr: none), also sets report.eval->duplicates and
 // report.overlap. Compares the 64-bit hashes in the index, so it reads no rows; it needs about 10 bytes per
 // row while it runs. Rows that were dropped for their length do not count.
 void count_repeats(const Dataset& train, const Dataset* eval, RunDataReport& report);
@@ -50,5 +48,11 @@ void count_repeats(const Dataset& train, const Dataset* eval, RunDataReport& rep
 // of all samples, and the tokens and labels of some that are spread over the data set: "400 samples, xxh3
 // 0123456789abcdef".
 std::string samples_text(const Dataset& data);
+
+// Measures how much of the computation would be spent on padding, in the steps of the first epoch. When these
+// have more than `most_samples` samples, it measures a selection that is spread evenly over the epoch. Splits
+// and collates the samples as training does.
+PaddingReport measure_padding(const Dataset& data, const SampleOrder& order, int64_t effective_batch_size,
+                              const CutLimits& limits, int64_t most_samples = 8192);
 
 }  // namespace trainer
