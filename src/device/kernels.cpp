@@ -1,11 +1,9 @@
 #include "device/kernels.h"
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -13,7 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include "trainer/base/log.h"
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 #include "base/dynamic_library.h"
@@ -125,41 +123,27 @@ class NothingStarts : public Kernels {
   void launch(const char*, const KernelGrid&, std::span<const KernelArgument>) const override {}
 };
 
-bool switched_off() {
-  static const bool off = [] {
-    const char* value = std::getenv("TRAINER_KERNELS");
-    return value != nullptr && std::string(value) == "off";
-  }();
-  return off;
-}
-
 std::string definitions_of(const KernelForm& form) {
   const char* element = form.bf16 ? "bf16" : "float";
   return form.width == 0 ? concat("Element=", element) : concat("Element=", element, " kWidth=", form.width);
 }
 
-// Compiled kernels by device, file and definitions; nullptr if they do not work.
+// Compiled kernels by device, file and definitions.
 class Registry {
  public:
-  const Kernels* find(c10::Device device, const KernelFile& file, const KernelForm& form) {
+  const Kernels& find(c10::Device device, const KernelFile& file, const KernelForm& form) {
     const std::scoped_lock lock(mutex_);
     for (const Found& found : found_) {
-      if (found.device == device.index() && found.file == &file && found.form == form) return found.kernels;
+      if (found.device == device.index() && found.file == &file && found.form == form) return *found.kernels;
     }
-    const Kernels* kernels = find_by_text(device, file, definitions_of(form));
-    found_.push_back({device.index(), &file, form, kernels});
+    const Kernels& kernels = find_by_text(device, file, definitions_of(form));
+    found_.push_back({device.index(), &file, form, &kernels});
     return kernels;
   }
 
-  const Kernels* find(c10::Device device, const KernelFile& file, const std::string& definitions) {
+  const Kernels& find(c10::Device device, const KernelFile& file, const std::string& definitions) {
     const std::scoped_lock lock(mutex_);
     return find_by_text(device, file, definitions);
-  }
-
-  // Whether a plan may rely on a file.
-  bool works(const KernelFile& file) {
-    const std::scoped_lock lock(mutex_);
-    return !failed_.contains(file.name);
   }
 
  private:
@@ -170,13 +154,14 @@ class Registry {
     const Kernels* kernels;
   };
 
-  const Kernels* find_by_text(c10::Device device, const KernelFile& file, const std::string& definitions) {
+  const Kernels& find_by_text(c10::Device device, const KernelFile& file, const std::string& definitions) {
     auto& kernels = kernels_[{device.index(), file.text}];
-    if (const auto found = kernels.find(definitions); found != kernels.end()) return found->second.get();
-    return kernels.emplace(definitions, build(device, file, definitions)).first->second.get();
+    if (const auto found = kernels.find(definitions); found != kernels.end()) return *found->second;
+    return *kernels.emplace(definitions, build(device, file, definitions)).first->second;
   }
 
-  std::unique_ptr<Kernels> build(c10::Device device, const KernelFile& file, const std::string& definitions) {
+  static std::unique_ptr<Kernels> build(c10::Device device, const KernelFile& file,
+                                        const std::string& definitions) {
     const auto& gpus = cuda_driver().devices;
     const auto index = static_cast<size_t>(device.index());
     std::string problem = "the driver does not say what GPU this is";
@@ -193,12 +178,9 @@ class Registry {
         }
       }
     }
-    failed_.insert(file.name);
-    if (!std::exchange(warned_, true)) {
-      log::warning(concat(device.str(), ": using LibTorch's operators instead of the trainer's own kernels, ",
-                          "which need less time and memory: ", problem));
-    }
-    return nullptr;
+    throw DeviceError(
+        concat(device.str(), ": the trainer's GPU kernels do not work there: ", problem,
+               "\n`trainer doctor` looks at the driver and the compiler; device=cpu runs without"));
   }
 
   std::mutex mutex_;
@@ -206,8 +188,6 @@ class Registry {
   std::map<std::pair<c10::DeviceIndex, const char*>, ByDefinitions>
       kernels_;  // of a device and a file's text
   std::vector<Found> found_;
-  std::set<std::string> failed_;
-  bool warned_ = false;
 };
 
 Registry& registry() {
@@ -225,29 +205,36 @@ KernelsForTests& kernels_for_meta() {
   return instance;
 }
 
-// If no GPU is open, the plan is for one on another machine.
-const Kernels* planned(const KernelFile& file) {
-  static const NothingStarts nothing;
-  if (c10::impl::hasDeviceGuardImpl(c10::kCUDA) && !why_no_nvrtc().empty()) return nullptr;
-  return registry().works(file) ? &nothing : nullptr;
-}
-
 }  // namespace
 
-const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions) {
-  if (switched_off()) return nullptr;
-  if (device.is_meta() && target_of(device) != c10::kCUDA) return nullptr;  // the plan of a CPU
-  if (device.is_meta()) return kernels_for_meta() ? kernels_for_meta()(file, definitions) : planned(file);
+const KernelFile& kernel_file(std::string_view name) {
+  for (const KernelFile& file : kernel_files()) {
+    if (std::string_view(file.name).starts_with(name) &&
+        std::string_view(file.name).substr(name.size()) == ".cu")
+      return file;
+  }
+  TORCH_CHECK(false, "there are no kernels ", name, ".cu");
+}
+
+const Kernels& find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions) {
+  static const NothingStarts nothing;
   if (device.is_cuda()) return registry().find(device, file, definitions);
-  return kernels_for_cpu() ? kernels_for_cpu()(file, definitions) : nullptr;
+  const bool planned = device.is_meta() && target_of(device) == c10::kCUDA;
+  const KernelsForTests& tests = planned ? kernels_for_meta() : kernels_for_cpu();
+  if (planned && !tests) return nothing;
+  TORCH_CHECK(tests && (planned || device.is_cpu()), file.name, ": a GPU's kernels are asked for on ",
+              device);
+  return *tests(file, definitions);
 }
 
-const Kernels* find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form) {
-  const bool on_gpu = device.is_cuda() && !switched_off();
-  return on_gpu ? registry().find(device, file, form) : find_kernels(device, file, definitions_of(form));
+const Kernels& find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form) {
+  if (device.is_cuda()) return registry().find(device, file, form);
+  return find_kernels(device, file, definitions_of(form));
 }
 
-std::string why_no_kernels() { return switched_off() ? "TRAINER_KERNELS=off" : why_no_nvrtc(); }
+bool has_kernels(c10::Device device) {
+  return device.is_cpu() ? static_cast<bool>(kernels_for_cpu()) : target_of(device) == c10::kCUDA;
+}
 
 void set_kernels_for_cpu(KernelsForTests kernels) { kernels_for_cpu() = std::move(kernels); }
 void set_kernels_for_meta(KernelsForTests kernels) { kernels_for_meta() = std::move(kernels); }

@@ -1,4 +1,4 @@
-// The project's own GPU kernels. Their files, src/*/kernels/*.cu, are in the library as text. They are
+// The project's own GPU kernels. Their files, src/*/*.cu, are in the library as text. They are
 // compiled for the GPU at hand when first needed, by NVRTC, which comes with LibTorch's CUDA libraries.
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <c10/core/Device.h>
@@ -16,6 +17,9 @@ struct KernelFile {
   const char* name;  // "rms_norm.cu"
   const char* text;
 };
+
+// Returns src/*/NAME.cu.
+const KernelFile& kernel_file(std::string_view name);
 
 struct KernelGrid {
   int64_t x = 1, y = 1;  // blocks; if one of them is 0, nothing is launched
@@ -56,10 +60,13 @@ class Kernels {
 };
 
 // Returns a file's kernels. `definitions` are the macros that the file leaves open: "Element=bf16 kWidth=8".
-// Returns nullptr if LibTorch's operators must be used instead: no NVRTC, a file that does not compile (logs
-// one warning), TRAINER_KERNELS=off in the environment, or a CPU. On meta, in the plan of a GPU, it
-// returns kernels that launch nothing, so that the plan counts what the callers allocate.
-const Kernels* find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
+// On meta, in the plan of a GPU, they launch nothing, so that the plan counts what the callers allocate.
+// Throws DeviceError if the file does not compile for this GPU, c10::Error on a CPU, which has none.
+const Kernels& find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
+
+// Whether there are kernels: on a GPU, on meta in the plan of one, and on a CPU for which tests have set
+// some.
+bool has_kernels(c10::Device device);
 
 // What most files leave open: the type of the elements, and how many a thread moves at once (0: the file does
 // not ask).
@@ -71,22 +78,18 @@ struct KernelForm {
 
 // The same for "Element=bf16 kWidth=8" and the like. On a GPU kernels that were found before are found
 // without a string, because a step asks for each a thousand times.
-const Kernels* find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form);
+const Kernels& find_kernels(c10::Device device, const KernelFile& file, const KernelForm& form);
 
-// Returns why find_kernels() gives a GPU LibTorch's operators: TRAINER_KERNELS=off, or an NVRTC that is
-// missing or does not compile a trial kernel. "": it gives kernels, unless one of their files does not
-// compile.
-std::string why_no_kernels();
-
-// Sets what find_kernels() returns for CPU tensors from now on: tests run the kernels there. {}: nullptr
+// Sets what find_kernels() returns for CPU tensors from now on: tests run the kernels there. {}: none
 // again.
 using KernelsForTests = std::function<const Kernels*(const KernelFile&, const std::string& definitions)>;
 void set_kernels_for_cpu(KernelsForTests kernels);
 // The same for meta: tests count launches there.
 void set_kernels_for_meta(KernelsForTests kernels);
 
-// The headers that the kernels' files include, under the names that they use.
-
+// What cmake/Kernels.cmake makes of src/*/*.cu, and of the headers that those include, under the names that they
+// use: "ops/norm.cuh".
+std::span<const KernelFile> kernel_files();
 std::span<const KernelFile> kernel_headers();
 
 }  // namespace trainer

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "device/target_device.h"
+#include "device/op.h"
 
 namespace trainer {
 
@@ -42,16 +42,5 @@ struct ByTarget<cpu, cuda> {
     return (target_of(x.device()) == c10::kCPU ? cpu : cuda)(x, rest...);
   }
 };
-
-// Calls body.operator()<T>() with the type of x's elements, fp32 or bf16.
-template <class Body>
-void with_element_type(const at::Tensor& x, const char* name, const Body& body) {
-  if (x.scalar_type() == at::kFloat) {
-    body.template operator()<float>();
-  } else {
-    TORCH_CHECK(x.scalar_type() == at::kBFloat16, name, ": ", x.scalar_type(), " is not supported");
-    body.template operator()<at::BFloat16>();
-  }
-}
 
 }  // namespace trainer

@@ -10,6 +10,21 @@ namespace trainer {
 // Returns the type of `device`; for meta, the target of this thread's memory plan (CPU if there is none).
 c10::DeviceType target_of(c10::Device device);
 
+// Returns whether operators run their form for a GPU there: on a GPU, and on meta in the plan of one.
+bool runs_on_gpu(c10::Device device);
+
+// While it lives, CPU tensors count as a GPU's in runs_on_gpu(): tests run kernels on them.
+class CpuActsAsGpu {
+ public:
+  CpuActsAsGpu();
+  ~CpuActsAsGpu();
+  CpuActsAsGpu(const CpuActsAsGpu&) = delete;
+  CpuActsAsGpu& operator=(const CpuActsAsGpu&) = delete;
+
+ private:
+  bool before_;
+};
+
 // While it lives, meta tensors of this thread stand for tensors on `target`.
 class PlanningFor {
  public:

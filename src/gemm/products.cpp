@@ -5,9 +5,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/library.h>
 
-#include "device/operators.h"
+#include "device/op.h"
 #include "device/target_device.h"
 #include "gemm/product_round.h"
 #include "gemm/product_tiles.h"
@@ -137,8 +136,8 @@ void check(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& y) {
               "builtin product: ", x.sizes(), " times ", y.sizes(), " into ", sum.sizes());
 }
 
-void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, at::ArrayRef<double> scales,
-                       at::IntArrayRef begun) {
+void add_products_cpu(at::TensorList sums, at::TensorList x, at::TensorList y, at::ArrayRef<double> scales,
+                      at::IntArrayRef begun) {
   Products products;
   for (size_t i = 0; i < sums.size(); i++) {
     check(sums[i], x[i], y[i]);
@@ -158,6 +157,9 @@ void add_products_host(at::TensorList sums, at::TensorList x, at::TensorList y, 
   products.compute();
 }
 
+// An operator, so that LibTorch's profiler and our tests see these products like those of its libraries.
+constexpr Op kAddProducts{"trainer::add_products", add_products_cpu};
+
 }  // namespace
 
 BuiltinTypes builtin_types() {
@@ -173,17 +175,7 @@ bool can_multiply(const at::Tensor& x, const at::Tensor& y) {
          std::min(x.size(0), y.size(1)) >= kSmallestSide;
 }
 
-// An operator, so that LibTorch's profiler and our tests see these products like those of its libraries.
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def("add_products(Tensor(a!)[] sums, Tensor[] x, Tensor[] y, float[] scales, int[] begun) -> ()");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("add_products", add_products_host); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) { library.impl("add_products", add_products_host); }
-
 void add_builtin_products(const std::vector<SummedProduct>& products) {
-  static const Operator<void(at::TensorList, at::TensorList, at::TensorList, at::ArrayRef<double>,
-                             at::IntArrayRef)>
-      op("trainer::add_products");
   std::vector<at::Tensor> sums, x, y;
   std::vector<double> scales;
   std::vector<int64_t> begun;
@@ -194,7 +186,7 @@ void add_builtin_products(const std::vector<SummedProduct>& products) {
     scales.push_back(product.scale);
     begun.push_back(product.begun);
   }
-  op(sums, x, y, scales, begun);
+  kAddProducts(sums, x, y, scales, begun);
 }
 
 }  // namespace trainer

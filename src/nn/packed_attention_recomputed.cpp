@@ -10,9 +10,9 @@
 #include "gemm/biased_attention.h"
 #include "nn/attention.h"
 #include "nn/attention_problem.h"
+#include "ops/attention_heads.h"
 #include "ops/cpu_products.h"
 #include "ops/dropout.h"
-#include "ops/padded_heads.h"
 
 namespace trainer {
 namespace {

@@ -180,7 +180,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
     return frozen && p.a.defined() && p.a.scalar_type() == at::kFloat && p.b.scalar_type() == at::kFloat &&
            p.scale == projections[0].scale && (!p.bias || !p.bias->requires_grad());
   };
-  return std::ranges::all_of(projections, fits) && adapter_kernels(x.device(), type) != nullptr;
+  return std::ranges::all_of(projections, fits) && packs_adapters(x.device(), type);
 }
 
 std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 
@@ -34,5 +35,22 @@ at::Tensor activate(Activation kind, const at::Tensor& x);
 // Returns activate(kind, gate) * up (Shazeer 2020); gate and up have the same shape and type. Differentiable.
 // With silu, gelu, gelu_tanh and relu only gate and up are kept for backward.
 at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up);
+
+// Whether it is an operator for that activation: silu, gelu, gelu_tanh and relu.
+bool has_gated_kernel(Activation kind);
+
+// The operators behind gated_activation(); `kind` is an Activation that has a kernel. gate and up have the
+// same shape and type, and so has the result; the activated gate is rounded before the product.
+at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind);
+// Returns the gradients (d gate, d up), each rounded once. If the caller moves `grad` in and nothing else
+// holds it, d up takes its memory.
+std::tuple<at::Tensor, at::Tensor> gated_backward(at::Tensor grad, const at::Tensor& gate,
+                                                  const at::Tensor& up, int64_t kind);
+
+// The CPU's form of both: activation_cpu.cpp. The second returns d gate and writes d up into `g_up`, which
+// may be `grad`.
+decltype(gated_apply) gated_activation_cpu;
+at::Tensor gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+                                         int64_t kind, const at::Tensor& g_up);
 
 }  // namespace trainer

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +14,10 @@ struct PartDropout {
   std::optional<at::Tensor> row_keys;
   int64_t key = 0;
   double p = 0.0;
+
+  std::vector<at::Tensor> tensors() const {
+    return row_keys ? std::vector{*row_keys} : std::vector<at::Tensor>();
+  }
 };
 
 // Takes x and y [..., size] and weight [size], all of one type. Returns (h = x + dropout(y), rms_norm(h),
@@ -30,25 +35,8 @@ std::tuple<at::Tensor, at::Tensor> add_norm_backward(const at::Tensor& grad,
                                                      const at::Tensor& rstd, const PartDropout& dropped,
                                                      bool plus_one);
 
-// The operators' signatures.
-using AddNorm = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor& x, const at::Tensor& y,
-                                                               const at::Tensor& weight,
-                                                               const std::optional<at::Tensor>& row_keys,
-                                                               int64_t key, double p, double epsilon,
-                                                               bool plus_one);
-using AddNormBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& grad,
-                                                           const std::optional<at::Tensor>& grad_h,
-                                                           const at::Tensor& h, const at::Tensor& weight,
-                                                           const at::Tensor& rstd,
-                                                           const std::optional<at::Tensor>& row_keys,
-                                                           int64_t key, double p, bool plus_one);
-
-// What the CPU uses: one pass over each row.
-AddNorm add_norm_host;
-AddNormBackward add_norm_backward_host;
-// What CUDA uses: add_norm.cu, or the composite if that does not work: the operators that are fused,
-// one after another.
-AddNorm add_norm_gpu, add_norm_composite;
-AddNormBackward add_norm_backward_gpu, add_norm_backward_composite;
+// The CPU's form of both, one pass over each row: add_norm_cpu.cpp.
+decltype(add_norm) add_norm_cpu;
+decltype(add_norm_backward) add_norm_backward_cpu;
 
 }  // namespace trainer

@@ -4,168 +4,186 @@
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include "base/dropout_mask.h"
-#include "base/vector_math.h"
-#include "device/operators.h"
+#include "device/op.h"
 #include "ops/dropout.h"
+#include "ops/kernels.h"
 
 namespace trainer {
 namespace {
 
-using TensorPair = std::tuple<at::Tensor, at::Tensor>;
+constexpr int64_t kKept = 16;  // as in attention_weights.cu
 
-// Rounds x to T, without the branch for NaN that prevents the compiler from vectorising a reduction.
-template <class T>
-TRAINER_INLINE float rounded(float x) {
-  return x;
-}
-template <>
-TRAINER_INLINE float rounded<at::BFloat16>(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
-}
+// How many threads share a row: those of a warp, or for long rows those of a block.
+int64_t threads_of_row(int64_t keys) { return (keys + 32 * kKept - 1) / (32 * kKept) * 32; }
 
-template <class T, bool biased>
-TRAINER_INLINE float score_of(const T* scores, const T* bias, int64_t c, float scale) {
-  const float s = rounded<T>(static_cast<float>(scores[c]) * scale);
-  return biased ? rounded<T>(s + static_cast<float>(bias[c])) : s;
-}
+// The same as in attention_weights.cu.
+struct ScoreShape {
+  explicit ScoreShape(const at::Tensor& scores)
+      : heads(static_cast<int>(scores.size(1))),
+        rows(static_cast<int>(scores.size(2))),
+        keys(static_cast<int>(scores.size(3))),
+        count(static_cast<unsigned>(scores.size(0) * scores.size(1) * scores.size(2))),
+        threads(static_cast<unsigned>(threads_of_row(scores.size(3)))) {}
 
-// One row: the first `visible` of its `keys` count, the others become 0. mask: nullptr without dropout.
-template <class T, bool biased>
-TRAINER_VECTORISED void weights_row(const T* __restrict__ scores, const T* __restrict__ bias,
-                                    T* __restrict__ out, int64_t visible, int64_t keys, float scale,
-                                    const RowMask* mask) {
-  float most = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : most)
-  for (int64_t c = 0; c < visible; c++) {
-    const float s = score_of<T, biased>(scores, bias, c, scale);
-    most = s > most ? s : most;
+  KernelGrid grid() const {
+    constexpr int64_t rows_of_block = 4;
+    if (threads > 32) return {count, 1, threads};
+    return {(count + rows_of_block - 1) / rows_of_block, 1, rows_of_block * 32};
   }
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < visible; c++) sum += fast_exp(score_of<T, biased>(scores, bias, c, scale) - most);
-  const float inverse = 1.0f / sum;
-  for (int64_t c = 0; c < visible; c++) {
-    out[c] = static_cast<T>(fast_exp(score_of<T, biased>(scores, bias, c, scale) - most) * inverse);
+
+  int heads, rows, keys;
+  unsigned count, threads;
+};
+
+// Whether the kernels take these scores: rows of up to 16,384 keys, and numbers that fit.
+bool kernels_take(const at::Tensor& scores) {
+  constexpr int64_t kGridHeight = 65535, kMostThreads = 1024;
+  const int64_t pairs = scores.size(0) * scores.size(1), threads = threads_of_row(scores.size(3));
+  return pairs <= kGridHeight && threads <= kMostThreads && fits_int(pairs * scores.size(2) * threads);
+}
+
+// `tensors` have a row for each row of the scores.
+const Kernels& kernels_of_scores(const at::Tensor& scores, std::initializer_list<at::Tensor> tensors) {
+  return kernels_for(scores, "attention_weights", width_for(scores.size(3), tensors));
+}
+
+// Sums [H, R, K] along its diagonals: [H, R + K - 1], in one order, unlike index_add_ on a GPU. Each row,
+// last one first, gets R zeros behind it; read as rows that are one shorter, each begins one further to the
+// left than the one before.
+at::Tensor sum_by_distance(const at::Tensor& x) {
+  const int64_t rows = x.size(1), distances = rows + x.size(2) - 1;
+  const at::Tensor wide = at::constant_pad_nd(x.flip(1), {0, rows});
+  return wide.flatten(1).narrow(1, 0, rows * distances).view({-1, rows, distances}).sum(1);
+}
+
+// Returns the index of (row, key) in a bias of distances: int64 [R, K].
+at::Tensor distance_index(const at::Tensor& scores) {
+  const int64_t rows = scores.size(2), keys = scores.size(3);
+  const at::TensorOptions ints = scores.options().dtype(at::kLong);
+  return at::arange(keys, ints).unsqueeze(0) - at::arange(rows, ints).unsqueeze(1) + (rows - 1);
+}
+
+// What the kernels do not take, by LibTorch's operators, with more memory and time.
+at::Tensor weights_by_operators(const at::Tensor& scores, const OptionalTensor& bias,
+                                const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                const WeightsOptions& options) {
+  const auto& [scale, visible, key, p] = options;
+  const int64_t rows = scores.size(2), keys = scores.size(3);
+  const at::TensorOptions ints = scores.options().dtype(at::kLong);
+  at::Tensor s = scores * scale;
+  if (bias) s.add_(bias->index_select(1, distance_index(scores).flatten()).view({1, -1, rows, keys}));
+  at::Tensor hidden = at::arange(keys, ints)
+                          .unsqueeze(0)
+                          .ge(at::arange(visible, visible + rows, ints).unsqueeze(1));  // [R, K]
+  if (lengths) hidden = hidden.logical_or(at::arange(keys, ints).ge(lengths->view({-1, 1, 1, 1})));
+  s.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+  const at::Tensor weights = at::softmax(s, -1, at::kFloat).to(scores.scalar_type());
+  if (p == 0) return weights;
+  return dropout_apply(weights, keys_of_heads(*row_keys, scores.size(1)), static_cast<uint64_t>(key), p);
+}
+
+std::tuple<at::Tensor, at::Tensor> gradient_by_operators(const at::Tensor& grad, const at::Tensor& weights,
+                                                         const OptionalTensor& row_keys,
+                                                         const WeightsOptions& options, bool needs_bias) {
+  const auto& [scale, visible, key, p] = options;
+  at::Tensor g = grad;
+  if (p > 0) {
+    g = dropout_apply(grad, keys_of_heads(*row_keys, weights.size(1)), static_cast<uint64_t>(key), p);
   }
-  if (mask != nullptr) {
-    const RowMask m = *mask;
-    for (int64_t c = 0; c < visible; c++) {
-      out[c] = m.keeps(c) ? static_cast<T>(static_cast<float>(out[c]) * m.scale) : static_cast<T>(0.0f);
-    }
+  const at::Tensor w = weights.to(at::kFloat), product = g.to(at::kFloat) * w;
+  const at::Tensor g_scores = product - w * product.sum(-1, /*keepdim=*/true);
+  at::Tensor g_bias;
+  if (needs_bias) {
+    g_bias = sum_by_distance(g_scores.sum(0)).unsqueeze(0);
   }
-  for (int64_t c = visible; c < keys; c++) out[c] = static_cast<T>(0.0f);
+  return {(g_scores * scale).to(weights.scalar_type()), g_bias};
 }
 
-// g is the gradient of the dropped-out weight. Adds the gradient before the scale to by_distance, unless that
-// is nullptr.
-template <class T, bool dropped>
-TRAINER_VECTORISED void weights_row_grad(const T* __restrict__ g, const T* __restrict__ weights,
-                                         T* __restrict__ out, float* __restrict__ by_distance, int64_t keys,
-                                         float scale, RowMask m) {
-  const auto through = [&](int64_t c) __attribute__((always_inline)) {
-    if constexpr (!dropped) return static_cast<float>(g[c]);
-    return m.keeps(c) ? rounded<T>(static_cast<float>(g[c]) * m.scale) : 0.0f;
-  };
-  float along = 0.0f;
-#pragma omp simd reduction(+ : along)
-  for (int64_t c = 0; c < keys; c++) along += through(c) * static_cast<float>(weights[c]);
-  if (by_distance != nullptr) {
-    for (int64_t c = 0; c < keys; c++) {
-      const float gradient = static_cast<float>(weights[c]) * (through(c) - along);
-      by_distance[c] += gradient;
-      out[c] = static_cast<T>(gradient * scale);
-    }
-  } else {
-    for (int64_t c = 0; c < keys; c++) {
-      out[c] = static_cast<T>(static_cast<float>(weights[c]) * (through(c) - along) * scale);
-    }
+// Returns the weights and, if wanted, those before dropout.
+std::tuple<at::Tensor, at::Tensor> weights_by_kernel(const at::Tensor& scores, const OptionalTensor& bias_,
+                                                     const OptionalTensor& lengths_,
+                                                     const OptionalTensor& row_keys_,
+                                                     const WeightsOptions& options, bool both) {
+  const bool dropped = both || options.p > 0;
+  const at::Tensor bias = contiguous_or_none(bias_), lengths = contiguous_or_none(lengths_),
+                   row_keys = dropped ? row_keys_->contiguous() : at::Tensor();
+  const ScoreShape shape(scores);
+  const Kernels& kernels = kernels_of_scores(scores, {scores});
+  at::Tensor out = at::empty_like(scores), before;
+  if (both) before = at::empty_like(scores);
+  kernels.start("weights_forward", shape.grid(), elements(scores, scores), elements(bias, scores),
+                elements(lengths, scores, at::kLong), elements(row_keys, scores, at::kLong),
+                out.mutable_data_ptr(), both ? before.mutable_data_ptr() : nullptr, shape, options.visible,
+                static_cast<float>(options.scale), KernelMask(options.key, options.p));
+  return {out, before};
+}
+
+at::Tensor attention_weights_gpu(const at::Tensor& scores, const OptionalTensor& bias,
+                                 const OptionalTensor& lengths, const OptionalTensor& row_keys,
+                                 const WeightsOptions& options) {
+  if (!kernels_take(scores)) return weights_by_operators(scores, bias, lengths, row_keys, options);
+  return std::get<0>(
+      weights_by_kernel(scores.contiguous(), bias, lengths, row_keys, options, /*both=*/false));
+}
+
+std::tuple<at::Tensor, at::Tensor> attention_weights_both_gpu(const at::Tensor& scores,
+                                                              const OptionalTensor& bias,
+                                                              const OptionalTensor& lengths,
+                                                              const OptionalTensor& row_keys,
+                                                              const WeightsOptions& options) {
+  if (!kernels_take(scores)) return attention_weights_both_cpu(scores, bias, lengths, row_keys, options);
+  return weights_by_kernel(scores.contiguous(), bias, lengths, row_keys, options, /*both=*/true);
+}
+
+std::tuple<at::Tensor, at::Tensor> attention_weights_backward_gpu(const at::Tensor& grad,
+                                                                  const at::Tensor& weights_,
+                                                                  const OptionalTensor& row_keys_,
+                                                                  const WeightsOptions& options,
+                                                                  bool needs_bias) {
+  const at::Tensor g = grad.contiguous(), weights = weights_.contiguous();
+  if (!kernels_take(weights)) return gradient_by_operators(g, weights, row_keys_, options, needs_bias);
+  const Kernels& kernels = kernels_of_scores(weights, {g, weights});
+  const at::Tensor row_keys = options.p > 0 ? row_keys_->contiguous() : at::Tensor();
+  const ScoreShape shape(weights);
+  const int64_t batch = weights.size(0), heads = weights.size(1), rows = weights.size(2);
+  const KernelMask mask(options.key, options.p);
+  at::Tensor out = at::empty_like(weights), along, g_bias;
+  const at::TensorOptions fp32 = weights.options().dtype(at::kFloat);
+  if (needs_bias) along = at::empty({batch, heads, rows}, fp32);
+  kernels.start("weights_backward", shape.grid(), elements(g, weights), elements(weights, weights),
+                elements(row_keys, weights, at::kLong), out.mutable_data_ptr(),
+                needs_bias ? along.mutable_data_ptr() : nullptr, shape, static_cast<float>(options.scale),
+                mask);
+  if (needs_bias) {
+    const int64_t distances = rows + shape.keys - 1;
+    g_bias = at::empty({batch, heads, distances}, fp32);
+    KernelGrid grid = grid_of(distances);
+    grid.y = batch * heads;
+    kernels.start("weights_backward_bias", grid, elements(g, weights), elements(weights, weights),
+                  elements(row_keys, weights, at::kLong), elements(along, weights, at::kFloat),
+                  g_bias.mutable_data_ptr(), shape, mask);
   }
-}
-
-// The mask of row `row` of `pair` (sample, head).
-RowMask mask_of(const int64_t* row_keys, int64_t pair, int64_t row, int64_t heads, int64_t rows, int64_t key,
-                double p) {
-  const int64_t sample = pair / heads, head = pair % heads;
-  return {row_keys[sample * rows + row] + dropout_key_of_head(head), key, p};
-}
-
-at::Tensor weights_host(const at::Tensor& scores_, const OptionalTensor& bias_,
-                        const OptionalTensor& lengths_, const OptionalTensor& row_keys_, double scale,
-                        int64_t visible, int64_t key, double p) {
-  const at::Tensor scores = scores_.contiguous(), bias = contiguous_or_none(bias_),
-                   lengths = contiguous_or_none(lengths_), row_keys = contiguous_or_none(row_keys_);
-  const int64_t heads = scores.size(1), rows = scores.size(2), keys = scores.size(3);
-  at::Tensor out = at::empty_like(scores);
-  if (scores.is_meta()) return out;
-  const int64_t* length = lengths.defined() ? lengths.const_data_ptr<int64_t>() : nullptr;
-  const int64_t* keys_of_rows = p > 0 ? row_keys.const_data_ptr<int64_t>() : nullptr;
-  with_element_type(scores, "attention_weights", [&]<class T>() {
-    const T* from = scores.const_data_ptr<T>();
-    const T* bias_from = bias.defined() ? bias.const_data_ptr<T>() : nullptr;
-    T* to = out.mutable_data_ptr<T>();
-    const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(keys, 1));
-    at::parallel_for(0, scores.size(0) * heads * rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) {
-        const int64_t pair = i / rows, row = i % rows;
-        int64_t seen = std::min(keys, visible + row);
-        if (length != nullptr) seen = std::min(seen, length[pair / heads]);
-        const RowMask mask =
-            p > 0 ? mask_of(keys_of_rows, pair, row, heads, rows, key, p) : RowMask(0, 0, 0.0);
-        const RowMask* with = p > 0 ? &mask : nullptr;
-        if (bias_from != nullptr) {
-          const T* row_bias = bias_from + (pair % heads) * (rows + keys - 1) + rows - 1 - row;
-          weights_row<T, true>(from + i * keys, row_bias, to + i * keys, seen, keys,
-                               static_cast<float>(scale), with);
-        } else {
-          weights_row<T, false>(from + i * keys, nullptr, to + i * keys, seen, keys,
-                                static_cast<float>(scale), with);
-        }
-      }
-    });
-  });
-  return out;
-}
-
-// A thread takes whole (sample, head) pairs, so that each sum over distances has a fixed order.
-TensorPair weights_backward_host(const at::Tensor& grad, const at::Tensor& weights_,
-                                 const OptionalTensor& row_keys_, double scale, int64_t key, double p,
-                                 bool needs_bias) {
-  const at::Tensor g = grad.contiguous(), weights = weights_.contiguous(),
-                   row_keys = contiguous_or_none(row_keys_);
-  const int64_t batch = weights.size(0), heads = weights.size(1), rows = weights.size(2),
-                keys = weights.size(3), distances = rows + keys - 1;
-  at::Tensor out = at::empty_like(weights), g_bias;
-  if (needs_bias) g_bias = at::zeros({batch, heads, distances}, weights.options().dtype(at::kFloat));
-  if (weights.is_meta()) return {out, g_bias};
-  const int64_t* keys_of_rows = p > 0 ? row_keys.const_data_ptr<int64_t>() : nullptr;
-  float* sums = needs_bias ? g_bias.mutable_data_ptr<float>() : nullptr;
-  with_element_type(weights, "attention_weights_backward", [&]<class T>() {
-    const T *from = g.const_data_ptr<T>(), *weight = weights.const_data_ptr<T>();
-    T* to = out.mutable_data_ptr<T>();
-    at::parallel_for(0, batch * heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t pair = begin; pair < end; pair++) {
-        for (int64_t row = 0; row < rows; row++) {
-          const int64_t at = (pair * rows + row) * keys;
-          float* by_distance = sums != nullptr ? sums + pair * distances + rows - 1 - row : nullptr;
-          if (p > 0) {
-            weights_row_grad<T, true>(from + at, weight + at, to + at, by_distance, keys,
-                                      static_cast<float>(scale),
-                                      mask_of(keys_of_rows, pair, row, heads, rows, key, p));
-          } else {
-            weights_row_grad<T, false>(from + at, weight + at, to + at, by_distance, keys,
-                                       static_cast<float>(scale), RowMask(0, 0, 0.0));
-          }
-        }
-      }
-    });
-  });
   return {out, g_bias};
 }
+
+void add_by_bucket_gpu(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets_,
+                       bool first) {
+  TORCH_CHECK(g_bias.is_contiguous(), "add_by_bucket: a sum that is not contiguous");
+  const at::Tensor by = by_distance.contiguous(), buckets = buckets_.contiguous();
+  kernels_for(by, "attention_weights", 1)
+      .start("add_by_bucket", KernelGrid{by.size(1), g_bias.size(0), 128}, elements(by, by),
+             elements(buckets, by, at::kLong), g_bias.mutable_data_ptr(), by.size(0),
+             static_cast<int>(by.size(1)), static_cast<int>(by.size(2)), static_cast<int>(first));
+}
+
+constexpr Op kAttentionWeights{"trainer::attention_weights", attention_weights_cpu, attention_weights_gpu};
+constexpr Op kAttentionWeightsBoth{"trainer::attention_weights_both", attention_weights_both_cpu,
+                                   attention_weights_both_gpu};
+constexpr Op kAttentionWeightsBackward{"trainer::attention_weights_backward", attention_weights_backward_cpu,
+                                       attention_weights_backward_gpu};
+constexpr Op kAddByBucket{"trainer::add_by_bucket", add_by_bucket_cpu, add_by_bucket_gpu};
 
 }  // namespace
 
@@ -174,72 +192,31 @@ at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads) {
          at::arange(heads, row_keys.options()).mul_(dropout_key_of_head(1)).view({1, -1, 1});
 }
 
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def(
-      "attention_weights_both(Tensor scores, Tensor? bias, Tensor? lengths, Tensor? row_keys, float scale, "
-      "int "
-      "visible, int key, float p) -> (Tensor, Tensor)");
-  library.def("add_by_bucket(Tensor(a!) g_bias, Tensor by_distance, Tensor buckets, bool first) -> ()");
-  library.def(
-      "attention_weights(Tensor scores, Tensor? bias, Tensor? lengths, Tensor? row_keys, float scale, int "
-      "visible, int key, float p) -> Tensor");
-  library.def(
-      "attention_weights_backward(Tensor grad, Tensor weights, Tensor? row_keys, float scale, int key, float "
-      "p, bool needs_bias) -> (Tensor, Tensor)");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) {
-  library.impl("attention_weights_both", attention_weights_both_composite);
-  library.impl("add_by_bucket", add_by_bucket_composite);
-  library.impl("attention_weights", weights_host);
-  library.impl("attention_weights_backward", weights_backward_host);
-}
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("attention_weights_both",
-               ByTarget<attention_weights_both_composite, attention_weights_both_gpu>::call);
-  library.impl("add_by_bucket", ByTarget<add_by_bucket_composite, add_by_bucket_gpu>::call);
-  library.impl("attention_weights", ByTarget<weights_host, attention_weights_gpu>::call);
-  library.impl("attention_weights_backward",
-               ByTarget<weights_backward_host, attention_weights_backward_gpu>::call);
-}
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("attention_weights_both", attention_weights_both_gpu);
-  library.impl("add_by_bucket", add_by_bucket_gpu);
-  library.impl("attention_weights", attention_weights_gpu);
-  library.impl("attention_weights_backward", attention_weights_backward_gpu);
-}
-
 at::Tensor attention_weights(const at::Tensor& scores, const OptionalTensor& bias,
                              const OptionalTensor& lengths, const OptionalTensor& row_keys,
                              const WeightsOptions& options) {
-  static const Operator<at::Tensor(const at::Tensor&, const OptionalTensor&, const OptionalTensor&,
-                                   const OptionalTensor&, double, int64_t, int64_t, double)>
-      op("trainer::attention_weights");
-  return op(scores, bias, lengths, row_keys, options.scale, options.visible, options.key, options.p);
+  return kAttentionWeights(scores, bias, lengths, row_keys, options);
 }
 
-TensorPair attention_weights_both(const at::Tensor& scores, const OptionalTensor& bias,
-                                  const OptionalTensor& lengths, const OptionalTensor& row_keys,
-                                  const WeightsOptions& options) {
-  static const Operator<TensorPair(const at::Tensor&, const OptionalTensor&, const OptionalTensor&,
-                                   const OptionalTensor&, double, int64_t, int64_t, double)>
-      op("trainer::attention_weights_both");
-  return op(scores, bias, lengths, row_keys, options.scale, options.visible, options.key, options.p);
+std::tuple<at::Tensor, at::Tensor> attention_weights_both(const at::Tensor& scores,
+                                                          const OptionalTensor& bias,
+                                                          const OptionalTensor& lengths,
+                                                          const OptionalTensor& row_keys,
+                                                          const WeightsOptions& options) {
+  return kAttentionWeightsBoth(scores, bias, lengths, row_keys, options);
+}
+
+std::tuple<at::Tensor, at::Tensor> attention_weights_backward(const at::Tensor& grad,
+                                                              const at::Tensor& weights,
+                                                              const OptionalTensor& row_keys,
+                                                              const WeightsOptions& options,
+                                                              bool needs_bias) {
+  return kAttentionWeightsBackward(grad, weights, row_keys, options, needs_bias);
 }
 
 void add_by_bucket(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
                    bool first) {
-  static const Operator<void(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(
-      "trainer::add_by_bucket");
-  op(g_bias, by_distance, buckets, first);
-}
-
-TensorPair attention_weights_backward(const at::Tensor& grad, const at::Tensor& weights,
-                                      const OptionalTensor& row_keys, const WeightsOptions& options,
-                                      bool needs_bias) {
-  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, const OptionalTensor&, double,
-                                   int64_t, double, bool)>
-      op("trainer::attention_weights_backward");
-  return op(grad, weights, row_keys, options.scale, options.key, options.p, needs_bias);
+  kAddByBucket(g_bias, by_distance, buckets, first);
 }
 
 }  // namespace trainer

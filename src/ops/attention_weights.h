@@ -21,7 +21,7 @@ struct WeightsOptions {
 // Returns the softmax of scores * scale + bias over the keys that a row sees, then dropout. scores [B, H, R,
 // K]; bias [H, R + K - 1] in the same type, indexed by distance key - row + R - 1; lengths int64 [B]: keys
 // from this index on are padding; row_keys int64 [B, R], for p > 0. On the CPU a row's bits depend
-// only on its visible scores. A GPU's kernel takes at most 16,384 keys.
+// only on its visible scores.
 at::Tensor attention_weights(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& lengths,
                              const std::optional<at::Tensor>& row_keys, const WeightsOptions& options);
@@ -50,44 +50,15 @@ void add_by_bucket(const at::Tensor& g_bias, const at::Tensor& by_distance, cons
 // The dropout keys of all rows, int64 [B, H, R].
 at::Tensor keys_of_heads(const at::Tensor& row_keys, int64_t heads);
 
-// What CUDA uses: attention_weights.cu, or a composite of LibTorch's operators if that does not work.
-at::Tensor attention_weights_gpu(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
-                                 const std::optional<at::Tensor>& lengths,
-                                 const std::optional<at::Tensor>& row_keys, double scale, int64_t visible,
-                                 int64_t key, double p);
-std::tuple<at::Tensor, at::Tensor> attention_weights_both_gpu(const at::Tensor& scores,
-                                                              const OptionalTensor& bias,
-                                                              const OptionalTensor& lengths,
-                                                              const OptionalTensor& row_keys, double scale,
-                                                              int64_t visible, int64_t key, double p);
-void add_by_bucket_gpu(const at::Tensor& g_bias, const at::Tensor& by_distance, const at::Tensor& buckets,
-                       bool first);
-std::tuple<at::Tensor, at::Tensor> attention_weights_backward_gpu(const at::Tensor& grad,
-                                                                  const at::Tensor& weights,
-                                                                  const std::optional<at::Tensor>& row_keys,
-                                                                  double scale, int64_t key, double p,
-                                                                  bool needs_bias);
-at::Tensor attention_weights_composite(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
-                                       const std::optional<at::Tensor>& lengths,
-                                       const std::optional<at::Tensor>& row_keys, double scale,
-                                       int64_t visible, int64_t key, double p);
-std::tuple<at::Tensor, at::Tensor> attention_weights_both_composite(
-    const at::Tensor& scores, const OptionalTensor& bias, const OptionalTensor& lengths,
-    const OptionalTensor& row_keys, double scale, int64_t visible, int64_t key, double p);
-void add_by_bucket_composite(const at::Tensor& g_bias, const at::Tensor& by_distance,
-                             const at::Tensor& buckets, bool first);
-std::tuple<at::Tensor, at::Tensor> attention_weights_backward_composite(
-    const at::Tensor& grad, const at::Tensor& weights, const std::optional<at::Tensor>& row_keys,
-    double scale, int64_t key, double p, bool needs_bias);
+// The CPU's forms: attention_weights_cpu.cpp.
+decltype(attention_weights) attention_weights_cpu;
+decltype(attention_weights_both) attention_weights_both_cpu;
+decltype(attention_weights_backward) attention_weights_backward_cpu;
+decltype(add_by_bucket) add_by_bucket_cpu;
 
 // For parameters that are pointers: an undefined tensor becomes nullptr.
 inline at::Tensor contiguous_or_none(const OptionalTensor& tensor) {
   return tensor ? tensor->contiguous() : at::Tensor();
 }
-
-// Returns the sums of the rows of `by_distance`, fp32 [distances, heads], that are in the same bucket:
-// [count, heads], added in one order on every device (the backward pass of an embedding, which sorts on a
-// GPU).
-at::Tensor sum_by_bucket(const at::Tensor& by_distance, const at::Tensor& buckets, int64_t count);
 
 }  // namespace trainer

@@ -28,9 +28,9 @@ at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
 // The same for tokens with these slots and positions, element by element.
 at::Tensor row_keys(const at::Tensor& slots, const at::Tensor& positions);
 
-// What CUDA uses: src/ops/dropout.cu, or a composite of LibTorch's operators if that does not work.
-// Both give the same bits as the CPU's kernel (tests check this).
-at::Tensor dropout_gpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
-at::Tensor dropout_composite(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
+// The CPU's form of both: dropout_cpu.cpp. A GPU's kernel has the same bits.
+at::Tensor dropout_cpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);
+at::Tensor dropout_with_gradient_cpu(const at::Tensor& x, const at::Tensor& g, const at::Tensor& sum,
+                                     const at::Tensor& row_keys, int64_t key, double p);
 
 }  // namespace trainer

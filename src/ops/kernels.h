@@ -1,28 +1,23 @@
-// The GPU kernels of the operators in src/nn (their files are in src/nn/kernels), and helpers to launch them.
+// Helpers to launch the GPU kernels of the operators (*.cu beside them).
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
-#include <string>
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/base/strings.h"
-
+#include "base/dropout_mask.h"
 #include "device/kernels.h"
 
 namespace trainer {
 
-namespace kernel_files {
-extern const KernelFile adapters, rms_norm, add_norm, gated_activation, rotate_qk, dropout, attention_weights,
-    attention_heads, cross_entropy, nf4;
-}
-
-// Returns a file's kernels for x's type; nullptr: use LibTorch's operators. width: number of elements that a
-// thread moves at once.
-inline const Kernels* kernels_for(const at::Tensor& x, const KernelFile& file, int64_t width) {
+// Returns the kernels of NAME.cu for x's type, fp32 or bf16. width: number of elements that a thread moves at
+// once; 0 if the file does not ask.
+inline const Kernels& kernels_for(const at::Tensor& x, std::string_view name, int64_t width) {
+  const KernelFile& file = kernel_file(name);
   const bool fp32 = x.scalar_type() == at::kFloat;
-  if (!fp32 && x.scalar_type() != at::kBFloat16) return nullptr;
+  TORCH_CHECK(fp32 || x.scalar_type() == at::kBFloat16, file.name, ": ", x.scalar_type(),
+              " is not supported");
   return find_kernels(x.device(), file, KernelForm{.bf16 = !fp32, .width = width});
 }
 
@@ -35,6 +30,14 @@ inline const void* elements(const at::Tensor& input, const at::Tensor& x, at::Sc
 }
 inline const void* elements(const at::Tensor& input, const at::Tensor& x) {
   return elements(input, x, x.scalar_type());
+}
+
+// Returns the address of x's element `index` in `data`, where its elements are.
+inline const void* element_at(const void* data, const at::Tensor& x, int64_t index) {
+  return static_cast<const char*>(data) + index * static_cast<int64_t>(x.element_size());
+}
+inline void* element_at(void* data, const at::Tensor& x, int64_t index) {
+  return static_cast<char*>(data) + index * static_cast<int64_t>(x.element_size());
 }
 
 // Returns the number of elements in 16 bytes if `cols` and all strides are multiples of it and the tensors,
@@ -63,5 +66,28 @@ inline KernelGrid grid_of_rows(int64_t rows, int64_t cols, int64_t width) {
 
 // Whether a number fits into the 32 bits that the kernels use.
 inline bool fits_int(int64_t n) { return n < (int64_t{1} << 31); }
+inline void check_fits(int64_t n, const char* name) {
+  TORCH_CHECK(fits_int(n), name, ": one tensor has more rows than a GPU's kernel takes (", n,
+              "); use a smaller batch");
+}
+
+// Calls body(first row, rows) for parts of `rows` rows, each as many as fits_int() with `of_row` threads a
+// row. That is once but for enormous tensors, and not at all for an empty one.
+template <class Body>
+void for_rows_that_fit(int64_t rows, int64_t of_row, const Body& body) {
+  const int64_t most = std::max<int64_t>(1, ((int64_t{1} << 31) - 1) / std::max<int64_t>(of_row, 1));
+  for (int64_t first = 0; first < rows; first += most) body(first, std::min(most, rows - first));
+}
+
+// What kernels are given for dropout: MaskOptions in mask.cuh.
+struct KernelMask {
+  KernelMask(int64_t key_, double p)
+      : key(static_cast<uint64_t>(key_)),
+        threshold(mask_threshold(p)),
+        scale(static_cast<float>(1.0 / (1.0 - p))) {}
+  uint64_t key;
+  uint32_t threshold;
+  float scale;
+};
 
 }  // namespace trainer

@@ -42,8 +42,7 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
                          const LossOptions& options, const LossGradients& wanted) {
   const int64_t count = hidden.size(0), vocab = weight.size(0);
   const int64_t stride = (vocab + kWidth - 1) / kWidth * kWidth;
-  const Kernels* kernels =
-      fits_int(2 * stride) ? kernels_for(hidden, kernel_files::cross_entropy, kWidth) : nullptr;
+  const Kernels* kernels = fits_int(2 * stride) ? &kernels_for(hidden, "cross_entropy", kWidth) : nullptr;
   if (kernels == nullptr) return loss_parts_composite(hidden, weight, labels, options, wanted);
 
   const at::TensorOptions fp32 = hidden.options().dtype(at::kFloat);

@@ -7,7 +7,6 @@
 #include "device/target_device.h"
 #include "gemm/products.h"
 #include "ops/cpu_products.h"
-#include "ops/onednn_product.h"
 
 namespace trainer {
 namespace {

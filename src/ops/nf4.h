@@ -59,4 +59,7 @@ at::Tensor scales_of(const Nf4Tensor& tensor);
 // Each is the product in fp32, rounded once.
 at::Tensor dequantise_nf4(const Nf4Tensor& tensor, int64_t first, int64_t count, at::ScalarType type);
 
+// The same for a tensor on any device, with the same bits.
+at::Tensor dequantise(const Nf4Tensor& tensor, int64_t first, int64_t count, at::ScalarType type);
+
 }  // namespace trainer

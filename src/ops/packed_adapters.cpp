@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-// As adapters.cu has it.
+// As packed_adapters.cu has it.
 struct AdapterTable {
   const float *a[kMostPacked], *b[kMostPacked];
   int first_rank[kMostPacked + 1], first_output[kMostPacked + 1];
@@ -29,10 +29,8 @@ at::Tensor PackedAdapters::b_of(size_t i) const {
   return part(part(b, 0, first_output, i), 1, first_rank, i);
 }
 
-const Kernels* adapter_kernels(at::Device device, at::ScalarType type) {
-  const bool fp32 = type == at::kFloat;
-  if (!fp32 && type != at::kBFloat16) return nullptr;
-  return find_kernels(device, kernel_files::adapters, KernelForm{.bf16 = !fp32});
+bool packs_adapters(at::Device device, at::ScalarType type) {
+  return has_kernels(device) && (type == at::kFloat || type == at::kBFloat16);
 }
 
 PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
@@ -57,9 +55,9 @@ PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector
   }
   packed.a = at::empty({packed.ranks(), table.inputs}, a[0].options().dtype(type).requires_grad(false));
   packed.b = at::empty({packed.outputs(), packed.ranks()}, packed.a.options());
-  adapter_kernels(a[0].device(), type)
-      ->start("pack_adapters", grid_of(packed.a.numel() + packed.b.numel()), table,
-              packed.a.mutable_data_ptr(), packed.b.mutable_data_ptr());
+  kernels_for(packed.a, "packed_adapters", /*width=*/0)
+      .start("pack_adapters", grid_of(packed.a.numel() + packed.b.numel()), table,
+             packed.a.mutable_data_ptr(), packed.b.mutable_data_ptr());
   return packed;
 }
 

@@ -8,8 +8,6 @@
 
 namespace trainer {
 
-class Kernels;
-
 struct PackedAdapters {
   at::Tensor a;                                   // [all ranks, in]
   at::Tensor b;                                   // [all outputs, all ranks], zero but for a block a layer
@@ -28,9 +26,8 @@ struct PackedAdapters {
 // At most this many layers are packed together.
 constexpr size_t kMostPacked = 8;
 
-// Returns the kernels that pack matrices for products in `type` on this device; nullptr: none (a CPU, a type
-// that is not supported, TRAINER_KERNELS=off).
-const Kernels* adapter_kernels(at::Device device, at::ScalarType type);
+// Whether matrices are packed for products in `type` on this device: on a GPU, in fp32 and bf16.
+bool packs_adapters(at::Device device, at::ScalarType type);
 
 // a[i] [r_i, in] and b[i] [out_i, r_i], fp32 and contiguous -> in `type`. One launch.
 PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,

@@ -1,130 +1,69 @@
 #include "ops/rms_norm.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
 
-#include "base/vector_math.h"
-#include "device/operators.h"
-#include "ops/rms_norm_rows.h"
+#include "device/op.h"
+#include "ops/kernels.h"
 
 namespace trainer {
 namespace {
 
-using TensorPair = std::tuple<at::Tensor, at::Tensor>;
-
-// Adds g n over these rows to gw; n as it was multiplied by the weight.
-template <class T, bool plus_one>
-TRAINER_VECTORISED void norm_rows_grad_weight(const T* __restrict__ g, const T* __restrict__ x,
-                                              const float* __restrict__ rstd, float* __restrict__ gw,
-                                              int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; row++, g += cols, x += cols) {
-    const float r = rstd[row];
-    for (int64_t c = 0; c < cols; c++) {
-      gw[c] += static_cast<float>(g[c]) * normalised<T, plus_one>(static_cast<float>(x[c]), r);
-    }
-  }
-}
-
-int64_t rows_of(const at::Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
-
-// Rows of a block: the least work for a thread, and the rows of one partial sum of the weight's gradient.
-int64_t rows_per_block(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
-int64_t blocks_of(int64_t rows) { return (rows + rows_per_block(rows) - 1) / rows_per_block(rows); }
-
-// Calls body(block, first row, rows) for each block.
-template <class Body>
-void for_blocks(int64_t rows, const Body& body) {
-  const int64_t step = rows_per_block(rows);
-  at::parallel_for(0, blocks_of(rows), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; block++) {
-      body(block, block * step, std::min(step, rows - block * step));
-    }
-  });
-}
-
-TensorPair norm_host(const at::Tensor& input, const at::Tensor& weight, double epsilon, bool plus_one) {
-  TORCH_CHECK(weight.scalar_type() == input.scalar_type(), "rms_norm: x and weight of different types");
+std::tuple<at::Tensor, at::Tensor> rms_norm_gpu(const at::Tensor& input, const at::Tensor& weight,
+                                                double epsilon, bool plus_one) {
   const at::Tensor x = input.contiguous(), w = weight.contiguous();
-  const int64_t rows = rows_of(x), cols = x.size(-1);
+  const int64_t cols = x.size(-1), rows = x.numel() / std::max<int64_t>(cols, 1);
+  const int64_t width = width_for(cols, {x, w});
+  check_fits(rows, "rms_norm");
+  const Kernels& kernels = kernels_for(x, "rms_norm", width);
   at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(at::kFloat));
-  if (x.is_meta()) return {y, rstd};
-  with_kind(x, "rms_norm", plus_one, [&]<class T, bool plus>() {
-    const T *from = x.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
-    T* to = y.mutable_data_ptr<T>();
-    float* inverse = rstd.mutable_data_ptr<float>();
-    for_blocks(rows, [&](int64_t /*block*/, int64_t row, int64_t count) {
-      norm_rows<T, plus>(from + row * cols, by, to + row * cols, inverse + row, count, cols,
-                         static_cast<float>(epsilon));
-    });
-  });
+  kernels.start("norm_forward", grid_of_rows(rows, cols, width), elements(x, x), elements(w, x),
+                y.mutable_data_ptr(), rstd.mutable_data_ptr(), static_cast<int>(cols),
+                static_cast<float>(epsilon), static_cast<int>(plus_one));
   return {y, rstd};
 }
 
-TensorPair norm_backward_host(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
-                              const at::Tensor& rstd, bool needs_x, bool needs_weight, bool plus_one) {
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward_gpu(const at::Tensor& grad, const at::Tensor& input,
+                                                         const at::Tensor& weight, const at::Tensor& rstd,
+                                                         bool needs_x, bool needs_weight, bool plus_one) {
   const at::Tensor g = grad.contiguous(), x = input.contiguous(), w = weight.contiguous();
-  const int64_t rows = rows_of(x), cols = x.size(-1), blocks = blocks_of(rows);
-  at::Tensor gx, sums;
-  if (needs_x) gx = at::empty_like(x);
-  if (needs_weight) sums = at::zeros({blocks, cols}, rstd.options());
-  if (!x.is_meta()) {
-    with_kind(x, "rms_norm_backward", plus_one, [&]<class T, bool plus>() {
-      const T *from = x.const_data_ptr<T>(), *gradient = g.const_data_ptr<T>(), *by = w.const_data_ptr<T>();
-      const float* inverse = rstd.const_data_ptr<float>();
-      T* to = needs_x ? gx.mutable_data_ptr<T>() : nullptr;
-      float* sum = needs_weight ? sums.mutable_data_ptr<float>() : nullptr;
-      for_blocks(rows, [&](int64_t block, int64_t row, int64_t count) {
-        const int64_t at = row * cols;
-        if (needs_weight) {
-          norm_rows_grad_weight<T, plus>(gradient + at, from + at, inverse + row, sum + block * cols, count,
-                                         cols);
-        }
-        if (needs_x) {
-          norm_rows_grad_x<T, plus>(gradient + at, from + at, by, inverse + row, to + at, count, cols);
-        }
-      });
-    });
+  const int64_t cols = x.size(-1), rows = rstd.numel();
+  const int64_t width = width_for(cols, {g, x, w});
+  const Kernels& kernels = kernels_for(x, "rms_norm", width);
+  at::Tensor gx, gw;
+  if (needs_x) {
+    gx = at::empty_like(x);
+    kernels.start("norm_backward", grid_of_rows(rows, cols, width), elements(g, x), elements(x, x),
+                  elements(w, x), elements(rstd, x, at::kFloat), gx.mutable_data_ptr(),
+                  static_cast<int>(cols), static_cast<int>(plus_one));
   }
-  return {gx, needs_weight ? sums.sum(0).to(weight.scalar_type()) : sums};
+  if (needs_weight) {
+    const int64_t step = std::max<int64_t>(16, (rows + 63) / 64), blocks = (rows + step - 1) / step;
+    const at::Tensor sums = at::empty({blocks, cols}, rstd.options());
+    constexpr int64_t threads = 128;
+    const KernelGrid grid{(cols / width + threads - 1) / threads, blocks, threads};
+    kernels.start("norm_backward_weight", grid, elements(g, x), elements(x, x), elements(rstd, x, at::kFloat),
+                  sums.mutable_data_ptr(), rows, static_cast<int>(cols), step, static_cast<int>(plus_one));
+    gw = sums.sum(0).to(weight.scalar_type());
+  }
+  return {gx, gw};
 }
+
+constexpr Op kRmsNorm{"trainer::rms_norm", rms_norm_cpu, rms_norm_gpu};
+constexpr Op kRmsNormBackward{"trainer::rms_norm_backward", rms_norm_backward_cpu, rms_norm_backward_gpu};
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def("rms_norm(Tensor x, Tensor weight, float epsilon, bool plus_one) -> (Tensor, Tensor)");
-  library.def(
-      "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd, bool needs_x, bool needs_weight, "
-      "bool plus_one) -> (Tensor, Tensor)");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) {
-  library.impl("rms_norm", norm_host);
-  library.impl("rms_norm_backward", norm_backward_host);
-}
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rms_norm", ByTarget<norm_host, rms_norm_gpu>::call);
-  library.impl("rms_norm_backward", ByTarget<norm_backward_host, rms_norm_backward_gpu>::call);
-}
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("rms_norm", rms_norm_gpu);
-  library.impl("rms_norm_backward", rms_norm_backward_gpu);
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                                            bool plus_one) {
+  return kRmsNorm(x, weight, epsilon, plus_one);
 }
 
-TensorPair rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, bool plus_one) {
-  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, double, bool)> op(
-      "trainer::rms_norm");
-  return op(x, weight, epsilon, plus_one);
-}
-
-TensorPair rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                             const at::Tensor& rstd, bool needs_x, bool needs_weight, bool plus_one) {
-  static const Operator<TensorPair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                   bool, bool, bool)>
-      op("trainer::rms_norm_backward");
-  return op(grad, x, weight, rstd, needs_x, needs_weight, plus_one);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                     const at::Tensor& weight, const at::Tensor& rstd,
+                                                     bool needs_x, bool needs_weight, bool plus_one) {
+  return kRmsNormBackward(grad, x, weight, rstd, needs_x, needs_weight, plus_one);
 }
 
 }  // namespace trainer

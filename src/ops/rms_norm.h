@@ -19,18 +19,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, con
                                                      const at::Tensor& weight, const at::Tensor& rstd,
                                                      bool needs_x, bool needs_weight, bool plus_one = false);
 
-// What CUDA uses: rms_norm.cu, or a composite of LibTorch's operators if that does not work.
-std::tuple<at::Tensor, at::Tensor> rms_norm_gpu(const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                                                bool plus_one = false);
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward_gpu(const at::Tensor& grad, const at::Tensor& x,
-                                                         const at::Tensor& weight, const at::Tensor& rstd,
-                                                         bool needs_x, bool needs_weight,
-                                                         bool plus_one = false);
-std::tuple<at::Tensor, at::Tensor> rms_norm_composite(const at::Tensor& x, const at::Tensor& weight,
-                                                      double epsilon, bool plus_one = false);
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward_composite(const at::Tensor& grad, const at::Tensor& x,
-                                                               const at::Tensor& weight,
-                                                               const at::Tensor& rstd, bool needs_x,
-                                                               bool needs_weight, bool plus_one = false);
+// The CPU's form of both: rms_norm_cpu.cpp.
+decltype(rms_norm) rms_norm_cpu;
+decltype(rms_norm_backward) rms_norm_backward_cpu;
 
 }  // namespace trainer

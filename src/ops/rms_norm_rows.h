@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/vectorised.h"
-#include "device/operators.h"
+#include "device/op.h"
 
 namespace trainer {
 namespace {

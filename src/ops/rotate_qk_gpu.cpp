@@ -50,7 +50,7 @@ struct QkCall {
     const auto packs = static_cast<uint64_t>(shape.half / width);
     shape.lanes = static_cast<int>(std::min<uint64_t>(std::bit_floor(packs), 32));
     const bool fits = fits_int(positions * heads() * shape.lanes);
-    kernels = fits ? kernels_for(*strided.begin(), kernel_files::rotate_qk, width) : nullptr;
+    kernels = fits ? &kernels_for(*strided.begin(), "rotate_qk", width) : nullptr;
     return kernels != nullptr;
   }
 

@@ -51,10 +51,6 @@ at::Tensor norms_of_pieces(const at::Tensor& gradient) {
   return norms;
 }
 
-namespace kernel_files {
-extern const KernelFile gradient_norm;
-}
-
 namespace {
 
 // A row of the kernel's table.
@@ -80,7 +76,7 @@ at::Tensor gradient_norm_composite(const std::vector<at::Tensor>& gradients) {
 at::Tensor gradient_norm_gpu(const std::vector<at::Tensor>& gradients) {
   const at::Device device = gradients.front().device();
   const Kernels* kernels = std::ranges::all_of(gradients, has_norm_kernel)
-                               ? find_kernels(device, kernel_files::gradient_norm, "")
+                               ? &find_kernels(device, kernel_file("gradient_norm"), "")
                                : nullptr;
   if (kernels == nullptr) return gradient_norm_composite(gradients);
   std::vector<at::Tensor> contiguous;  // they live until the launch

@@ -87,8 +87,7 @@ auto kernel_groups(const std::vector<Item>& items, const KernelFile& file, const
   KernelGroups<Item, decltype(row_of(items.front(), at::Tensor(), int32_t{0}))> all;
   for (auto& [types, members] : by_types) {
     KernelGroup<Item>& group = all.groups.emplace_back(
-        KernelGroup<Item>{std::move(members), find_kernels(device, file, types), all.rows.size()});
-    if (group.kernels == nullptr) continue;
+        KernelGroup<Item>{std::move(members), &find_kernels(device, file, types), all.rows.size()});
     for (const Item* item : group.items) {
       if (item->tensors.weight.numel() == 0) continue;
       const at::Tensor& gradient = all.gradients.emplace_back(item->tensors.gradient.contiguous());

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "ops/dequantise.h"
+#include "ops/nf4.h"
 
 namespace trainer {
 

@@ -9,6 +9,7 @@
 #include "memory/meta_memory.h"
 #include "nn/attention.h"
 #include "ops/attention_heads.h"
+#include "ops/attention_weights.h"
 #include "ops/emulated_kernels.h"
 #include "support/launch_counter.h"
 #include "support/reference.h"
@@ -44,9 +45,15 @@ TEST_P(AttentionKernels, WeightsWithAndWithoutDropoutAreThoseOfTwoCalls) {
   EmulatedGpu gpu;
   const at::Tensor scores = normal({2, 3, 6, 37}), bias = normal({3, 6 + 37 - 1}),
                    lengths = at::tensor(std::vector<int64_t>{37, 11}), keys = at::arange(12).view({2, 6});
-  const auto [after, before] = attention_weights_both_gpu(scores, bias, lengths, keys, 0.7, 37, 5, 0.2);
-  EXPECT_TRUE(after.equal(attention_weights_gpu(scores, bias, lengths, keys, 0.7, 37, 5, 0.2)));
-  EXPECT_TRUE(before.equal(attention_weights_gpu(scores, bias, lengths, keys, 0.7, 37, 5, 0.0)));
+  const auto [after, before] = as_on_a_gpu([&] {
+    return attention_weights_both(scores, bias, lengths, keys, {0.7, 37, 5, 0.2});
+  });
+  EXPECT_TRUE(after.equal(as_on_a_gpu([&] {
+    return attention_weights(scores, bias, lengths, keys, {0.7, 37, 5, 0.2});
+  })));
+  EXPECT_TRUE(before.equal(as_on_a_gpu([&] {
+    return attention_weights(scores, bias, lengths, keys, {0.7, 37, 5, 0.0});
+  })));
 }
 
 TEST(AttentionBias, GradientsByBucketAreTheCpus) {
@@ -56,7 +63,7 @@ TEST(AttentionBias, GradientsByBucketAreTheCpus) {
   const at::Tensor cpu = random.normal({12, 2}), ours = cpu.clone();
   for (const bool first : {true, false}) {
     add_by_bucket(cpu, by_distance, buckets, first);
-    add_by_bucket_gpu(ours, by_distance, buckets, first);
+    as_on_a_gpu([&] { return add_by_bucket(ours, by_distance, buckets, first); });
     EXPECT_LE(relative_difference(ours, cpu), 1e-6);
   }
 }

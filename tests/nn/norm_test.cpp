@@ -7,6 +7,7 @@
 
 #include "ops/rms_norm.h"
 #include "support/reference.h"
+#include "support/reference_ops.h"
 
 namespace trainer {
 namespace {
@@ -88,8 +89,8 @@ TEST(RmsNorm, TimesOnePlusTheWeightIsRoundedOnceAsGemmasIs) {
       EXPECT_LE(relative_difference(ours[i], exact[i]), std::max(1.5 * own, 2e-7)) << i;
     }
     const auto [y, rstd] = rms_norm(in[0], in[1], kEpsilon, true);
-    const auto [y2, rstd2] = rms_norm_composite(in[0], in[1], kEpsilon, true);
-    const auto [gx, gw] = rms_norm_backward_composite(weight, in[0], in[1], rstd2, true, true, true);
+    const auto [y2, rstd2] = reference::rms_norm(in[0], in[1], kEpsilon, true);
+    const auto [gx, gw] = reference::rms_norm_backward(weight, in[0], in[1], rstd2, true, true, true);
     const double bound = type == at::kFloat ? 1e-6 : 1e-3;
     EXPECT_LE(relative_difference(y2, y), bound);
     EXPECT_LE(relative_difference(gx, ours[1]), bound);
@@ -157,11 +158,11 @@ TEST(RmsNorm, WithLibTorchsOperatorsTheSame) {
   const at::Tensor x = random.normal({3, 20, 96}), g = random.normal({3, 20, 96}),
                    weight = random.normal({96});
   const auto [y, rstd] = rms_norm(x, weight, kEpsilon);
-  const auto [y2, rstd2] = rms_norm_composite(x, weight, kEpsilon);
+  const auto [y2, rstd2] = reference::rms_norm(x, weight, kEpsilon);
   EXPECT_LE(relative_difference(y2, y), 3e-7);
   EXPECT_LE(relative_difference(rstd2, rstd), 3e-7);
   const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true);
-  const auto [gx2, gw2] = rms_norm_backward_composite(g, x, weight, rstd2, true, true);
+  const auto [gx2, gw2] = reference::rms_norm_backward(g, x, weight, rstd2, true, true);
   EXPECT_LE(relative_difference(gx2, gx), 5e-7);
   EXPECT_LE(relative_difference(gw2, gw), 5e-7);
 }

@@ -125,7 +125,7 @@ TEST_P(PackedAttention, InBf16ItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
 }
 
 TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
-  const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+  const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   const at::Tensor weight = this->weight().to(at::kBFloat16);
   const Tensors exact = expected(weight, at::kBFloat16, at::kDouble),

@@ -15,11 +15,11 @@
 
 namespace packed_float {
 using Element = float;
-#include "ops/adapters.cu"
+#include "ops/packed_adapters.cu"
 }  // namespace packed_float
 namespace packed_bf16 {
 using Element = bf16;
-#include "ops/adapters.cu"
+#include "ops/packed_adapters.cu"
 }  // namespace packed_bf16
 
 namespace trainer {
@@ -28,9 +28,10 @@ namespace {
 class GpuOfAdapters : public emulated::Gpu {
  public:
   GpuOfAdapters() {
-    add("adapters.cu", "Element=float", "pack_adapters",
+    add("packed_adapters.cu", "Element=float", "pack_adapters",
         emulated::Callable<packed_float::pack_adapters>::call);
-    add("adapters.cu", "Element=bf16", "pack_adapters", emulated::Callable<packed_bf16::pack_adapters>::call);
+    add("packed_adapters.cu", "Element=bf16", "pack_adapters",
+        emulated::Callable<packed_bf16::pack_adapters>::call);
   }
 };
 
@@ -161,7 +162,7 @@ TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
 TEST(PackedLinear, KernelsAreCompiledByNvrtc) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const GpuOfAdapters gpu;
-  test::expect_compiles(kernel_files::adapters, gpu);
+  test::expect_compiles(kernel_file("packed_adapters"), gpu);
 }
 
 }  // namespace

@@ -37,14 +37,18 @@ TEST_P(AddNormKernel, IsTheCpus) {
                      g_h = normal(shape);
     const auto row_keys = keys(shape[0]);
     const auto [h, n, rstd] = add_norm(x, y, w, {row_keys, kKey, p()}, kEpsilon, plus_one());
-    const auto [h2, n2, rstd2] = add_norm_gpu(x, y, w, row_keys, kKey, p(), kEpsilon, plus_one());
+    const auto [h2, n2, rstd2] = as_on_a_gpu([&] {
+      return add_norm(x, y, w, {row_keys, kKey, p()}, kEpsilon, plus_one());
+    });
     EXPECT_EQ(gpu_.was_wide(), shape[1] % 8 == 0);
     EXPECT_TRUE(h2.equal(h)) << shape;
     EXPECT_LE(relative_difference(n2, n), bound) << shape;
     EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
     for (const std::optional<at::Tensor>& other : {std::optional(g_h), std::optional<at::Tensor>()}) {
       const auto [gx, gy] = add_norm_backward(g, other, h, w, rstd, {row_keys, kKey, p()}, plus_one());
-      const auto [gx2, gy2] = add_norm_backward_gpu(g, other, h, w, rstd, row_keys, kKey, p(), plus_one());
+      const auto [gx2, gy2] = as_on_a_gpu([&] {
+        return add_norm_backward(g, other, h, w, rstd, {row_keys, kKey, p()}, plus_one());
+      });
       EXPECT_LE(relative_difference(gx2, gx), bound) << shape;
       EXPECT_EQ(gy2.defined(), p() > 0);
       if (p() > 0) {
@@ -59,18 +63,27 @@ TEST_P(AddNormKernel, HasTheBitsOfTheKernelsThatItReplaces) {
   const at::Tensor x = normal({9, 264}), y = normal({9, 264}), w = normal({264}), g = normal({9, 264}),
                    g_h = normal({9, 264});
   const auto row_keys = keys(9);
-  const at::Tensor part = row_keys ? dropout_gpu(y, *row_keys, kKey, p()) : y;
+  const at::Tensor part =
+      row_keys ? as_on_a_gpu([&] { return dropout_apply(y, *row_keys, static_cast<uint64_t>(kKey), p()); })
+               : y;
   const at::Tensor sum = x + part;
-  const auto [n, rstd] = rms_norm_gpu(sum, w, kEpsilon, plus_one());
-  const auto [h2, n2, rstd2] = add_norm_gpu(x, y, w, row_keys, kKey, p(), kEpsilon, plus_one());
+  const auto [n, rstd] = as_on_a_gpu([&] { return rms_norm(sum, w, kEpsilon, plus_one()); });
+  const auto [h2, n2, rstd2] = as_on_a_gpu([&] {
+    return add_norm(x, y, w, {row_keys, kKey, p()}, kEpsilon, plus_one());
+  });
   EXPECT_TRUE(h2.equal(sum));
   EXPECT_TRUE(n2.equal(n));
   EXPECT_TRUE(rstd2.equal(rstd));
-  const at::Tensor gx = g_h + std::get<0>(rms_norm_backward_gpu(g, sum, w, rstd, true, false, plus_one()));
-  const auto [gx2, gy2] = add_norm_backward_gpu(g, g_h, sum, w, rstd, row_keys, kKey, p(), plus_one());
+  const at::Tensor gx =
+      g_h +
+      std::get<0>(as_on_a_gpu([&] { return rms_norm_backward(g, sum, w, rstd, true, false, plus_one()); }));
+  const auto [gx2, gy2] = as_on_a_gpu([&] {
+    return add_norm_backward(g, g_h, sum, w, rstd, {row_keys, kKey, p()}, plus_one());
+  });
   EXPECT_TRUE(gx2.equal(gx));
   if (row_keys) {
-    EXPECT_TRUE(gy2.equal(dropout_gpu(gx, *row_keys, kKey, p())));
+    EXPECT_TRUE(gy2.equal(
+        as_on_a_gpu([&] { return dropout_apply(gx, *row_keys, static_cast<uint64_t>(kKey), p()); })));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/reference.h"
+#include "support/reference_ops.h"
 
 namespace trainer {
 namespace {
@@ -45,8 +46,7 @@ TEST_P(AttentionWeights, AreThoseOfLibTorchsOperators) {
   const Inputs in = inputs();
   const WeightsOptions& o = in.options;
   const at::Tensor ours = run(in);
-  const at::Tensor theirs = attention_weights_composite(in.scores, in.bias, in.lengths, in.row_keys, o.scale,
-                                                        o.visible, o.key, o.p);
+  const at::Tensor theirs = reference::attention_weights(in.scores, in.bias, in.lengths, in.row_keys, o);
   EXPECT_LE(relative_difference(ours, theirs), bf16() ? 2e-4 : 3e-7);  // bf16: a rounding here and there
   EXPECT_TRUE(ours.eq(0).equal(theirs.eq(0)));
 }
@@ -57,8 +57,7 @@ TEST_P(AttentionWeights, GradientsAreThoseOfLibTorchsOperators) {
   in.options.p = 0.0;
   const at::Tensor weights = run(in);
   const auto [g, g_bias] = attention_weights_backward(in.grad, weights, in.row_keys, o, true);
-  const auto [g2, g_bias2] =
-      attention_weights_backward_composite(in.grad, weights, in.row_keys, o.scale, o.key, o.p, true);
+  const auto [g2, g_bias2] = reference::attention_weights_backward(in.grad, weights, in.row_keys, o, true);
   EXPECT_LE(relative_difference(g, g2), bf16() ? 2e-3 : 5e-7);
   EXPECT_LE(relative_difference(g_bias.sum(0), g_bias2.sum(0)), 1e-6);
   EXPECT_FALSE(std::get<1>(attention_weights_backward(in.grad, weights, in.row_keys, o, false)).defined());
@@ -92,14 +91,6 @@ TEST_P(AttentionWeights, OnMetaShapesAndTypesAreThoseOfTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionWeights,
                          testing::Combine(testing::Values(at::kFloat, at::kBFloat16), testing::Bool(),
                                           testing::Values(0.0, 0.25)));
-
-TEST(SumByBucket, IsThatOfIndexAdd) {
-  Random random(5);
-  const at::Tensor gradient = random.normal({90, 4}, at::kFloat);
-  const at::Tensor buckets = at::arange(90).div(9, "floor").remainder(7);
-  const at::Tensor expected = at::zeros({8, 4}).index_add_(0, buckets, gradient);
-  EXPECT_LE(relative_difference(sum_by_bucket(gradient, buckets, 8), expected), 1e-6);
-}
 
 }  // namespace
 }  // namespace trainer

@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LossOnAnEmulatedGpu, ::testing::Values(at::kFloa
 
 TEST(LossKernel, IsCompiledByNvrtc) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
-  test::expect_compiles(kernel_files::cross_entropy, EmulatedGpu());
+  test::expect_compiles(kernel_file("cross_entropy"), EmulatedGpu());
 }
 
 TEST(LossKernel, WithoutItTheOperatorsAreLibTorchs) {

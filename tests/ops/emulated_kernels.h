@@ -1,15 +1,11 @@
-// The GPU kernels of src/nn, run on the CPU (support/emulated_gpu.h). For files that are compiled alone.
+// The GPU kernels of src/ops, run on the CPU (support/emulated_gpu.h). For files that are compiled alone.
 #pragma once
 
 #include <string>
 
 #include <torch/library.h>
 
-#include "ops/add_norm.h"
-#include "ops/attention_weights.h"
-#include "ops/dropout.h"
-#include "ops/gated_activation.h"
-#include "ops/rms_norm.h"
+#include "device/target_device.h"
 #include "ops/rotate_qk.h"
 #include "support/emulated_gpu.h"
 
@@ -54,28 +50,25 @@ class EmulatedGpu : public emulated::Gpu {
   bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }
 };
 
-// While it lives, what a GPU runs for the operators of src/nn runs for CPU tensors.
+// Returns what `work` does with the operators' forms for a GPU.
+template <class Work>
+auto as_on_a_gpu(const Work& work) {
+  const CpuActsAsGpu acts;
+  return work();
+}
+
+// While it lives, what a GPU runs for the operators runs for CPU tensors.
 class OperatorsOnAnEmulatedGpu {
  public:
   OperatorsOnAnEmulatedGpu()
       : library_(torch::Library::IMPL, "trainer", c10::DispatchKey::CPU, __FILE__, __LINE__) {
-    library_.impl("rms_norm", rms_norm_gpu);
-    library_.impl("rms_norm_backward", rms_norm_backward_gpu);
-    library_.impl("add_norm", add_norm_gpu);
-    library_.impl("add_norm_backward", add_norm_backward_gpu);
-    library_.impl("gated_activation", gated_gpu);
-    library_.impl("gated_activation_backward", gated_backward_gpu);
     library_.impl("rotate_qk", rotate_qk_gpu);
     library_.impl("rotate_qk_backward", rotate_qk_backward_gpu);
-    library_.impl("dropout", dropout_gpu);
-    library_.impl("attention_weights", attention_weights_gpu);
-    library_.impl("attention_weights_both", attention_weights_both_gpu);
-    library_.impl("add_by_bucket", add_by_bucket_gpu);
-    library_.impl("attention_weights_backward", attention_weights_backward_gpu);
   }
   EmulatedGpu gpu;
 
  private:
+  CpuActsAsGpu acts_;
   torch::Library library_;
 };
 

@@ -1,10 +1,10 @@
 // act(gate) * up: the kernel, compared with LibTorch's activations.
-#include "ops/gated_activation.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "ops/activation.h"
 #include "support/reference.h"
+#include "support/reference_ops.h"
 
 namespace trainer {
 namespace {
@@ -94,10 +94,10 @@ TEST_P(GatedActivation, TakesTensorsThatAreNotContiguous) {
 TEST_P(GatedActivation, WithLibTorchsOperatorsTheSame) {
   Random random(11);
   const at::Tensor gate = random.normal({9, 33}), up = random.normal({9, 33}), g = random.normal({9, 33});
-  EXPECT_LE(relative_difference(gated_composite(gate, up, kind()), gated_apply(gate, up, kind())), 3e-7);
+  EXPECT_LE(relative_difference(reference::gated(gate, up, kind()), gated_apply(gate, up, kind())), 3e-7);
   const auto [a, b] = gated_backward(g, gate, up, kind());
   at::Tensor d = at::empty_like(up);
-  const at::Tensor c = gated_backward_composite(g, gate, up, kind(), d);
+  const at::Tensor c = reference::gated_backward(g, gate, up, kind(), d);
   EXPECT_LE(relative_difference(c, a), 3e-7);
   EXPECT_LE(relative_difference(d, b), 3e-7);
 }

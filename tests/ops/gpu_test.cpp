@@ -7,10 +7,10 @@
 #include "trainer/device/device.h"
 
 #include "nn/attention.h"
+#include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
 #include "ops/dropout.h"
-#include "ops/gated_activation.h"
 #include "ops/kernels.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
@@ -25,7 +25,7 @@ using test::on_gpu;
 class OnAGpu : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
  protected:
   void SetUp() override {
-    const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+    const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
     if (!why.empty()) GTEST_SKIP() << why;
   }
   bool bf16() const { return std::get<0>(GetParam()) == at::kBFloat16; }
@@ -131,7 +131,7 @@ TEST_P(OnAGpu, AttentionWeightsAreTheCpus) {
 
 // Where the order of sums is free, cuDNN may attend, and otherwise FlashAttention.
 TEST(AttentionOnAGpu, InEitherOrderIsThatOfFp64) {
-  const std::string why = test::why_no_gpu(kernel_files::rms_norm, "Element=float kWidth=1");
+  const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   Random random(29);
   const auto normal = [&](at::IntArrayRef shape) { return random.normal(shape, at::kBFloat16); };

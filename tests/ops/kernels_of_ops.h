@@ -1,12 +1,12 @@
-// The kernels of src/nn/kernels in one specialization. Include this once for each specialization, in a
+// The kernels of src/ops in one specialization. Include this once for each specialization, in a
 // namespace that defines Element and kWidth.
-#include "ops/adapters.cu"
+#include "ops/activation.cu"
 #include "ops/add_norm.cu"
 #include "ops/attention_heads.cu"
 #include "ops/attention_weights.cu"
 #include "ops/dropout.cu"
-#include "ops/gated_activation.cu"
 #include "ops/nf4.cu"
+#include "ops/packed_adapters.cu"
 #include "ops/rms_norm.cu"
 #include "ops/rotate_qk.cu"
 
@@ -17,8 +17,8 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("rms_norm.cu", definitions, "norm_backward_weight", Callable<norm_backward_weight>::call);
   gpu.add("add_norm.cu", definitions, "add_norm_forward", Callable<add_norm_forward>::call);
   gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
-  gpu.add("gated_activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
-  gpu.add("gated_activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
+  gpu.add("activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
+  gpu.add("activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_forward", Callable<rotate_qk_forward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
@@ -33,6 +33,6 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
           Callable<weights_backward_bias>::call);
   if (kWidth > 1) return;
   // Its kernels move single elements.
-  gpu.add("adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
+  gpu.add("packed_adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
           Callable<pack_adapters>::call);
 }

@@ -6,12 +6,12 @@
 
 #include "device/target_device.h"
 #include "memory/meta_memory.h"
+#include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
-#include "ops/dequantise.h"
 #include "ops/dropout.h"
 #include "ops/emulated_kernels.h"
-#include "ops/gated_activation.h"
+#include "ops/nf4.h"
 #include "ops/rms_norm.h"
 #include "ops/rotate_qk.h"
 #include "support/compile_kernels.h"
@@ -47,17 +47,22 @@ TEST_P(OnAnEmulatedGpu, RmsNormIsTheCpus) {
     for (const bool plus_one : {false, true}) {
       const at::Tensor x = normal(shape), weight = normal({shape.back()}), g = normal(shape);
       const auto [y, rstd] = rms_norm(x, weight, 1e-5, plus_one);
-      const auto [y2, rstd2] = rms_norm_gpu(x, weight, 1e-5, plus_one);
+      const auto [y2, rstd2] = as_on_a_gpu([&] { return rms_norm(x, weight, 1e-5, plus_one); });
       EXPECT_EQ(gpu_.was_wide(), shape.back() % 8 == 0);
       EXPECT_LE(relative_difference(y2, y), bound()) << shape;
       EXPECT_LE(relative_difference(rstd2, rstd), 5e-7) << shape;
       const auto [gx, gw] = rms_norm_backward(g, x, weight, rstd, true, true, plus_one);
-      const auto [gx2, gw2] = rms_norm_backward_gpu(g, x, weight, rstd, true, true, plus_one);
+      const auto [gx2, gw2] =
+          as_on_a_gpu([&] { return rms_norm_backward(g, x, weight, rstd, true, true, plus_one); });
       EXPECT_LE(relative_difference(gx2, gx), bound()) << shape;
       EXPECT_LE(relative_difference(gw2, gw), bound()) << shape;
       EXPECT_EQ(gw2.scalar_type(), type());
-      EXPECT_FALSE(std::get<1>(rms_norm_backward_gpu(g, x, weight, rstd, true, false)).defined());
-      EXPECT_FALSE(std::get<0>(rms_norm_backward_gpu(g, x, weight, rstd, false, true)).defined());
+      EXPECT_FALSE(std::get<1>(as_on_a_gpu([&] {
+                     return rms_norm_backward(g, x, weight, rstd, true, false);
+                   })).defined());
+      EXPECT_FALSE(std::get<0>(as_on_a_gpu([&] {
+                     return rms_norm_backward(g, x, weight, rstd, false, true);
+                   })).defined());
     }
   }
 }
@@ -67,27 +72,9 @@ TEST_P(OnAnEmulatedGpu, Nf4IsDequantisedToTheCpusBits) {
     for (const bool nested : {false, true}) {
       const Nf4Tensor tensor = quantise_nf4("w", random_.normal(shape), nested);
       for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
-        const at::Tensor ours = dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
-                                                   static_cast<double>(tensor.offset), first, count, type());
+        const at::Tensor ours = as_on_a_gpu([&] { return dequantise(tensor, first, count, type()); });
         EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, type()))) << shape << nested << first;
         EXPECT_EQ(gpu_.was_wide(), first == 0 && count % (bf16() ? 8 : 4) == 0);
-      }
-    }
-  }
-}
-
-// LibTorch's operators, where there is no NVRTC.
-TEST(Nf4Composite, IsDequantisedToTheCpusBits) {
-  Random random(3);
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 7}, {5, 90}, {300, 64}}) {
-    for (const bool nested : {false, true}) {
-      const Nf4Tensor tensor = quantise_nf4("w", random.normal(shape), nested);
-      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, tensor.numel()}, {3, 40}, {0, 48}}) {
-        const at::Tensor ours =
-            dequantise_nf4_gpu(tensor.codes, tensor.scales, tensor.nested_scales,
-                               static_cast<double>(tensor.offset), first, count, at::kBFloat16);
-        EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, at::kBFloat16)))
-            << shape << nested << first;
       }
     }
   }
@@ -99,11 +86,12 @@ TEST_P(OnAnEmulatedGpu, GatedActivationsAreTheCpus) {
     const auto kind = static_cast<int64_t>(activation);
     for (const int64_t cols : {33, 128}) {
       const at::Tensor gate = normal({37, cols}) * 3, up = normal({37, cols}), g = normal({37, cols});
-      EXPECT_LE(relative_difference(gated_gpu(gate, up, kind), gated_apply(gate, up, kind)), bound());
+      EXPECT_LE(relative_difference(as_on_a_gpu([&] { return gated_apply(gate, up, kind); }),
+                                    gated_apply(gate, up, kind)),
+                bound());
       EXPECT_EQ(gpu_.was_wide(), cols == 128);
       const auto [a, b] = gated_backward(g, gate, up, kind);
-      at::Tensor d = g.clone();
-      const at::Tensor c = gated_backward_gpu(d, gate, up, kind, d);
+      const auto [c, d] = as_on_a_gpu([&] { return gated_backward(g.clone(), gate, up, kind); });
       EXPECT_LE(relative_difference(c, a), bound()) << kind;
       EXPECT_LE(relative_difference(d, b), bound()) << kind;
     }
@@ -121,11 +109,15 @@ TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
       const at::Tensor allowed = cpu.abs() * (bf16() ? 0.01 : 1e-6) + gate.abs() * 1e-37 + 1e-30;
       return (ours - cpu).abs().le(allowed).all().item<bool>();
     };
-    EXPECT_TRUE(near(gated_gpu(gate, one, kind), gated_apply(gate, one, kind))) << kind;
-    EXPECT_TRUE(near(gated_backward_gpu(one, gate, one, kind, at::empty_like(one)),
+    EXPECT_TRUE(near(as_on_a_gpu([&] { return gated_apply(gate, one, kind); }), gated_apply(gate, one, kind)))
+        << kind;
+    EXPECT_TRUE(near(std::get<0>(as_on_a_gpu([&] { return gated_backward(one, gate, one, kind); })),
                      std::get<0>(gated_backward(one, gate, one, kind))))
         << kind;
-    EXPECT_TRUE(gated_gpu(at::full_like(gate, NAN), one, kind).isnan().all().item<bool>());
+    EXPECT_TRUE(as_on_a_gpu([&] { return gated_apply(at::full_like(gate, NAN), one, kind); })
+                    .isnan()
+                    .all()
+                    .item<bool>());
   }
 }
 
@@ -134,7 +126,7 @@ TEST_P(OnAnEmulatedGpu, DropoutHasTheBitsOfTheCpus) {
   for (const int64_t cols : {65, 64}) {
     const at::Tensor x = normal({4, 17, cols});
     const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 17);
-    const at::Tensor ours = dropout_gpu(x, keys, static_cast<int64_t>(key), 0.15);
+    const at::Tensor ours = as_on_a_gpu([&] { return dropout_apply(x, keys, key, 0.15); });
     EXPECT_EQ(gpu_.was_wide(), cols == 64);
     EXPECT_TRUE(ours.equal(dropout_apply(x, keys, key, 0.15)));
   }
@@ -154,18 +146,23 @@ TEST_P(OnAnEmulatedGpu, AttentionWeightsAreTheCpus) {
         const WeightsOptions o{0.7, causal ? keys - rows + 1 : keys, 99, p};
         const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
         const at::Tensor ours =
-            attention_weights_gpu(scores, bias, lengths, row_keys, o.scale, o.visible, o.key, o.p);
+            as_on_a_gpu([&] { return attention_weights(scores, bias, lengths, row_keys, o); });
         EXPECT_TRUE(is_same(ours, cpu));
         EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
         const at::Tensor plain = attention_weights(scores, {}, {}, {}, {0.7, keys, 0, 0.0});
-        EXPECT_TRUE(is_same(attention_weights_gpu(scores, {}, {}, {}, 0.7, keys, 0, 0.0), plain));
+        EXPECT_TRUE(is_same(as_on_a_gpu([&] {
+                              return attention_weights(scores, {}, {}, {}, {0.7, keys, 0, 0.0});
+                            }),
+                            plain));
         const at::Tensor g = normal({batch, heads, rows, keys});
         const auto [a, b] = attention_weights_backward(g, plain, row_keys, o, true);
-        const auto [c, d] = attention_weights_backward_gpu(g, plain, row_keys, o.scale, o.key, o.p, true);
+        const auto [c, d] =
+            as_on_a_gpu([&] { return attention_weights_backward(g, plain, row_keys, o, true); });
         EXPECT_LE(relative_difference(c, a), bf16() ? 2e-3 : 1e-6);
         EXPECT_LE(relative_difference(d, b), 1e-6);
-        EXPECT_FALSE(
-            std::get<1>(attention_weights_backward_gpu(g, plain, row_keys, 0.7, 99, p, false)).defined());
+        EXPECT_FALSE(std::get<1>(as_on_a_gpu([&] {
+                       return attention_weights_backward(g, plain, row_keys, o, false);
+                     })).defined());
       }
     }
   }
@@ -204,9 +201,9 @@ TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedGpu gpu;
   for (const KernelFile* file :
-       {&kernel_files::rms_norm, &kernel_files::add_norm, &kernel_files::gated_activation,
-        &kernel_files::rotate_qk, &kernel_files::dropout, &kernel_files::attention_weights,
-        &kernel_files::attention_heads, &kernel_files::nf4}) {
+       {&kernel_file("rms_norm"), &kernel_file("add_norm"), &kernel_file("activation"),
+        &kernel_file("rotate_qk"), &kernel_file("dropout"), &kernel_file("attention_weights"),
+        &kernel_file("attention_heads"), &kernel_file("nf4")}) {
     test::expect_compiles(*file, gpu);
   }
 }
@@ -222,9 +219,9 @@ TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {
 
 TEST(Kernels, AGpuNewerThanTheCompilerGetsCodeThatTheDriverTranslates) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
-  const CompiledKernels compiled = compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {99, 0});
+  const CompiledKernels compiled = compile_kernels(kernel_file("dropout"), "Element=float kWidth=1", {99, 0});
   EXPECT_NE(compiled.image.find(".entry drop("), std::string::npos) << compiled.problem;
-  EXPECT_NE(compile_kernels(kernel_files::dropout, "Element=float kWidth=1", {3, 5}).problem, "");
+  EXPECT_NE(compile_kernels(kernel_file("dropout"), "Element=float kWidth=1", {3, 5}).problem, "");
 }
 
 TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
@@ -257,14 +254,6 @@ TEST(Kernels, APlanCountsWhatIsAllocatedForThem) {
   const WeightsOptions dropped{1.0, 512, 1, 0.1};
   EXPECT_EQ(planned([&] { attention_weights_backward(scores, scores, row_keys, dropped, true); }),
             (Bytes{2 * 8 * 8, bytes, 2 * 4 * 8 * 4, 2 * 4 * (8 + 512 - 1) * 4}));
-}
-
-TEST(Kernels, WithoutThemTheOperatorsAreLibTorchs) {
-  Random random(3);
-  const at::Tensor x = random.normal({4, 8}), weight = random.normal({8});
-  EXPECT_TRUE(
-      std::get<0>(rms_norm_gpu(x, weight, 1e-5)).equal(std::get<0>(rms_norm_composite(x, weight, 1e-5))));
-  EXPECT_TRUE(gated_gpu(x, x, 0).equal(gated_composite(x, x, 0)));
 }
 
 }  // namespace

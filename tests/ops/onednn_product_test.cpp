@@ -1,6 +1,4 @@
 // Products by oneDNN have the values of products in fp64.
-#include "ops/onednn_product.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

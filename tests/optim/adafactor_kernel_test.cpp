@@ -125,12 +125,12 @@ TEST(AdafactorKernel, ARehearsalAndAnUpdateOutOfMemoryWriteNothing) {
 TEST(AdafactorKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdafactor gpu;
-  test::expect_compiles(kernel_files::adafactor, gpu);
+  test::expect_compiles(kernel_file("adafactor"), gpu);
 }
 
 TEST(AdafactorKernel, OnAGpuGivesTheValuesOfTheCpusLoop) {
   const std::string why =
-      test::why_no_gpu(kernel_files::adafactor, "Weight=float Gradient=float State=float");
+      test::why_no_gpu(kernel_file("adafactor"), "Weight=float Gradient=float State=float");
   if (!why.empty()) GTEST_SKIP() << why;
   for (const AdafactorTypes& types : adafactor_types()) expect_the_values_of_the_cpu(types, test::on_gpu);
 }

@@ -195,11 +195,11 @@ TEST(Adamw8bitKernel, APlanCountsItsTables) {
 TEST(Adamw8bitKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdamw8bit gpu;
-  test::expect_compiles(kernel_files::adamw_8bit, gpu);
+  test::expect_compiles(kernel_file("adamw_8bit"), gpu);
 }
 
 TEST(Adamw8bitKernel, OnAGpuGivesTheValuesOfTheCpusLoop) {
-  const std::string why = test::why_no_gpu(kernel_files::adamw_8bit, "Weight=float Gradient=float");
+  const std::string why = test::why_no_gpu(kernel_file("adamw_8bit"), "Weight=float Gradient=float");
   if (!why.empty()) GTEST_SKIP() << why;
   expect_the_values_of_the_loop(test::on_gpu);
   expect_the_bits_of_each_alone(test::on_gpu);

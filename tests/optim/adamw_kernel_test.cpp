@@ -106,11 +106,11 @@ TEST(AdamwKernel, InfinitiesAndNanStay) {
 TEST(AdamwKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdamw gpu;
-  test::expect_compiles(kernel_files::adamw, gpu);
+  test::expect_compiles(kernel_file("adamw"), gpu);
 }
 
 TEST(AdamwKernel, OnAGpuGivesTheValuesOfTheCpusLoop) {
-  const std::string why = test::why_no_gpu(kernel_files::adamw, "Weight=float Gradient=float State=float");
+  const std::string why = test::why_no_gpu(kernel_file("adamw"), "Weight=float Gradient=float State=float");
   if (!why.empty()) GTEST_SKIP() << why;
   for (const Types& types : all_types()) compare(types, test::on_gpu);
 }

@@ -59,10 +59,6 @@ using State = bf16;
 
 namespace trainer {
 
-namespace kernel_files {
-extern const KernelFile adafactor;
-}
-
 namespace test {
 
 class EmulatedAdafactor : public emulated::Gpu {

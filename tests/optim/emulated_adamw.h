@@ -58,10 +58,6 @@ using State = bf16;
 }  // namespace bf16_bf16_bf16
 namespace trainer {
 
-namespace kernel_files {
-extern const KernelFile adamw;
-}
-
 namespace test {
 
 class EmulatedAdamw : public emulated::Gpu {

@@ -30,10 +30,6 @@ using Gradient = bf16;
 }  // namespace coded_bf16_bf16
 namespace trainer {
 
-namespace kernel_files {
-extern const KernelFile adamw_8bit;
-}
-
 namespace test {
 
 class EmulatedAdamw8bit : public emulated::Gpu {

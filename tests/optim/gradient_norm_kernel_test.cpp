@@ -13,10 +13,6 @@
 
 namespace trainer {
 
-namespace kernel_files {
-extern const KernelFile gradient_norm;
-}
-
 namespace {
 
 class EmulatedNorm : public emulated::Gpu {
@@ -90,11 +86,11 @@ TEST(GradientNorm, WithoutTheKernelIsLibTorchs) {
 TEST(GradientNorm, IsCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedNorm gpu;
-  test::expect_compiles(kernel_files::gradient_norm, gpu);
+  test::expect_compiles(kernel_file("gradient_norm"), gpu);
 }
 
 TEST(GradientNorm, OnAGpuIsThatOfFp64AndTheSameEachTime) {
-  const std::string why = test::why_no_gpu(kernel_files::gradient_norm, "");
+  const std::string why = test::why_no_gpu(kernel_file("gradient_norm"), "");
   if (!why.empty()) GTEST_SKIP() << why;
   std::vector<at::Tensor> gradients = many_gradients();
   gradients.push_back(at::randn({3000, 1000}));

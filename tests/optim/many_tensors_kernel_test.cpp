@@ -157,7 +157,7 @@ TEST(ManyTensors, WithoutTheKernelAnUpdateOutOfMemoryGoesOnWhereItStopped) {
 }
 
 TEST(ManyTensors, OnAGpuHaveTheBitsThatEachHasAlone) {
-  const std::string why = test::why_no_gpu(kernel_files::adamw, "Weight=float Gradient=float State=float");
+  const std::string why = test::why_no_gpu(kernel_file("adamw"), "Weight=float Gradient=float State=float");
   if (!why.empty()) GTEST_SKIP() << why;
   expect_the_bits_of_each_alone(test::on_gpu);
 }

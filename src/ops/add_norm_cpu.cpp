@@ -6,14 +6,12 @@
 
 #include "base/dropout_mask.h"
 #include "base/vector_math.h"
-#include "device/operators.h"
+#include "device/op.h"
 #include "ops/add_norm.h"
 #include "ops/rms_norm_rows.h"
 
 namespace trainer {
 namespace {
-
-using MaybeKeys = std::optional<at::Tensor>;
 
 // Every step is rounded, as the operators one after another round.
 template <class T>
@@ -58,10 +56,11 @@ const int64_t* keys_of(const at::Tensor& keys) {
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_host(const at::Tensor& x_, const at::Tensor& y_,
-                                                             const at::Tensor& weight_,
-                                                             const MaybeKeys& row_keys, int64_t key, double p,
-                                                             double epsilon, bool plus_one) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_cpu(const at::Tensor& x_, const at::Tensor& y_,
+                                                            const at::Tensor& weight_,
+                                                            const PartDropout& dropped, double epsilon,
+                                                            bool plus_one) {
+  const std::optional<at::Tensor>& row_keys = dropped.row_keys;
   const at::Tensor x = x_.contiguous(), y = y_.contiguous(), weight = weight_.contiguous();
   const at::Tensor keys = row_keys ? row_keys->contiguous() : at::Tensor();
   const int64_t columns = x.size(-1), rows = x.numel() / std::max<int64_t>(columns, 1);
@@ -80,7 +79,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_host(const at::Tensor& x
     for_rows(rows, columns, [&](int64_t row) {
       const int64_t at = row * columns;
       if (row_key != nullptr) {
-        sum_row_with_dropout(from_x + at, from_y + at, to_h + at, columns, RowMask(row_key[row], key, p));
+        sum_row_with_dropout(from_x + at, from_y + at, to_h + at, columns,
+                             RowMask(row_key[row], dropped.key, dropped.p));
       } else {
         sum_row(from_x + at, from_y + at, to_h + at, columns);
       }
@@ -90,11 +90,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_host(const at::Tensor& x
   return {h, n, rstd};
 }
 
-std::tuple<at::Tensor, at::Tensor> add_norm_backward_host(const at::Tensor& grad,
-                                                          const std::optional<at::Tensor>& grad_h,
-                                                          const at::Tensor& h_, const at::Tensor& weight_,
-                                                          const at::Tensor& rstd, const MaybeKeys& row_keys,
-                                                          int64_t key, double p, bool plus_one) {
+std::tuple<at::Tensor, at::Tensor> add_norm_backward_cpu(const at::Tensor& grad,
+                                                         const std::optional<at::Tensor>& grad_h,
+                                                         const at::Tensor& h_, const at::Tensor& weight_,
+                                                         const at::Tensor& rstd, const PartDropout& dropped,
+                                                         bool plus_one) {
+  const std::optional<at::Tensor>& row_keys = dropped.row_keys;
   const at::Tensor g = grad.contiguous(), h = h_.contiguous(), weight = weight_.contiguous();
   const at::Tensor other = grad_h ? grad_h->contiguous() : at::Tensor();
   const at::Tensor keys = row_keys ? row_keys->contiguous() : at::Tensor();
@@ -113,7 +114,8 @@ std::tuple<at::Tensor, at::Tensor> add_norm_backward_host(const at::Tensor& grad
       const int64_t at = row * columns;
       norm_rows_grad_x<T, plus>(from_g + at, from_h + at, by, inverse + row, to_x + at, 1, columns);
       if (from_other != nullptr) add_row(to_x + at, from_other + at, columns);
-      if (row_key != nullptr) dropped_row(to_x + at, to_y + at, columns, RowMask(row_key[row], key, p));
+      if (row_key != nullptr)
+        dropped_row(to_x + at, to_y + at, columns, RowMask(row_key[row], dropped.key, dropped.p));
     });
   });
   return {gx, gy};

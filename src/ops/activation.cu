@@ -1,4 +1,4 @@
-// The product of the activated gate and up (src/ops/gated_activation.h). Open: Element, kWidth.
+// The product of the activated gate and up (src/ops/activation.h). Open: Element, kWidth.
 #include "device/prelude.cuh"
 
 // 1 / (1 + e^-x) and its derivative, which stays accurate where the value is close to 1.

@@ -1,19 +1,13 @@
-#include "ops/gated_activation.h"
-
+// The loops of gated activations on the CPU.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "base/vector_math.h"
-#include "device/operators.h"
+#include "device/op.h"
+#include "ops/activation.h"
 
 namespace trainer {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-using TensorPair = std::tuple<at::Tensor, at::Tensor>;
 
 // Each of these has the activation's value and its derivative.
 struct Silu {
@@ -110,7 +104,9 @@ void with_activation(int64_t kind, const Body& body) {
 
 constexpr int64_t kGrain = 1 << 14;  // elements; the least work for a thread
 
-at::Tensor gated_host(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
+}  // namespace
+
+at::Tensor gated_activation_cpu(const at::Tensor& gate_, const at::Tensor& up_, int64_t kind) {
   TORCH_CHECK(gate_.sizes() == up_.sizes() && gate_.scalar_type() == up_.scalar_type(),
               "gated_activation: gate and up of different shapes or types");
   const at::Tensor gate = gate_.contiguous(), up = up_.contiguous();
@@ -128,8 +124,8 @@ at::Tensor gated_host(const at::Tensor& gate_, const at::Tensor& up_, int64_t ki
   return out;
 }
 
-at::Tensor gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
-                               int64_t kind, at::Tensor g_up) {
+at::Tensor gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate_,
+                                         const at::Tensor& up_, int64_t kind, const at::Tensor& g_up) {
   const at::Tensor g = grad.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
   at::Tensor g_gate = at::empty_like(gate);
   if (gate.is_meta()) return g_gate;
@@ -143,75 +139,6 @@ at::Tensor gated_backward_host(const at::Tensor& grad, const at::Tensor& gate_, 
     });
   });
   return g_gate;
-}
-
-// Whether nothing but `x` holds its memory, which is laid out as that of a new tensor. A view keeps the
-// tensor that it is a view of.
-bool only_holder(const at::Tensor& x) {
-  if (x.use_count() != 1 || !x.is_contiguous()) return false;
-  return x.storage().use_count() == (x.is_view() && x._base().use_count() == 1 ? 2 : 1);
-}
-
-// Keeps gate and up, which are the projections' results; plain autograd also keeps the activated gate.
-struct GatedActivation : torch::autograd::Function<GatedActivation> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
-                            int64_t kind) {
-    ctx->save_for_backward({gate, up});
-    ctx->saved_data["kind"] = kind;
-    return gated_apply(gate, up, kind);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const auto [g_gate, g_up] =
-        gated_backward(std::move(grads[0]), saved[0], saved[1], ctx->saved_data["kind"].toInt());
-    return {g_gate, g_up, {}};
-  }
-};
-
-}  // namespace
-
-bool has_gated_kernel(Activation kind) {
-  return kind == Activation::silu || kind == Activation::gelu || kind == Activation::gelu_tanh ||
-         kind == Activation::relu;
-}
-
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def("gated_activation(Tensor gate, Tensor up, int kind) -> Tensor");
-  // Returns d gate and writes d up into g_up, which may be grad.
-  library.def(
-      "gated_activation_backward(Tensor grad, Tensor gate, Tensor up, int kind, Tensor(a!) g_up) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) {
-  library.impl("gated_activation", gated_host);
-  library.impl("gated_activation_backward", gated_backward_host);
-}
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("gated_activation", ByTarget<gated_host, gated_gpu>::call);
-  library.impl("gated_activation_backward", ByTarget<gated_backward_host, gated_backward_gpu>::call);
-}
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("gated_activation", gated_gpu);
-  library.impl("gated_activation_backward", gated_backward_gpu);
-}
-
-at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
-  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t)> op(
-      "trainer::gated_activation");
-  return op(gate, up, kind);
-}
-
-TensorPair gated_backward(at::Tensor grad, const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
-  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t,
-                                   at::Tensor)>
-      op("trainer::gated_activation_backward");
-  at::Tensor g_up = only_holder(grad) ? grad : at::empty(up.sizes(), up.options());
-  at::Tensor g_gate = op(grad, gate, up, kind, g_up);
-  return {g_gate, g_up};
-}
-
-at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up) {
-  if (!has_gated_kernel(kind)) return activate(kind, gate) * up;
-  return GatedActivation::apply(gate, up, static_cast<int64_t>(kind));
 }
 
 }  // namespace trainer
