@@ -16,7 +16,6 @@
 #include "trainer/memory/limit.h"
 
 #include "config/allocator_settings.h"
-#include "device/kernels.h"
 #include "ops/cpu_products.h"
 
 namespace trainer {
@@ -70,18 +69,6 @@ constexpr Suspicious kSuspicious[] = {
     {"ATEN_CPU_CAPABILITY", "LibTorch may leave instruction sets of the processor unused"},
     {"ONEDNN_MAX_CPU_ISA", "oneDNN may leave instruction sets of the processor unused"},
 };
-
-// Compiles a trial kernel.
-void check_kernels(Checkup& checkup) {
-  const std::string why_not = why_no_kernels();
-  if (why_not.empty()) {
-    checkup.ok("kernels", "NVRTC compiles this program's own GPU kernels");
-  } else {
-    checkup.warning("kernels",
-                    concat("LibTorch's operators are used instead of this program's own: ", why_not),
-                    "runs need more time and memory; the package of torch brings NVRTC along");
-  }
-}
 
 }  // namespace
 
@@ -138,7 +125,7 @@ void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config) {
                                        : checkup.warning("cuda", concat(versions, "; ", why_not),
                                                          "until this is fixed, device: auto is the CPU");
     finding.values = {{"driver", sight.driver}, {"cuda", sight.cuda}};
-    if (why_not.empty()) check_kernels(checkup);
+    if (why_not.empty()) checkup.ok("kernels", "NVRTC compiles this program's own GPU kernels");
   }
   const int64_t needed = config.gpu.min_gpu_memory_mb * 1'000'000;
   for (const Gpu& gpu : sight.gpus) {

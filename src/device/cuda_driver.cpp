@@ -175,17 +175,36 @@ void free_pinned(void* data, int gpu) {
   in_context_of(gpu, [&] { return driver_result("cuMemFreeHost", data); });
 }
 
+namespace {
+
+// What installs packages where this torch lies: ENV/lib/python3.11/site-packages/torch has ENV/bin/python3. ""
+// if that is no folder of Python's.
+std::string pip_beside(const std::filesystem::path& torch) {
+  const std::filesystem::path packages = torch.parent_path();
+  if (!packages.filename().string().ends_with("-packages")) return "";
+  return (packages.parent_path().parent_path().parent_path() / "bin/python3").string() + " -m pip install";
+}
+
+}  // namespace
+
 std::string how_to_get_cuda(const std::filesystem::path& torch, bool has_setup) {
   if (has_setup) return "scripts/setup --full installs one that has it";
   const std::string version = concat(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR);
-  const std::filesystem::path packages = torch.parent_path();
-  if (packages.filename().string().ends_with("-packages")) {
-    // ENV/lib/python3.11/site-packages. --force-reinstall because the torch without CUDA has the right
-    // version.
-    const std::filesystem::path python = packages.parent_path().parent_path().parent_path() / "bin/python3";
-    return concat("run: ", python.string(), " -m pip install --force-reinstall 'torch==", version, ".*'");
-  }
+  // --force-reinstall because the torch without CUDA has the right version.
+  if (const std::string pip = pip_beside(torch); !pip.empty())
+    return concat("run: ", pip, " --force-reinstall 'torch==", version, ".*'");
   return concat("set TORCH_DIR to the folder of a LibTorch ", version, " that has it");
+}
+
+std::string how_to_get_nvrtc(const std::filesystem::path& torch, bool has_setup, int cuda) {
+  if (has_setup) return "scripts/setup --full installs it";
+  const int major = cuda / 1000, minor = cuda % 1000 / 10;
+  const std::string version = concat(major, ".", minor);
+  if (const std::string pip = pip_beside(torch); !pip.empty()) {
+    return concat("run: ", pip, " --force-reinstall 'nvidia-cuda-nvrtc", major < 13 ? concat("-cu", major) : "",
+                  "==", version, ".*'");
+  }
+  return concat("install libnvrtc of CUDA ", version, " where the system finds it");
 }
 
 }  // namespace trainer

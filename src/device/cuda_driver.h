@@ -53,11 +53,14 @@ void* allocate_pinned(size_t bytes, int gpu);
 // Waits until no GPU uses it.
 void free_pinned(void* data, int gpu);
 
-// Advice for a LibTorch without its CUDA library.
+// Advice for a LibTorch without its CUDA library, and for a GPU without the compiler of kernels.
 
 // Says what to do. `torch` is the folder of the LibTorch in use, such as
 // env/lib/python3.11/site-packages/torch; `has_setup` says whether the program was built in a source tree,
 // which has scripts/setup.
 std::string how_to_get_cuda(const std::filesystem::path& torch, bool has_setup);
+
+// The same for NVRTC. `cuda` is the version of CUDA that LibTorch was built with: 13000 is 13.0.
+std::string how_to_get_nvrtc(const std::filesystem::path& torch, bool has_setup, int cuda);
 
 }  // namespace trainer

@@ -16,6 +16,7 @@
 #include "base/installed.h"
 #include "device/cuda_driver.h"
 #include "device/nvml.h"
+#include "device/nvrtc.h"
 
 namespace trainer {
 namespace {
@@ -38,6 +39,12 @@ std::string try_open_cuda() {
       why_too_old(cuda_driver().cuda, static_cast<int>(needed), nvml_driver_version());
   if (!too_old.empty()) return too_old;
   if (!at::globalContext().hasCUDA()) return "the NVIDIA driver reports no usable GPU";
+  if (!why_no_nvrtc().empty()) {
+    return concat("this program's GPU kernels cannot be compiled: ", why_no_nvrtc(), " (",
+                  how_to_get_nvrtc(folder.parent_path(), find_shipped("scripts/setup").has_value(),
+                                   static_cast<int>(needed)),
+                  ")");
+  }
   // cuDNN's attention gives wrong gradients with masks on some GPUs (pytorch#196678)
   at::globalContext().setSDPUseCuDNN(false);
   use_tf32(true);

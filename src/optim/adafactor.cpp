@@ -104,10 +104,6 @@ OptimizerTensors Adafactor::tensors() const {
   return kept;
 }
 
-namespace kernel_files {
-extern const KernelFile adafactor;
-}
-
 namespace {
 
 constexpr int64_t kTileRows = 256, kTileColumns = 1024;
@@ -211,7 +207,7 @@ void launch(const KernelGroup<AdafactorItem>& group, const at::Tensor& table,
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                           AdafactorProgress& progress) {
   auto all =
-      kernel_groups(items, kernel_files::adafactor, kernel_types<AdafactorTensors>, adafactor_row, tiles_of);
+      kernel_groups(items, kernel_file("adafactor"), kernel_types<AdafactorTensors>, adafactor_row, tiles_of);
   const at::Tensor& like = items.front().tensors.weight;
   Parts parts;
   for (AdafactorRow& row : all.rows) take_parts(row, parts);

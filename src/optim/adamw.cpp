@@ -97,10 +97,6 @@ OptimizerTensors AdamW::tensors() const {
   return kept;
 }
 
-namespace kernel_files {
-extern const KernelFile adamw;
-}
-
 namespace {
 
 // A row of the kernel's table.
@@ -131,7 +127,7 @@ AdamwRow adamw_row(const AdamwItem& item, const at::Tensor& gradient, int32_t fi
 
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                       AdamwProgress& progress) {
-  const auto all = kernel_groups(items, kernel_files::adamw, kernel_types<AdamwTensors>, adamw_row,
+  const auto all = kernel_groups(items, kernel_file("adamw"), kernel_types<AdamwTensors>, adamw_row,
                                  [](const AdamwRow& row) { return blocks_for(row.count); });
   const at::Tensor table = kernel_table(all.rows, items.front().tensors.weight.device());
   // From here on only the composite allocates.

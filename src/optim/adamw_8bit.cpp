@@ -122,10 +122,6 @@ OptimizerTensors AdamW8bit::tensors() const {
   return kept;
 }
 
-namespace kernel_files {
-extern const KernelFile adamw_8bit;
-}
-
 namespace {
 
 // A row of the kernel's table.
@@ -163,7 +159,7 @@ Adamw8bitRow coded_row(const Adamw8bitItem& item, const at::Tensor& gradient, in
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress) {
   const at::Device device = items.front().tensors.weight.device();
-  const auto all = kernel_groups(items, kernel_files::adamw_8bit, coded_types_of, coded_row,
+  const auto all = kernel_groups(items, kernel_file("adamw_8bit"), coded_types_of, coded_row,
                                  [](const Adamw8bitRow& row) { return blocks_for(row.count); });
   const at::Tensor table = kernel_table(all.rows, device);
   const at::Tensor codes =

@@ -15,7 +15,7 @@ NOT_RUN = {
     r"pip |python3 -m venv|env/bin/": "installs from the network; scripts/check/package does it",
     r"tar |TORCH_DIR=\S+ trainer-0|python3 trainer-0": "needs a package; scripts/check/package and tests/gpu_check/gpu_check have tests",
     r"cmake ": "test_install.py does it",
-    r"(\.venv/bin/python )?benchmarks/|TRAINER_KERNELS=off \.venv|\.venv/bin/python -m pip": "measures for minutes; needs Transformers",
+    r"(\.venv/bin/python )?benchmarks/|\.venv/bin/python -m pip": "measures for minutes; needs Transformers",
     r"tests/parity/": "needs Transformers; .ci/run runs it",
     r"scripts/(kill_anywhere|limits_anywhere)": "minutes; test_limits.py and .ci/run have a short form",
     r"scripts/sync_metrics": "needs wandb or mlflow; test_sync_metrics.py has stand-ins",

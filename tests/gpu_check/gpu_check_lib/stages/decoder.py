@@ -183,7 +183,6 @@ SETTINGS = [
     stage("8b-no-clearing", "memory.empty_cache_steps=0: tok/s", setting("empty_cache_steps=0", {"memory.empty_cache_steps": 0}), 0.8),
     stage("8b-segments", "memory.expandable_segments=false: tok/s", setting("expandable_segments=false",
                                                                             {"memory.expandable_segments": "false"}), 0.8),
-    stage("8b-no-kernels", "TRAINER_KERNELS=off: tok/s", setting("TRAINER_KERNELS=off", {}, {"TRAINER_KERNELS": "off"}), 0.8, 80),
     stage("8b-atomics", "training.deterministic=false: tok/s",
           setting("deterministic=false", {"training.deterministic": "false"}), 0.8),
     stage("8b-bf16-sums", "TRAINER_BF16_SUMS=on: tok/s", setting("TRAINER_BF16_SUMS=on", {}, {"TRAINER_BF16_SUMS": "on"}), 0.8),

@@ -21,19 +21,17 @@ def keys(check, shape, output, **more):
 
 
 def compare(check, shape, way, **more):
-    """Trains a model in one way on the CPU, on the device, and on the device without trainer's kernels."""
+    """Trains a model in one way on the CPU and on the device."""
     runs = {}
-    places = {"cpu": ({"device": "cpu"}, None), "device": ({}, None), "device, no kernels": ({}, {"TRAINER_KERNELS": "off"})}
-    for place, (changes, extra) in places.items():
+    for place, changes in {"cpu": {"device": "cpu"}, "device": {}}.items():
         name = f"{shape} {way} {place}"
         output = training.output_of(check, name)
-        runs[place] = training.need_train(check, name, keys(check, shape, output, **more, **changes), extra)
-    expected = runs.pop("cpu")
-    for place, run in runs.items():
-        says = f"{way}, {place}: as on the CPU"
-        training.expect_near(check, f"{says}, the first loss", run.losses[:1], expected.losses[:1], FIRST_STEP)
-        training.expect_near(check, f"{says}, the first gradient's norm", run.norms[:1], expected.norms[:1], 10 * FIRST_STEP)
-        training.expect_near(check, f"{says}, {STEPS} losses", run.losses, expected.losses, TEN_STEPS)
+        runs[place] = training.need_train(check, name, keys(check, shape, output, **more, **changes))
+    expected, run = runs["cpu"], runs["device"]
+    says = f"{way}, device: as on the CPU"
+    training.expect_near(check, f"{says}, the first loss", run.losses[:1], expected.losses[:1], FIRST_STEP)
+    training.expect_near(check, f"{says}, the first gradient's norm", run.norms[:1], expected.norms[:1], 10 * FIRST_STEP)
+    training.expect_near(check, f"{says}, {STEPS} losses", run.losses, expected.losses, TEN_STEPS)
     return expected
 
 
