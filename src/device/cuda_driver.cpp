@@ -177,8 +177,8 @@ void free_pinned(void* data, int gpu) {
 
 namespace {
 
-// What installs packages where this torch lies: ENV/lib/python3.11/site-packages/torch has ENV/bin/python3. ""
-// if that is no folder of Python's.
+// What installs packages where this torch lies: ENV/lib/python3.11/site-packages/torch has ENV/bin/python3.
+// "" if that is no folder of Python's.
 std::string pip_beside(const std::filesystem::path& torch) {
   const std::filesystem::path packages = torch.parent_path();
   if (!packages.filename().string().ends_with("-packages")) return "";
@@ -201,8 +201,8 @@ std::string how_to_get_nvrtc(const std::filesystem::path& torch, bool has_setup,
   const int major = cuda / 1000, minor = cuda % 1000 / 10;
   const std::string version = concat(major, ".", minor);
   if (const std::string pip = pip_beside(torch); !pip.empty()) {
-    return concat("run: ", pip, " --force-reinstall 'nvidia-cuda-nvrtc", major < 13 ? concat("-cu", major) : "",
-                  "==", version, ".*'");
+    return concat("run: ", pip, " --force-reinstall 'nvidia-cuda-nvrtc",
+                  major < 13 ? concat("-cu", major) : "", "==", version, ".*'");
   }
   return concat("install libnvrtc of CUDA ", version, " where the system finds it");
 }

@@ -87,8 +87,8 @@ void set_kernels_for_cpu(KernelsForTests kernels);
 // The same for meta: tests count launches there.
 void set_kernels_for_meta(KernelsForTests kernels);
 
-// What cmake/Kernels.cmake makes of src/*/*.cu, and of the headers that those include, under the names that they
-// use: "ops/norm.cuh".
+// What cmake/Kernels.cmake makes of src/*/*.cu, and of the headers that those include, under the names that
+// they use: "ops/norm.cuh".
 std::span<const KernelFile> kernel_files();
 std::span<const KernelFile> kernel_headers();
 

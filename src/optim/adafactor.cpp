@@ -214,12 +214,8 @@ void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Ten
   const at::Tensor scratch = parts.allocate(like);
   if (!like.is_meta()) parts.point_into(scratch);
   const at::Tensor table = kernel_table(all.rows, like.device());
-  // From here on only the composite allocates.
-  update_groups(
-      all.groups, progress, [&](const auto& group) { launch(group, table, gradient_scale); },
-      [&](const AdafactorItem& item) {
-        adafactor_update_composite(item.tensors, gradient_scale, item.update, progress);
-      });
+  // From here on nothing is allocated.
+  update_groups(all.groups, progress, [&](const auto& group) { launch(group, table, gradient_scale); });
 }
 
 }  // namespace trainer

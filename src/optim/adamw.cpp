@@ -56,12 +56,7 @@ std::vector<AdamwItem> AdamW::items(const Gradients& gradients, double learning_
 void AdamW::update(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
                    double learning_rate, AdamwProgress& progress) {
   at::NoGradGuard no_grad;
-  try {
-    adamw_update(items(gradients, learning_rate), clip_scale(norm, max_grad_norm), progress);
-  } catch (...) {
-    progress.halve_piece();
-    throw;
-  }
+  adamw_update(items(gradients, learning_rate), clip_scale(norm, max_grad_norm), progress);
 }
 
 void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
@@ -73,7 +68,6 @@ void AdamW::step(const Gradients& gradients, const at::Tensor& norm, double max_
 
 void AdamW::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
   rehearsal_.next = 0;
-  rehearsal_.done = 0;
   update(gradients, norm, max_grad_norm, 0.0, rehearsal_);
   rehearsal_ = {.rehearsal = true};
 }
@@ -130,17 +124,12 @@ void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gra
   const auto all = kernel_groups(items, kernel_file("adamw"), kernel_types<AdamwTensors>, adamw_row,
                                  [](const AdamwRow& row) { return blocks_for(row.count); });
   const at::Tensor table = kernel_table(all.rows, items.front().tensors.weight.device());
-  // From here on only the composite allocates.
-  update_groups(
-      all.groups, progress,
-      [&](const auto& group) {
-        group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                             static_cast<int>(group.first_row), group.rows, kBlockElements,
-                             gradient_scale.const_data_ptr());
-      },
-      [&](const AdamwItem& item) {
-        adamw_update_composite(item.tensors, gradient_scale, item.update, progress);
-      });
+  // From here on nothing is allocated.
+  update_groups(all.groups, progress, [&](const auto& group) {
+    group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                         static_cast<int>(group.first_row), group.rows, kBlockElements,
+                         gradient_scale.const_data_ptr());
+  });
 }
 
 }  // namespace trainer

@@ -67,15 +67,9 @@ void AdamW8bit::update(const Gradients& gradients, const at::Tensor& norm, doubl
       wide.push_back({{weight, gradient, s.exp_avg, s.exp_avg_sq, s.master}, update});
     }
   }
-  try {
-    const at::Tensor scale = clip_scale(norm, max_grad_norm);
-    adamw_update(wide, scale, progress.wide);
-    adamw_8bit_update(coded, scale, progress.coded);
-  } catch (...) {
-    progress.wide.halve_piece();
-    progress.coded.halve_piece();
-    throw;
-  }
+  const at::Tensor scale = clip_scale(norm, max_grad_norm);
+  adamw_update(wide, scale, progress.wide);
+  adamw_8bit_update(coded, scale, progress.coded);
 }
 
 void AdamW8bit::step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
@@ -88,11 +82,7 @@ void AdamW8bit::step(const Gradients& gradients, const at::Tensor& norm, double 
 bool AdamW8bit::half_written() const { return progress_.wide.has_begun() || progress_.coded.has_begun(); }
 
 void AdamW8bit::rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) {
-  for (AdamwProgress* progress : {&rehearsal_.wide, &rehearsal_.coded}) {
-    progress->rehearsal = true;
-    progress->next = 0;
-    progress->done = 0;
-  }
+  rehearsal_.wide = rehearsal_.coded = {.rehearsal = true};
   update(gradients, norm, max_grad_norm, 0.0, rehearsal_);
   rehearsal_ = {};
 }
@@ -164,17 +154,12 @@ void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Te
   const at::Tensor table = kernel_table(all.rows, device);
   const at::Tensor codes =
       kernel_table(std::vector<MomentCodes>{codes_of_exp_avg(), codes_of_exp_avg_sq()}, device);
-  // From here on only the composite allocates.
-  update_groups(
-      all.groups, progress,
-      [&](const auto& group) {
-        group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                             static_cast<int>(group.first_row), group.rows, kBlockElements,
-                             codes.const_data_ptr(), gradient_scale.const_data_ptr());
-      },
-      [&](const Adamw8bitItem& item) {
-        adamw_8bit_update_composite(item.tensors, gradient_scale, item.update, progress);
-      });
+  // From here on nothing is allocated.
+  update_groups(all.groups, progress, [&](const auto& group) {
+    group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                         static_cast<int>(group.first_row), group.rows, kBlockElements, codes.const_data_ptr(),
+                         gradient_scale.const_data_ptr());
+  });
 }
 
 }  // namespace trainer

@@ -61,13 +61,13 @@ std::string kernel_types(const Tensors& t) {
 template <class Item>
 struct KernelGroup {
   std::vector<const Item*> items;
-  const Kernels* kernels;  // nullptr: the composite
+  const Kernels* kernels;
   size_t first_row = 0;    // in the kernels' table
   int rows = 0;
   int64_t blocks = 0;
 };
 
-// All tensors of an update, and the rows of those that have kernels.
+// All tensors of an update, and their rows in the kernels' table.
 template <class Item, class Row>
 struct KernelGroups {
   std::vector<KernelGroup<Item>>
@@ -99,23 +99,15 @@ auto kernel_groups(const std::vector<Item>& items, const KernelFile& file, const
   return all;
 }
 
-// Calls launch(group) for each group that has kernels, except in a rehearsal, and composite(item) for each
-// item of the others. Those that were written before the update was interrupted are left out.
-template <class Item, class Progress, class Launch, class Composite>
-void update_groups(const std::vector<KernelGroup<Item>>& groups, Progress& progress, const Launch& launch,
-                   const Composite& composite) {
+// Calls launch(group) for each group, except in a rehearsal and for those that were written before the update was
+// interrupted.
+template <class Item, class Progress, class Launch>
+void update_groups(const std::vector<KernelGroup<Item>>& groups, Progress& progress, const Launch& launch) {
   size_t end = 0;
   for (const KernelGroup<Item>& group : groups) {
-    const size_t first = std::exchange(end, end + group.items.size());
+    end += group.items.size();
     if (progress.next >= end) continue;
-    if (group.kernels == nullptr) {
-      for (; progress.next < end; progress.next++) {
-        composite(*group.items[progress.next - first]);
-        progress.done = 0;
-      }
-    } else if (!progress.rehearsal) {
-      launch(group);
-    }
+    if (!progress.rehearsal) launch(group);
     progress.next = end;
   }
 }

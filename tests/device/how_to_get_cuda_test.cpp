@@ -29,7 +29,8 @@ TEST(HowToGetNvrtc, IsThePackageOfTheCudaThatLibTorchHas) {
             "run: /env/bin/python3 -m pip install --force-reinstall 'nvidia-cuda-nvrtc==13.0.*'");
   EXPECT_EQ(how_to_get_nvrtc(torch, false, 12080),
             "run: /env/bin/python3 -m pip install --force-reinstall 'nvidia-cuda-nvrtc-cu12==12.8.*'");
-  EXPECT_EQ(how_to_get_nvrtc("/opt/libtorch", false, 13000), "install libnvrtc of CUDA 13.0 where the system finds it");
+  EXPECT_EQ(how_to_get_nvrtc("/opt/libtorch", false, 13000),
+            "install libnvrtc of CUDA 13.0 where the system finds it");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The GPU kernels, run on the CPU (support/emulated_gpu.h) and compared with the CPU's own operators.
 #include "ops/kernels.h"
 
+#include <set>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -168,6 +170,28 @@ TEST_P(OnAnEmulatedGpu, AttentionWeightsAreTheCpus) {
   }
 }
 
+// More keys than a block's threads can hold.
+TEST_P(OnAnEmulatedGpu, AttentionWeightsThatNoKernelTakesAreTheCpus) {
+  constexpr int64_t rows = 2, keys = 16'400;
+  const at::Tensor scores = normal({1, 2, rows, keys}), bias = normal({2, rows + keys - 1}),
+                   lengths = at::tensor({keys - 7}), row_keys = at::arange(rows).view({1, rows}),
+                   g = normal({1, 2, rows, keys});
+  const WeightsOptions o{0.7, keys - 1, 99, 0.25};
+  const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
+  const at::Tensor ours =
+      as_on_a_gpu([&] { return attention_weights(scores, bias, lengths, row_keys, o); });
+  EXPECT_TRUE(is_same(ours, cpu));
+  EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
+  const auto [both, before] =
+      as_on_a_gpu([&] { return attention_weights_both(scores, bias, lengths, row_keys, o); });
+  EXPECT_TRUE(both.equal(ours));
+  const auto [a, b] = attention_weights_backward(g, before, row_keys, o, true);
+  const auto [c, d] =
+      as_on_a_gpu([&] { return attention_weights_backward(g, before, row_keys, o, true); });
+  EXPECT_LE(relative_difference(c, a), bf16() ? 2e-3 : 1e-6);
+  EXPECT_LE(relative_difference(d, b), 1e-6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, OnAnEmulatedGpu, ::testing::Values(at::kFloat, at::kBFloat16));
 
 TEST(EmulatedGpu, SeesAMissingBarrier) {
@@ -200,12 +224,22 @@ TEST(EmulatedGpu, SeesAMissingBarrier) {
 TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedGpu gpu;
-  for (const KernelFile* file :
-       {&kernel_file("rms_norm"), &kernel_file("add_norm"), &kernel_file("activation"),
-        &kernel_file("rotate_qk"), &kernel_file("dropout"), &kernel_file("attention_weights"),
-        &kernel_file("attention_heads"), &kernel_file("nf4")}) {
-    test::expect_compiles(*file, gpu);
-  }
+  std::set<std::string> names;
+  for (const auto& [name, kernels] : gpu.files()) names.insert(name.substr(0, name.find(".cu ")));
+  for (const std::string& name : names) test::expect_compiles(kernel_file(name), gpu);
+}
+
+TEST(Kernels, AreStartedForPartsOfATensorWhoseThreadsTheyCannotCount) {
+  std::vector<std::pair<int64_t, int64_t>> parts;
+  const auto add = [&](int64_t first, int64_t rows) { parts.emplace_back(first, rows); };
+  for_rows_that_fit(7, int64_t{1} << 29, add);
+  EXPECT_EQ(parts, (std::vector<std::pair<int64_t, int64_t>>{{0, 3}, {3, 3}, {6, 1}}));
+  parts.clear();
+  for_rows_that_fit(1 << 20, 512, add);
+  EXPECT_EQ(parts, (std::vector<std::pair<int64_t, int64_t>>{{0, 1 << 20}}));
+  parts.clear();
+  for_rows_that_fit(0, 512, add);
+  EXPECT_TRUE(parts.empty());
 }
 
 TEST(Kernels, AMistakeInOneIsReportedWithItsLine) {

@@ -16,6 +16,7 @@
 
 #include "models/tensor_views.h"
 #include "optim/adafactor_items.h"
+#include "support/reference_updates.h"
 
 namespace trainer {
 namespace {
@@ -100,8 +101,7 @@ TEST(Adafactor, LibTorchsOperatorsGiveTheValuesOfTheLoop) {
       const AdafactorTensors loop = adafactor_tensors(shape, types), operators = cloned(loop);
       AdafactorUpdate update = adafactor_update_of(0xfedcba9876543210ull);
       run(loop, update);
-      AdafactorProgress progress;
-      adafactor_update_composite(operators, at::full({}, 0.5), update, progress);
+      reference::adafactor(operators, 0.5, update);
       const std::vector<at::Tensor> ours = test::written(operators), expected = test::written(loop);
       for (size_t i = 0; i < ours.size(); i++) {
         const bool fp32 = ours[i].scalar_type() == at::kFloat;
@@ -158,40 +158,44 @@ TEST(Adafactor, RowsWithoutGradientDoNotMove) {
 
 TEST(Adafactor, ATensorWithoutElementsIsLeftAlone) {
   run(adafactor_tensors({0, 4}, {}), adafactor_update_of(1));
-  AdafactorProgress progress;
-  adafactor_update_composite(adafactor_tensors({0, 4}, {}), at::ones({}), adafactor_update_of(1), progress);
-  EXPECT_EQ(progress.done, 0);
 }
 
-// Fails each allocation of an update in turn and goes on where it stopped.
+// Fails each allocation of an update of three tensors in turn and goes on where it stopped.
 TEST(Adafactor, AnUpdateThatRanOutOfMemoryGoesOnWhereItStopped) {
   install_host_allocator();
   at::manual_seed(6);
   for (const AdafactorTypes& types : adafactor_types()) {
-    // Two matrices: two pieces, the second of which may fail after the first was written.
-    const AdafactorTensors start = adafactor_tensors({2, 30, 20}, types);
-    const AdafactorUpdate update = adafactor_update_of(9);
+    std::vector<AdafactorItem> start;
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 30, 20}, {700}, {40, 3}})
+      start.push_back({adafactor_tensors(shape, types), adafactor_update_of(9)});
+    const auto copy = [&] {
+      std::vector<AdafactorItem> items = start;
+      for (AdafactorItem& item : items) item.tensors = cloned(item.tensors);
+      return items;
+    };
     const at::Tensor scale = at::full({}, 0.5);
-    const AdafactorTensors expected = cloned(start);
+    const std::vector<AdafactorItem> expected = copy();
     AdafactorProgress whole;
-    adafactor_update_composite(expected, scale, update, whole);
-    bool failed = true, half_written = false;
-    for (int64_t n = 1; failed; n++) {
-      const AdafactorTensors t = cloned(start);
+    adafactor_update(expected, scale, whole);
+    bool some_written = false;
+    int64_t failures = 0;
+    for (bool failed = true; failed; failures += failed ? 1 : 0) {
+      const std::vector<AdafactorItem> items = copy();
       AdafactorProgress progress;
-      fail_host_allocation(n);
+      fail_host_allocation(failures + 1);
       failed = false;
       try {
-        adafactor_update_composite(t, scale, update, progress);
+        adafactor_update(items, scale, progress);
       } catch (const c10::OutOfMemoryError&) {
         failed = true;
       }
       fail_host_allocation(0);
-      half_written = half_written || progress.done > 0;
-      if (failed) adafactor_update_composite(t, scale, update, progress);
-      ASSERT_TRUE(test::same_bits(t, expected)) << n;
+      some_written = some_written || (failed && progress.next > 0);
+      if (failed) adafactor_update(items, scale, progress);
+      for (size_t i = 0; i < items.size(); i++)
+        ASSERT_TRUE(test::same_bits(items[i].tensors, expected[i].tensors)) << failures << " " << i;
     }
-    EXPECT_TRUE(half_written);
+    EXPECT_TRUE(some_written);
   }
 }
 

@@ -42,19 +42,10 @@ struct AdafactorItem {
   AdafactorUpdate update;
 };
 
-// What an update by LibTorch's operators knows before it writes: factors of the gradient, and new moments.
-struct AdafactorFactors {
-  at::Tensor row, column;                // the new second moment
-  at::Tensor row_factor, column_factor;  // of the gradient, without the step; only with factors
-  at::Tensor step, kept;                 // fp32 scalars: factors of the update and of the weight
-};
-
 // How far the updates of a step have come.
 struct AdafactorProgress {
-  size_t next = 0;                // tensors that have been written, in the order in which they are written
-  int64_t done = 0;               // elements of the tensor after them that have been written
-  AdafactorFactors factors = {};  // of that tensor: they cannot be computed again from a weight half written
-  bool rehearsal = false;         // allocates as the update does, and writes nothing
+  size_t next = 0;         // tensors that have been written, in the order in which they are written
+  bool rehearsal = false;  // allocates as the update does, and writes nothing
 };
 
 // Updates all tensors, which are on one device. gradient_scale: fp32 scalar on the device, multiplied with
@@ -63,15 +54,10 @@ struct AdafactorProgress {
 void adafactor_update(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                       AdafactorProgress& progress);
 
-// For CUDA: src/optim/adafactor.cu, six launches for all tensors of the same types. It allocates
-// before the first launch, and only the last one writes. If the kernels do not work: the composite, tensor by
-// tensor.
+// The form for a GPU: src/optim/adafactor.cu, six launches for all tensors of the same types. It allocates before
+// the first launch, and only the last one writes.
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                           AdafactorProgress& progress);
-// One tensor with LibTorch's operators and the same random bits, in pieces of about a million elements.
-// Continues at progress.done.
-void adafactor_update_composite(const AdafactorTensors& tensors, const at::Tensor& gradient_scale,
-                                const AdafactorUpdate& update, AdafactorProgress& progress);
 
 // Keeps "exp_avg_sq_row" and "exp_avg_sq_col", or "exp_avg_sq" of a vector; with beta1 "exp_avg", and with
 // master weights "master" of each parameter.
@@ -82,7 +68,7 @@ class Adafactor final : public Optimizer {
   std::string name() const override { return "adafactor"; }
   void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
             double learning_rate) override;
-  bool half_written() const override { return progress_.next > 0 || progress_.done > 0; }
+  bool half_written() const override { return progress_.next > 0; }
   void rehearse(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm) override;
   void move_to(at::Device device) override;
   OptimizerTensors tensors() const override;

@@ -38,15 +38,12 @@ struct AdamwItem {
   AdamwUpdate update;
 };
 
-// How far the updates of a step have come. The result of an element does not depend on the pieces.
+// How far the updates of a step have come.
 struct AdamwProgress {
-  size_t next = 0;          // tensors that have been written, in the order in which they are written
-  int64_t done = 0;         // elements of the tensor after them that have been written
-  int64_t piece = 1 << 23;  // elements at once without a kernel of ours: some 400 MB
-  bool rehearsal = false;   // allocates as the update does, and writes nothing
+  size_t next = 0;         // tensors that have been written, in the order in which they are written
+  bool rehearsal = false;  // allocates as the update does, and writes nothing
 
-  bool has_begun() const { return next > 0 || done > 0; }
-  void halve_piece() { piece = std::max<int64_t>(piece / 2, 1 << 16); }  // after running out of memory
+  bool has_begun() const { return next > 0; }
 };
 
 // Updates all tensors, which are on one device. gradient_scale: fp32 scalar on the device, multiplied with
@@ -55,14 +52,10 @@ struct AdamwProgress {
 void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress);
 
-// For CUDA: src/optim/adamw.cu, one launch for all tensors of the same types. It allocates before the
-// first launch, so that an update out of memory has written nothing. If the kernel does not work: the
-// composite, tensor by tensor.
+// The form for a GPU: src/optim/adamw.cu, one launch for all tensors of the same types. It allocates before the
+// first launch, so that an update out of memory has written nothing.
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                       AdamwProgress& progress);
-// One tensor with LibTorch's operators and the same random bits. Starts at progress.done.
-void adamw_update_composite(const AdamwTensors& tensors, const at::Tensor& gradient_scale,
-                            const AdamwUpdate& update, AdamwProgress& progress);
 
 // Keeps "exp_avg", "exp_avg_sq" and, with master weights, "master" of each parameter.
 class AdamW final : public Optimizer {
@@ -70,7 +63,6 @@ class AdamW final : public Optimizer {
   AdamW(std::vector<TrainedParameter> parameters, const OptimizerConfig& config, uint64_t seed);
 
   std::string name() const override { return "adamw"; }
-  // After an out-of-memory exception it continues in smaller pieces.
   void step(const Gradients& gradients, const at::Tensor& norm, double max_grad_norm,
             double learning_rate) override;
   bool half_written() const override { return progress_.has_begun(); }

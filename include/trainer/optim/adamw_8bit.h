@@ -41,13 +41,10 @@ struct Adamw8bitItem {
 void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                        AdamwProgress& progress);
 
-// For CUDA: src/optim/adamw_8bit.cu, one launch for all tensors of the same types, or the composite
-// if the kernel does not work. It allocates before the first launch.
+// The form for a GPU: src/optim/adamw_8bit.cu, one launch for all tensors of the same types. It allocates before
+// the first launch.
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress);
-// One tensor with LibTorch's operators and the same codes and random bits. Starts at progress.done.
-void adamw_8bit_update_composite(const Adamw8bitTensors& tensors, const at::Tensor& gradient_scale,
-                                 const AdamwUpdate& update, AdamwProgress& progress);
 
 // Keeps the codes "exp_avg" and "exp_avg_sq", their scales "exp_avg_absmax" and "exp_avg_sq_absmax" and, with
 // master weights, "master" of each parameter. Embeddings and parameters of less than `fewest_coded` elements
