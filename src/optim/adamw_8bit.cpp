@@ -157,8 +157,8 @@ void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Te
   // From here on nothing is allocated.
   update_groups(all.groups, progress, [&](const auto& group) {
     group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                         static_cast<int>(group.first_row), group.rows, kBlockElements, codes.const_data_ptr(),
-                         gradient_scale.const_data_ptr());
+                         static_cast<int>(group.first_row), group.rows, kBlockElements,
+                         codes.const_data_ptr(), gradient_scale.const_data_ptr());
   });
 }
 

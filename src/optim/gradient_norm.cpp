@@ -36,7 +36,7 @@ at::Tensor gradient_norm_gpu(const std::vector<at::Tensor>& gradients) {
   at::Tensor sums = at::empty({blocks}, options.dtype(at::kDouble));
   at::Tensor norm = at::empty({}, options.dtype(at::kFloat));
   kernels.start("sum_squares", grid_of_blocks(blocks), table.const_data_ptr(), static_cast<int>(rows.size()),
-                 kBlockElements, sums.mutable_data_ptr());
+                kBlockElements, sums.mutable_data_ptr());
   kernels.start("finish_norm", {1, 1, 512}, sums.const_data_ptr(), blocks, norm.mutable_data_ptr());
   return norm;
 }

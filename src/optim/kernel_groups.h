@@ -62,7 +62,7 @@ template <class Item>
 struct KernelGroup {
   std::vector<const Item*> items;
   const Kernels* kernels;
-  size_t first_row = 0;    // in the kernels' table
+  size_t first_row = 0;  // in the kernels' table
   int rows = 0;
   int64_t blocks = 0;
 };
@@ -99,8 +99,8 @@ auto kernel_groups(const std::vector<Item>& items, const KernelFile& file, const
   return all;
 }
 
-// Calls launch(group) for each group, except in a rehearsal and for those that were written before the update was
-// interrupted.
+// Calls launch(group) for each group, except in a rehearsal and for those that were written before the update
+// was interrupted.
 template <class Item, class Progress, class Launch>
 void update_groups(const std::vector<KernelGroup<Item>>& groups, Progress& progress, const Launch& launch) {
   size_t end = 0;

@@ -1,5 +1,3 @@
-#include "optim/moment_codes.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <limits>
 
 #include "formats/bitsandbytes.h"
+#include "optim/moment_codes.h"
 
 namespace trainer {
 namespace {

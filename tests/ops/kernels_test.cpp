@@ -178,16 +178,14 @@ TEST_P(OnAnEmulatedGpu, AttentionWeightsThatNoKernelTakesAreTheCpus) {
                    g = normal({1, 2, rows, keys});
   const WeightsOptions o{0.7, keys - 1, 99, 0.25};
   const at::Tensor cpu = attention_weights(scores, bias, lengths, row_keys, o);
-  const at::Tensor ours =
-      as_on_a_gpu([&] { return attention_weights(scores, bias, lengths, row_keys, o); });
+  const at::Tensor ours = as_on_a_gpu([&] { return attention_weights(scores, bias, lengths, row_keys, o); });
   EXPECT_TRUE(is_same(ours, cpu));
   EXPECT_TRUE(ours.eq(0).equal(cpu.eq(0)));
   const auto [both, before] =
       as_on_a_gpu([&] { return attention_weights_both(scores, bias, lengths, row_keys, o); });
   EXPECT_TRUE(both.equal(ours));
   const auto [a, b] = attention_weights_backward(g, before, row_keys, o, true);
-  const auto [c, d] =
-      as_on_a_gpu([&] { return attention_weights_backward(g, before, row_keys, o, true); });
+  const auto [c, d] = as_on_a_gpu([&] { return attention_weights_backward(g, before, row_keys, o, true); });
   EXPECT_LE(relative_difference(c, a), bf16() ? 2e-3 : 1e-6);
   EXPECT_LE(relative_difference(d, b), 1e-6);
 }

@@ -1,5 +1,5 @@
-// The updates of src/optim composed of LibTorch's operators, which the tests compare them with. They have the same
-// random bits.
+// The updates of src/optim composed of LibTorch's operators, which the tests compare them with. They have the
+// same random bits.
 #pragma once
 
 #include <bit>

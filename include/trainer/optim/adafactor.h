@@ -54,8 +54,8 @@ struct AdafactorProgress {
 void adafactor_update(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                       AdafactorProgress& progress);
 
-// The form for a GPU: src/optim/adafactor.cu, six launches for all tensors of the same types. It allocates before
-// the first launch, and only the last one writes.
+// The form for a GPU: src/optim/adafactor.cu, six launches for all tensors of the same types. It allocates
+// before the first launch, and only the last one writes.
 void adafactor_update_gpu(const std::vector<AdafactorItem>& items, const at::Tensor& gradient_scale,
                           AdafactorProgress& progress);
 

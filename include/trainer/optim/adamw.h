@@ -52,8 +52,8 @@ struct AdamwProgress {
 void adamw_update(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                   AdamwProgress& progress);
 
-// The form for a GPU: src/optim/adamw.cu, one launch for all tensors of the same types. It allocates before the
-// first launch, so that an update out of memory has written nothing.
+// The form for a GPU: src/optim/adamw.cu, one launch for all tensors of the same types. It allocates before
+// the first launch, so that an update out of memory has written nothing.
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
                       AdamwProgress& progress);
 

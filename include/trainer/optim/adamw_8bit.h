@@ -41,8 +41,8 @@ struct Adamw8bitItem {
 void adamw_8bit_update(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                        AdamwProgress& progress);
 
-// The form for a GPU: src/optim/adamw_8bit.cu, one launch for all tensors of the same types. It allocates before
-// the first launch.
+// The form for a GPU: src/optim/adamw_8bit.cu, one launch for all tensors of the same types. It allocates
+// before the first launch.
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
                            AdamwProgress& progress);
 
