@@ -16,7 +16,6 @@
 
 #include "base/progress.h"
 #include "base/release_pages.h"
-#include "models/block_hook.h"
 
 namespace trainer {
 namespace {
@@ -39,18 +38,18 @@ at::Tensor wide_copy(const Weight& value) {
 class BlockStream {
  public:
   explicit BlockStream(Model& model)
-      : hook_(dynamic_cast<BlockHook&>(model)), shown_("blocks", model.num_blocks()) {
+      : model_(model), shown_("blocks", model.num_blocks()) {
     model.for_each_module([&](const std::string&, Module& module) { modules_[&module] = &module; });
     model.for_each_parameter([](const std::string&, Parameter& parameter) {
       if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases
     });
-    hook_.around_block = [this](const Module& block, BlockPass) {
+    model_.around_block = [this](const Module& block, BlockPass) {
       shown_.add();
       enter(block);
       return nullptr;
     };
   }
-  ~BlockStream() { hook_.around_block = nullptr; }
+  ~BlockStream() { model_.around_block = nullptr; }
   BlockStream(const BlockStream&) = delete;
   BlockStream& operator=(const BlockStream&) = delete;
 
@@ -68,7 +67,7 @@ class BlockStream {
     });
   }
 
-  BlockHook& hook_;
+  Model& model_;
   Progress shown_;
   std::map<const Module*, Module*> modules_;
   std::vector<std::pair<Parameter*, Weight>> held_;

@@ -11,7 +11,6 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/output_head.h"
 
-#include "models/block_hook.h"
 #include "models/decoder_config.h"
 #include "models/kv_cache.h"
 #include "nn/attention.h"
@@ -95,7 +94,7 @@ struct DecoderBody : Module {
   RmsNorm norm;
 };
 
-class Decoder : public Model, public BlockHook {
+class Decoder : public Model {
  public:
   Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head);
 

@@ -263,9 +263,9 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
         return block.forward(x, other, pass);
       };
       h = ResidualStream(checkpoint(h.sum(), source, pass.context->anchor,
-                                    {run, pass.hook->entering(block), pass.context->kept_inputs}));
+                                    {run, pass.model->entering(block), pass.context->kept_inputs}));
     } else {
-      const auto entered = pass.hook->enter(block);
+      const auto entered = pass.model->enter(block);
       // Each block gets its own alias, so that its gradients of the source are summed first, as in a
       // recomputed block. The bits are then the same with and without gradient checkpointing.
       block.forward(h, source ? std::optional(source->view_as(*source)) : std::nullopt, pass);
@@ -342,7 +342,7 @@ std::vector<std::string> T5::tied_names() const {
 T5Pass T5::start(const ForwardContext& context, const at::Tensor& rows) const {
   T5Pass pass;
   pass.context = &context;
-  pass.hook = this;
+  pass.model = this;
   pass.dropout = context.training ? c_.dropout : 0.0;
   pass.rows = rows;
   return pass;

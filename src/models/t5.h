@@ -11,7 +11,6 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/output_head.h"
 
-#include "models/block_hook.h"
 #include "models/kv_cache.h"
 #include "models/t5_config.h"
 #include "nn/attention.h"
@@ -24,7 +23,7 @@ namespace trainer {
 // What all blocks of a stack share in one forward pass.
 struct T5Pass {
   const ForwardContext* context = nullptr;
-  const BlockHook* hook = nullptr;
+  const Model* model = nullptr;  // whose hooks are called around blocks
   double dropout = 0.0;          // 0 outside training
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal mask)
@@ -150,7 +149,7 @@ struct Encoded {
   at::Tensor states, rows;
 };
 
-class T5 : public Model, public BlockHook {
+class T5 : public Model {
  public:
   T5(const nlohmann::json& config, bool separate_head);
 

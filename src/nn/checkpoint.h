@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weights/block_store.h"
+#include "trainer/weights/module.h"
 
 namespace trainer {
 

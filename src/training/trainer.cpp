@@ -22,7 +22,6 @@
 #include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
 #include "memory/offload.h"
-#include "models/block_hook.h"
 #include "nn/attention.h"
 #include "optim/state_memory.h"
 #include "training/attempts.h"
@@ -111,9 +110,8 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
 
 Trainer::~Trainer() {
   if (!block_store_) return;
-  auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = nullptr;
-  hook.after_share = nullptr;
+  model_.around_block = nullptr;
+  model_.after_share = nullptr;
 }
 
 void Trainer::set_up_offload() {
@@ -125,15 +123,14 @@ void Trainer::set_up_offload() {
 void Trainer::set_up_sharded_blocks() {
   if (divided_.empty()) return;
   set_up_block_store(sharded_blocks(model_.blocks(), ranks_, exchange_, device_));
-  dynamic_cast<BlockHook&>(model_).after_share = [store = block_store_] { store->serve(); };
+  model_.after_share = [store = block_store_] { store->serve(); };
 }
 
 void Trainer::set_up_block_store(std::unique_ptr<BlockSource> source) {
-  auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = nullptr;  // it shares the store before
+  model_.around_block = nullptr;  // it shares the store before
   block_store_.reset();
   block_store_ = std::make_shared<BlockStore>(model_.blocks(), std::move(source), copies_);
-  hook.around_block = [store = block_store_](const Module& block, BlockPass pass) {
+  model_.around_block = [store = block_store_](const Module& block, BlockPass pass) {
     return store->enter(block, pass);
   };
 }

@@ -13,7 +13,6 @@
 #include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
 #include "memory/offload.h"
-#include "models/block_hook.h"
 #include "parallel/rank_shares.h"
 #include "training/attempts.h"
 #include "training/gradient_sums.h"
@@ -46,8 +45,7 @@ std::optional<HighestPeak> highest_peak(const std::vector<std::string>& notes) {
 
 std::vector<std::string> with_blocks_together(const Model& model, const Ranks& ranks,
                                               const std::function<std::string()>& work, Channel channel) {
-  const auto* hook = dynamic_cast<const BlockHook*>(&model);
-  if (hook == nullptr || !hook->after_share) return together(ranks, work, channel);
+  if (!model.after_share) return together(ranks, work, channel);
   return together(
       ranks,
       [&] {
@@ -55,10 +53,10 @@ std::vector<std::string> with_blocks_together(const Model& model, const Ranks& r
         try {
           note = work();
         } catch (...) {
-          hook->after_share();
+          model.after_share();
           throw;
         }
-        hook->after_share();
+        model.after_share();
         return note;
       },
       channel);

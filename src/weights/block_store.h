@@ -21,15 +21,6 @@ namespace trainer {
 class Ranks;
 class TensorExchange;
 
-enum class BlockPass {
-  forward,
-  backward,  // it runs again, and then its gradients are computed
-};
-
-// Called before a block runs. The result lives until the block has run, in backward until its gradients are
-// computed.
-using EnterBlock = std::function<std::shared_ptr<void>(BlockPass pass)>;
-
 // Returns the parameters of a block that may be offloaded or sharded: the matrices of its linear layers. All
 // else in a block is small, or used by other blocks (T5's position bias).
 std::vector<Parameter*> large_weights(Module& block);

@@ -6,7 +6,6 @@
 #include "trainer/training/plan.h"
 
 #include "memory/offload.h"
-#include "models/block_hook.h"
 #include "support/temporary_directory.h"
 #include "training/rank_traffic.h"
 #include "training/steps_of_ranks.h"
@@ -116,11 +115,11 @@ TEST(DividedWeights, AnErrorOfOneRankEndsAll) {
     const Config config = config_of_ranks(Shard::all);
     const Golden golden = golden_of("qwen2", config, ranks);
     Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
-    auto& hook = dynamic_cast<BlockHook&>(*golden.model);
-    const auto enter = hook.around_block;
+    Model& model = *golden.model;
+    const auto enter = model.around_block;
     int64_t entered = 0;
     if (ranks.rank() == 1) {
-      hook.around_block = [&](const Module& block, BlockPass pass) {
+      model.around_block = [&](const Module& block, BlockPass pass) {
         if (++entered == 3) throw DataError("bad weather");
         return enter(block, pass);
       };
@@ -210,14 +209,14 @@ TEST(DividedWeights, AnswerAsUndividedOnes) {
       const Config config = config_of_ranks(Shard::all);
       const Golden golden = golden_of(name, config, ranks);
       Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
-      const auto& hook = dynamic_cast<BlockHook&>(*golden.model);
+      const Model& model = *golden.model;
       for (int64_t i = 0; i < 1 + ranks.rank(); i++) {
         const std::vector<std::vector<int32_t>> prompts{
             golden.batch.samples[static_cast<size_t>(i)].input_ids};
         EXPECT_EQ(generate(*golden.model, prompts, generation, at::kCPU),
                   generate(*whole.model, prompts, generation, at::kCPU));
       }
-      hook.after_share();
+      model.after_share();
     });
   }
 }

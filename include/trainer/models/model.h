@@ -1,6 +1,7 @@
 // What training and generation need from a model.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,22 @@ class Model : public Module {
   // Whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is not
   // slower there than padding.
   virtual bool packs_on_gpu() const { return false; }
+
+  // Called with each block before it runs, also when it runs again in backward; may be empty. It serves
+  // callers that keep the weights of only a few blocks in memory at a time. For what it returns see
+  // EnterBlock.
+  std::function<std::shared_ptr<void>(const Module& block, BlockPass pass)> around_block;
+  // Called when this rank has run all blocks of its share of a work that all ranks do, also when it failed;
+  // may be empty. It returns when the others have, too: until then they may need weights of this rank.
+  std::function<void()> after_share;
+
+  std::shared_ptr<void> enter(const Module& block, BlockPass pass = BlockPass::forward) const {
+    return around_block ? around_block(block, pass) : nullptr;
+  }
+  // around_block of one block. The model and the block must outlive the result.
+  EnterBlock entering(const Module& block) const {
+    return [this, &block](BlockPass pass) { return enter(block, pass); };
+  }
 
   // The type that it computes in; trained parameters may be kept in a wider type.
   at::ScalarType dtype() const { return dtype_; }

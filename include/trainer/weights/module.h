@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,5 +60,14 @@ class Module {
   std::string name_;
   uint64_t name_key_ = 0;
 };
+
+enum class BlockPass {
+  forward,
+  backward,  // the block runs again, and then its gradients are computed
+};
+
+// Called before a block runs. The result lives until the block has run, in backward until its gradients are
+// computed.
+using EnterBlock = std::function<std::shared_ptr<void>(BlockPass pass)>;
 
 }  // namespace trainer
