@@ -68,8 +68,8 @@ void check(const Family& family, const DecoderConfig& facts) {
 std::vector<float> llama3_factors(const RopeParameters& rope) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   std::vector<float> factors;
-  for (int64_t i = 0; i < rope.head_dim / 2; i++) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rope.head_dim);
+  for (int64_t i = 0; i < rope.rotary_dim / 2; i++) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim);
     const double wavelength = 2 * std::numbers::pi * std::pow(rope.theta, exponent);
     double factor = 1;
     if (wavelength > context / rope.low_freq_factor) {
@@ -99,7 +99,7 @@ class Keys {
 };
 
 void add_rope(const RopeParameters& rope, Keys& keys) {
-  keys.number("rope.dimension_count", rope.head_dim);
+  keys.number("rope.dimension_count", rope.rotary_dim);
   keys.real("rope.freq_base", rope.theta);
   if (rope.type == RopeType::linear || rope.type == RopeType::yarn) {
     keys.add("rope.scaling.type", std::string(rope.type == RopeType::linear ? "linear" : "yarn"));

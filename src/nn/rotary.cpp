@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device/target_device.h"
-#include "nn/rope_frequencies.h"
 #include "ops/rotate_qk.h"
 
 namespace trainer {
@@ -54,16 +53,14 @@ struct RotateQk : torch::autograd::Function<RotateQk> {
 Rotary::Rotary(const RopeParameters& parameters)
     : parameters_(parameters), inverse_frequencies_(rope_frequencies(parameters)) {}
 
-// Returns [head_dim / 2]; if sequences have frequencies of their own, [batch, 1, head_dim / 2], or in one row
-// [1, seq, head_dim / 2].
+// Returns [rotary_dim / 2]; if sequences have frequencies of their own, [batch, 1, rotary_dim / 2], or in one
+// row [1, seq, rotary_dim / 2].
 at::Tensor Rotary::inverse_frequencies(const std::vector<int64_t>& lengths, bool in_one_row) const {
-  const auto stretched = [&](int64_t length) {
-    return parameters_.type == RopeType::dynamic && length > parameters_.max_position_embeddings;
-  };
-  if (std::ranges::none_of(lengths, stretched)) return inverse_frequencies_;
+  const auto is_long = [&](int64_t length) { return long_for_rope(parameters_, length); };
+  if (std::ranges::none_of(lengths, is_long)) return inverse_frequencies_;
   std::vector<at::Tensor> rows;
   for (const int64_t length : lengths) {
-    rows.push_back(stretched(length) ? stretched_frequencies(parameters_, length) : inverse_frequencies_);
+    rows.push_back(is_long(length) ? long_rope_frequencies(parameters_, length) : inverse_frequencies_);
     if (in_one_row) rows.back() = rows.back().expand({length, -1});
   }
   return in_one_row ? at::cat(rows).unsqueeze(0) : at::stack(rows).unsqueeze(1);
@@ -81,7 +78,7 @@ Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int
                               const at::TensorOptions& options) const {
   const bool in_one_row = positions.dim() == 2 && positions.size(0) == 1 && lengths.size() > 1;
   const at::Tensor inverse = on_device(inverse_frequencies(lengths, in_one_row), options.device());
-  at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;  // [(batch,) seq, head_dim / 2]
+  at::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * inverse;  // [(batch,) seq, rotary_dim / 2]
   if (angles.dim() == 3) angles = angles.unsqueeze(1);                   // the same for all heads
   at::Tensor cos = angles.cos(), sin = angles.sin();
   if (parameters_.attention_factor != 1.0) {

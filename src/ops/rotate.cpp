@@ -31,17 +31,19 @@ TRAINER_INLINE void rotate_head(const T* __restrict__ x1, const T* __restrict__ 
 template <class T>
 TRAINER_VECTORISED void rotate_heads(const T* __restrict__ x, int64_t x_stride, T* __restrict__ y,
                                      const T* __restrict__ cos, const T* __restrict__ sin, float direction,
-                                     int64_t heads, int64_t half) {
+                                     int64_t heads, int64_t head_dim, int64_t half) {
   for (int64_t head = 0; head < heads; head++) {
     const T* __restrict__ x1 = x + head * x_stride;
-    T* __restrict__ y1 = y + head * 2 * half;
+    T* __restrict__ y1 = y + head * head_dim;
     rotate_head(x1, x1 + half, y1, y1 + half, cos, sin, direction, half);
+    std::copy(x1 + 2 * half, x1 + head_dim, y1 + 2 * half);
   }
 }
 
 at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
-  const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), half = x.size(3) / 2;
+  const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), head_dim = x.size(3),
+                half = cos.size(-1);
   const at::Tensor c = cos.contiguous().expand({batch, 1, seq, half});
   const at::Tensor s = sin.contiguous().expand({batch, 1, seq, half});
   at::Tensor out = empty_by_position(x);
@@ -49,13 +51,13 @@ at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at:
   with_element_type(x, "rotate", [&]<class T>() {
     const T *from = x.const_data_ptr<T>(), *c_from = c.const_data_ptr<T>(), *s_from = s.const_data_ptr<T>();
     T* to = out.mutable_data_ptr<T>();
-    const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(x.size(3) * heads, 1));
+    const int64_t grain = std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(head_dim * heads, 1));
     at::parallel_for(0, batch * seq, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         const int64_t b = i / seq, position = i % seq;
         const int64_t table = b * c.stride(0) + position * c.stride(2);
-        rotate_heads(from + b * x.stride(0) + position * x.stride(2), x.stride(1), to + i * heads * 2 * half,
-                     c_from + table, s_from + table, back ? -1.0f : 1.0f, heads, half);
+        rotate_heads(from + b * x.stride(0) + position * x.stride(2), x.stride(1), to + i * heads * head_dim,
+                     c_from + table, s_from + table, back ? -1.0f : 1.0f, heads, head_dim, half);
       }
     });
   });

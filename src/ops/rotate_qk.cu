@@ -2,16 +2,19 @@
 // Open: Element, kWidth. Rounds where rms_norm.cu and rotate.cu do.
 #include "ops/norm.cuh"
 
-// Of queries or keys [batch, seq, heads, 2 * half], in elements.
+// Of queries or keys [batch, seq, heads, head_dim], in elements.
 struct HeadStrides {
   long long batch, position, head;
 };
 
 struct QkShape {
-  int q_heads, k_heads, seq, half;
+  int q_heads, k_heads, seq;
+  int half, rest;         // head_dim is 2 * half, which are rotated in pairs, and `rest` that are not
   int lanes;              // threads that share a head: a power of two, at most 32
   long long table_batch;  // stride of the tables [1 or batch, seq, half]; 0: one table for all
 };
+
+DEVICE int pairs(const QkShape& shape) { return shape.half + shape.rest / 2; }  // of columns, in a head
 
 // One head of one position.
 struct QkHead {
@@ -37,21 +40,34 @@ struct QkHead {
   long long row, batch, position;
 };
 
+// Where pair `pair` of a head's columns is, and the kWidth - 1 pairs behind it: first those that are rotated,
+// then those of the rest.
+struct PairPlace {
+  DEVICE PairPlace(int pair, const QkShape& shape)
+      : rotated(pair < shape.half),
+        low(rotated ? pair : pair + shape.half),
+        high(low + (rotated ? shape.half : shape.rest / 2)) {}
+  bool rotated;
+  int low, high;
+};
+
 // kWidth columns of both halves.
 struct BothHalves {
   DEVICE BothHalves() = default;
-  DEVICE BothHalves(const Element* from, int half)
-      : low(load<kWidth>(from)), high(load<kWidth>(from + half)) {}
-  DEVICE void store_to(Element* to, int half) const {
-    store<kWidth>(to, low);
-    store<kWidth>(to + half, high);
+  DEVICE BothHalves(const Element* head, const PairPlace& place)
+      : low(load<kWidth>(head + place.low)), high(load<kWidth>(head + place.high)) {}
+  DEVICE void store_to(Element* head, const PairPlace& place) const {
+    store<kWidth>(head + place.low, low);
+    store<kWidth>(head + place.high, high);
   }
   Pack<Element, kWidth> low, high;
 };
 
-// `direction` 1: rotated; -1: back.
-DEVICE BothHalves turned(const BothHalves& x, const Element* cosines, const Element* sines, float direction) {
-  const auto cosine = load<kWidth>(cosines), sine = load<kWidth>(sines);
+// `direction` 1: rotated; -1: back. The tables are those of the head's position.
+DEVICE BothHalves turned(const BothHalves& x, const PairPlace& place, const Element* cosines,
+                         const Element* sines, float direction) {
+  if (!place.rotated) return x;
+  const auto cosine = load<kWidth>(cosines + place.low), sine = load<kWidth>(sines + place.low);
   BothHalves out;
   for (int k = 0; k < kWidth; k++) {
     const float a = wide(x.low.at[k]), b = wide(x.high.at[k]);
@@ -69,12 +85,12 @@ DEVICE float over_lanes(float x, int lanes) {
 }
 
 // `lanes` threads per head of a position, here and in rotate_qk_backward; `positions` in total. The weights
-// and rstd are nullptr if there are no norms. Results are [batch, seq, heads, 2 * half].
+// and rstd are nullptr if there are no norms. Results are [batch, seq, heads, head_dim].
 KERNEL rotate_qk_forward(const Element* q, const Element* k, const Element* q_weight, const Element* k_weight,
                          const Element* cosines, const Element* sines, Element* q_out, Element* k_out,
                          float* q_rstd, float* k_rstd, QkShape shape, HeadStrides q_in, HeadStrides k_in,
                          long long positions, float epsilon, int plus_one) {
-  const int half = shape.half;
+  const int all = pairs(shape);
   const unsigned heads = shape.q_heads + shape.k_heads;
   const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
   const int lane = static_cast<int>(threadIdx.x % lanes), step = shape.lanes * kWidth;
@@ -85,23 +101,24 @@ KERNEL rotate_qk_forward(const Element* q, const Element* k, const Element* q_we
   float r = 1.0f;
   if (q_weight != nullptr) {
     float sum = 0.0f;
-    for (int c = lane * kWidth; works && c < half; c += step) {
-      const BothHalves from(x + c, half);
+    for (int c = lane * kWidth; works && c < all; c += step) {
+      const BothHalves from(x, PairPlace(c, shape));
       for (int i = 0; i < kWidth; i++) {
         sum += wide(from.low.at[i]) * wide(from.low.at[i]);
         sum += wide(from.high.at[i]) * wide(from.high.at[i]);
       }
     }
-    r = 1.0f / sqrtf(over_lanes(sum, shape.lanes) / static_cast<float>(2 * half) + epsilon);
+    r = 1.0f / sqrtf(over_lanes(sum, shape.lanes) / static_cast<float>(2 * all) + epsilon);
     if (works && lane == 0) (at.is_q ? q_rstd : k_rstd)[at.index()] = r;
   }
   if (!works) return;
-  Element* out = (at.is_q ? q_out : k_out) + at.index() * 2 * half;
+  Element* out = (at.is_q ? q_out : k_out) + at.index() * 2 * all;
   const long long table = at.table(shape);
-  for (int c = lane * kWidth; c < half; c += step) {
-    BothHalves from(x + c, half);
+  for (int c = lane * kWidth; c < all; c += step) {
+    const PairPlace place(c, shape);
+    BothHalves from(x, place);
     if (weight != nullptr) {
-      const BothHalves by(weight + c, half);
+      const BothHalves by(weight, place);
       for (int i = 0; i < kWidth; i++) {
         from.low.at[i] =
             narrow<Element>(normalised(from.low.at[i], r, plus_one) * factor(by.low.at[i], plus_one));
@@ -109,7 +126,7 @@ KERNEL rotate_qk_forward(const Element* q, const Element* k, const Element* q_we
             narrow<Element>(normalised(from.high.at[i], r, plus_one) * factor(by.high.at[i], plus_one));
       }
     }
-    turned(from, cosines + table + c, sines + table + c, 1.0f).store_to(out + c, half);
+    turned(from, place, cosines + table, sines + table, 1.0f).store_to(out, place);
   }
 }
 
@@ -119,7 +136,7 @@ KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element*
                           const float* k_rstd, const Element* cosines, const Element* sines, Element* q_out,
                           Element* k_out, QkShape shape, HeadStrides g_q_in, HeadStrides g_k_in,
                           HeadStrides q_in, HeadStrides k_in, long long positions, int plus_one) {
-  const int half = shape.half;
+  const int all = pairs(shape);
   const unsigned heads = shape.q_heads + shape.k_heads;
   const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
   const int lane = static_cast<int>(threadIdx.x % lanes), step = shape.lanes * kWidth;
@@ -132,23 +149,25 @@ KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element*
   float r = 1.0f, along = 0.0f;
   if (q_weight != nullptr) {
     float sum = 0.0f;
-    for (int c = lane * kWidth; works && c < half; c += step) {
-      const BothHalves gradient = turned(BothHalves(g + c, half), cosine + c, sine + c, -1.0f);
-      const BothHalves from(x + c, half), by(weight + c, half);
+    for (int c = lane * kWidth; works && c < all; c += step) {
+      const PairPlace place(c, shape);
+      const BothHalves gradient = turned(BothHalves(g, place), place, cosine, sine, -1.0f);
+      const BothHalves from(x, place), by(weight, place);
       for (int i = 0; i < kWidth; i++) {
         sum += wide(gradient.low.at[i]) * factor(by.low.at[i], plus_one) * wide(from.low.at[i]);
         sum += wide(gradient.high.at[i]) * factor(by.high.at[i], plus_one) * wide(from.high.at[i]);
       }
     }
     r = (at.is_q ? q_rstd : k_rstd)[at.index()];
-    along = over_lanes(sum, shape.lanes) * r * r / static_cast<float>(2 * half);
+    along = over_lanes(sum, shape.lanes) * r * r / static_cast<float>(2 * all);
   }
   if (!works) return;
-  Element* out = (at.is_q ? q_out : k_out) + at.index() * 2 * half;
-  for (int c = lane * kWidth; c < half; c += step) {
-    BothHalves gradient = turned(BothHalves(g + c, half), cosine + c, sine + c, -1.0f);
+  Element* out = (at.is_q ? q_out : k_out) + at.index() * 2 * all;
+  for (int c = lane * kWidth; c < all; c += step) {
+    const PairPlace place(c, shape);
+    BothHalves gradient = turned(BothHalves(g, place), place, cosine, sine, -1.0f);
     if (weight != nullptr) {
-      const BothHalves from(x + c, half), by(weight + c, half);
+      const BothHalves from(x, place), by(weight, place);
       for (int i = 0; i < kWidth; i++) {
         const float low = wide(gradient.low.at[i]) * factor(by.low.at[i], plus_one);
         const float high = wide(gradient.high.at[i]) * factor(by.high.at[i], plus_one);
@@ -156,11 +175,11 @@ KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element*
         gradient.high.at[i] = narrow<Element>((high - wide(from.high.at[i]) * along) * r);
       }
     }
-    gradient.store_to(out + c, half);
+    gradient.store_to(out, place);
   }
 }
 
-// sums [q_parts + k_parts, 2 * half]: the weights' gradients, each summed over heads_per_part heads, counted
+// sums [q_parts + k_parts, head_dim]: the weights' gradients, each summed over heads_per_part heads, counted
 // over all positions. `lanes` threads per part, so that every sum has a fixed order.
 KERNEL rotate_qk_backward_weight(const Element* g_q, const Element* g_k, const Element* q, const Element* k,
                                  const float* q_rstd, const float* k_rstd, const Element* cosines,
@@ -169,28 +188,29 @@ KERNEL rotate_qk_backward_weight(const Element* g_q, const Element* g_k, const E
                                  long long q_parts, long long k_parts, long long heads_per_part,
                                  int plus_one) {
   const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
-  const int half = shape.half, lane = static_cast<int>(threadIdx.x % lanes);
+  const int columns = 2 * pairs(shape), lane = static_cast<int>(threadIdx.x % lanes);
   if (group >= q_parts + k_parts) return;
   const bool is_q = group < q_parts;
   const unsigned heads = is_q ? shape.q_heads : shape.k_heads;
   const long long first = (is_q ? group : group - q_parts) * heads_per_part, all = positions * heads;
   const long long last = first + heads_per_part < all ? first + heads_per_part : all;
-  for (int c = lane * kWidth; c < half; c += shape.lanes * kWidth) {
+  for (int c = lane * kWidth; c < columns / 2; c += shape.lanes * kWidth) {
+    const PairPlace place(c, shape);
     Pack<float, kWidth> low = {}, high = {};
     for (unsigned n = first; n < last; n++) {
       const QkHead at(n / heads, static_cast<int>(n % heads) + (is_q ? 0 : shape.q_heads), shape);
       const Element* g = is_q ? g_q + at.in(g_q_in) : g_k + at.in(g_k_in);
       const Element* x = is_q ? q + at.in(q_in) : k + at.in(k_in);
-      const long long table = at.table(shape) + c;
-      const BothHalves gradient = turned(BothHalves(g + c, half), cosines + table, sines + table, -1.0f);
-      const BothHalves from(x + c, half);
+      const long long table = at.table(shape);
+      const BothHalves gradient = turned(BothHalves(g, place), place, cosines + table, sines + table, -1.0f);
+      const BothHalves from(x, place);
       const float r = (is_q ? q_rstd : k_rstd)[at.index()];
       for (int i = 0; i < kWidth; i++) {
         low.at[i] += wide(gradient.low.at[i]) * normalised(from.low.at[i], r, plus_one);
         high.at[i] += wide(gradient.high.at[i]) * normalised(from.high.at[i], r, plus_one);
       }
     }
-    store<kWidth>(sums + group * 2 * half + c, low);
-    store<kWidth>(sums + group * 2 * half + half + c, high);
+    store<kWidth>(sums + group * columns + place.low, low);
+    store<kWidth>(sums + group * columns + place.high, high);
   }
 }

@@ -25,7 +25,8 @@ struct RotatedQk {
   QkPair rstd;  // fp32, one number for each head of each position; undefined without norms
 };
 
-// Takes q and k [batch, seq, heads, head_dim] and the tables of Rotary. Rounds like rms_norm() and then
+// Takes q and k [batch, seq, heads, head_dim] and the tables of Rotary; of each head, the first columns are
+// rotated, twice as many as the tables have, and the rest passes. Rounds like rms_norm() and then
 // rotate().
 RotatedQk rotate_qk(const QkPair& in, const QkNorms& norms, const at::Tensor& cos, const at::Tensor& sin);
 

@@ -1,6 +1,7 @@
 // Queries and keys on a GPU: rotate_qk.cu, or the operators that it replaces.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -17,7 +18,7 @@ struct HeadStrides {
   int64_t batch, position, head;
 };
 struct QkShape {
-  int q_heads, k_heads, seq, half, lanes;
+  int q_heads, k_heads, seq, half, rest, lanes;
   int64_t table_batch;
 };
 
@@ -28,26 +29,25 @@ at::Tensor with_whole_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x :
 struct QkCall {
   QkCall(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos_, const at::Tensor& sin_)
       : cos(cos_.contiguous()), sin(sin_.contiguous()), positions(q.size(0) * q.size(1)) {
-    const int64_t seq = q.size(1), half = q.size(3) / 2;
+    const int64_t seq = q.size(1), half = cos.size(-1), rest = q.size(3) - 2 * half;
     const bool of_each_row = cos.numel() > seq * half;
-    TORCH_CHECK(cos.numel() == (of_each_row ? q.size(0) : 1) * seq * half && sin.numel() == cos.numel(),
+    TORCH_CHECK(rest >= 0 && rest % 2 == 0 && cos.numel() == (of_each_row ? q.size(0) : 1) * seq * half &&
+                    sin.numel() == cos.numel(),
                 "rotate_qk: q ", q.sizes(), " with tables ", cos.sizes());
-    shape = {static_cast<int>(q.size(2)),
-             static_cast<int>(k.size(2)),
-             static_cast<int>(seq),
-             static_cast<int>(half),
-             1,
+    shape = {static_cast<int>(q.size(2)), static_cast<int>(k.size(2)), static_cast<int>(seq),
+             static_cast<int>(half),      static_cast<int>(rest),      1,
              of_each_row ? seq * half : 0};
   }
 
   // Every tensor that is read is in one of the two lists; those in `strided` are heads.
   bool find(std::initializer_list<at::Tensor> strided, std::initializer_list<at::Tensor> others) {
-    width = width_for(shape.half, {cos, sin});
+    const int64_t cols = std::gcd(shape.half, shape.rest / 2);
+    width = width_for(cols, {cos, sin});
     for (const at::Tensor& x : strided) {
-      width = std::min(width, width_for(shape.half, {x}, {x.stride(0), x.stride(1), x.stride(2)}));
+      width = std::min(width, width_for(cols, {x}, {x.stride(0), x.stride(1), x.stride(2)}));
     }
-    for (const at::Tensor& x : others) width = std::min(width, width_for(shape.half, {x}));
-    const auto packs = static_cast<uint64_t>(shape.half / width);
+    for (const at::Tensor& x : others) width = std::min(width, width_for(cols, {x}));
+    const auto packs = static_cast<uint64_t>((shape.half + shape.rest / 2) / width);
     shape.lanes = static_cast<int>(std::min<uint64_t>(std::bit_floor(packs), 32));
     const bool fits = fits_int(positions * heads() * shape.lanes);
     kernels = fits ? &kernels_for(*strided.begin(), "rotate_qk", width) : nullptr;

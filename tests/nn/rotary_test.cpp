@@ -10,17 +10,19 @@
 namespace trainer {
 namespace {
 
-// transformers, modeling_llama.py: apply_rotary_pos_emb; the tables as there, of the whole head.
+// transformers, modeling_phi3.py: apply_rotary_pos_emb; the tables as there, of all columns that are rotated.
 at::Tensor formula(const at::Tensor& x, const Rotary::Tables& tables) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor turned = at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
+  const int64_t half = tables.cos.size(-1);
+  const at::Tensor x1 = x.slice(-1, 0, half), x2 = x.slice(-1, half, 2 * half);
   const auto whole = [&](const at::Tensor& t) { return at::cat({t, t}, -1).to(x.scalar_type()); };
-  return x * whole(tables.cos) + turned * whole(tables.sin);
+  const at::Tensor rotated =
+      at::cat({x1, x2}, -1) * whole(tables.cos) + at::cat({-x2, x1}, -1) * whole(tables.sin);
+  return at::cat({rotated, x.slice(-1, 2 * half)}, -1);
 }
 
-Rotary::Tables tables_of(at::ScalarType type, bool of_each_row) {
+Rotary::Tables tables_of(at::ScalarType type, bool of_each_row, int64_t rotary_dim = 16) {
   RopeParameters parameters;
-  parameters.head_dim = 16;
+  parameters.rotary_dim = rotary_dim;
   at::Tensor positions = at::arange(7, at::kLong);
   if (of_each_row)
     positions = positions.unsqueeze(0) + at::tensor(std::vector<int64_t>{0, 5, 90}).unsqueeze(1);
@@ -29,9 +31,7 @@ Rotary::Tables tables_of(at::ScalarType type, bool of_each_row) {
 
 class RotaryEmbedding : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {};
 
-TEST_P(RotaryEmbedding, ValueAndGradientAreTransformers) {
-  const auto [type, of_each_row] = GetParam();
-  const Rotary::Tables tables = tables_of(type, of_each_row);
+void expect_transformers(at::ScalarType type, const Rotary::Tables& tables) {
   Random random(3);
   const Tensors in{random.normal({3, 4, 7, 16}, type)};
   const at::Tensor weight = random.normal({3, 4, 7, 16}, type);
@@ -52,6 +52,16 @@ TEST_P(RotaryEmbedding, ValueAndGradientAreTransformers) {
   }
 }
 
+TEST_P(RotaryEmbedding, ValueAndGradientAreTransformers) {
+  const auto [type, of_each_row] = GetParam();
+  expect_transformers(type, tables_of(type, of_each_row));
+}
+
+TEST_P(RotaryEmbedding, RotatesTheFirstColumnsOfAHead) {
+  const auto [type, of_each_row] = GetParam();
+  expect_transformers(type, tables_of(type, of_each_row, /*rotary_dim=*/12));
+}
+
 TEST_P(RotaryEmbedding, AnyLayoutGivesTheSameBits) {
   const auto [type, of_each_row] = GetParam();
   const Rotary::Tables tables = tables_of(type, of_each_row);
@@ -68,13 +78,15 @@ TEST_P(RotaryEmbedding, AnyLayoutGivesTheSameBits) {
 
 TEST_P(RotaryEmbedding, WithLibTorchsOperatorsTheSame) {
   const auto [type, of_each_row] = GetParam();
-  const Rotary::Tables tables = tables_of(type, of_each_row);
   const at::Tensor x = Random(7).normal({3, 4, 7, 16}, type);
-  for (const bool back : {false, true}) {
-    const at::Tensor ours = rotate(x, tables.cos, tables.sin, back);
-    const at::Tensor composite = rotate_composite(x, tables.cos, tables.sin, back);
-    EXPECT_LE(relative_difference(composite, ours), type == at::kFloat ? 1e-7 : 0.0);
-    EXPECT_EQ(composite.strides(), ours.strides());
+  for (const int64_t rotary_dim : {16, 12}) {
+    const Rotary::Tables tables = tables_of(type, of_each_row, rotary_dim);
+    for (const bool back : {false, true}) {
+      const at::Tensor ours = rotate(x, tables.cos, tables.sin, back);
+      const at::Tensor composite = rotate_composite(x, tables.cos, tables.sin, back);
+      EXPECT_LE(relative_difference(composite, ours), type == at::kFloat ? 1e-7 : 0.0);
+      EXPECT_EQ(composite.strides(), ours.strides());
+    }
   }
 }
 

@@ -80,6 +80,19 @@ TEST_P(RotateQkKernel, IsTheCpus) {
   }
 }
 
+// The columns of a head behind the rotated ones pass; with norms they are normalised with the others.
+TEST_P(RotateQkKernel, RotatesTheFirstColumnsOfAHead) {
+  struct Widths {
+    int64_t half, head_dim;
+    bool wide;
+  };
+  for (const auto [half, head_dim, wide] :
+       {Widths{48, 128, true}, {8, 32, true}, {8, 64, true}, {8, 20, false}, {3, 16, false}}) {
+    const at::Tensor cos = normal({7, half}), sin = normal({7, half});
+    compare({normal({2, 7, 4, head_dim}), normal({2, 7, 2, head_dim})}, cos, sin, wide);
+  }
+}
+
 // As parts of one product.
 TEST_P(RotateQkKernel, TakesQueriesAndKeysThatAreParts) {
   const at::Tensor all = normal({2, 9, 7, 32}), cos = normal({9, 16}), sin = normal({9, 16});
