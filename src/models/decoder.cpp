@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -10,30 +11,34 @@
 namespace trainer {
 
 DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
-    : q_proj(c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias),
-      k_proj(c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias),
-      v_proj(c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias),
-      o_proj(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
+    : qkv_(*this, c.hidden_size,
+           {{"q_proj", c.num_heads * c.head_dim},
+            {"k_proj", c.num_kv_heads * c.head_dim},
+            {"v_proj", c.num_kv_heads * c.head_dim}},
+           c.fused_qkv, c.qkv_bias),
+      o_proj_(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
       head_dim_(c.head_dim),
       window_(c.sliding[layer] ? c.sliding_window : 0),
       rotated_(c.rotated[layer]),
       scale_(c.attention_scale),
       soft_cap_(c.attention_soft_cap) {
-  add("q_proj", q_proj);
-  add("k_proj", k_proj);
-  add("v_proj", v_proj);
-  add("o_proj", o_proj);
+  add("o_proj", o_proj_);
   if (c.qk_norm) {
-    add("q_norm", q_norm.emplace(c.head_dim, c.norm));
-    add("k_norm", k_norm.emplace(c.head_dim, c.norm));
+    add("q_norm", q_norm_.emplace(c.head_dim, c.norm));
+    add("k_norm", k_norm_.emplace(c.head_dim, c.norm));
   }
+}
+
+std::vector<std::string> DecoderAttention::default_lora_targets() const {
+  const std::string query = qkv_.layer_of("q_proj"), value = qkv_.layer_of("v_proj");
+  return query == value ? std::vector{query} : std::vector{query, value};
 }
 
 // q and k [B, S, heads * K] -> [B, heads, S, K]
 std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
                                                                const DecoderPass& pass) const {
   const at::Tensor q_heads = q.unflatten(2, {-1, head_dim_}), k_heads = k.unflatten(2, {-1, head_dim_});
-  const RmsNorm *norm_q = q_norm ? &*q_norm : nullptr, *norm_k = k_norm ? &*k_norm : nullptr;
+  const RmsNorm *norm_q = q_norm_ ? &*q_norm_ : nullptr, *norm_k = k_norm_ ? &*k_norm_ : nullptr;
   if (rotated_) {
     return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
   }
@@ -53,8 +58,7 @@ at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& p
 
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
-  const std::vector<at::Tensor> qkv =
-      Linear::forward_together({&q_proj, &k_proj, &v_proj}, x, pass.rows, *pass.context);
+  const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
   std::tie(in.q, in.k) = positioned(qkv[0], qkv[1], pass);
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
@@ -68,28 +72,34 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
-  return o_proj.forward(mix(in, pass).transpose(1, 2).flatten(2), pass.rows, *pass.context);
+  return o_proj_.forward(mix(in, pass).transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
-    : gate_proj(c.hidden_size, c.intermediate_size, c.mlp_bias),
-      up_proj(c.hidden_size, c.intermediate_size, c.mlp_bias),
-      down_proj(c.intermediate_size, c.hidden_size, c.mlp_bias),
+    : gate_up_(*this, c.hidden_size, {{"gate_proj", c.intermediate_size}, {"up_proj", c.intermediate_size}},
+               c.fused_gate_up, c.mlp_bias),
+      down_proj_(c.intermediate_size, c.hidden_size, c.mlp_bias),
       activation_(c.activation) {
-  add("gate_proj", gate_proj);
-  add("up_proj", up_proj);
-  add("down_proj", down_proj);
+  add("down_proj", down_proj_);
 }
 
 at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) const {
-  const std::vector<at::Tensor> gate_up =
-      Linear::forward_together({&gate_proj, &up_proj}, x, pass.rows, *pass.context);
-  return down_proj.forward(gated_activation(activation_, gate_up[0], gate_up[1]), pass.rows, *pass.context);
+  const std::vector<at::Tensor> gate_up = gate_up_.forward(x, pass.rows, *pass.context);
+  return down_proj_.forward(gated_activation(activation_, gate_up[0], gate_up[1]), pass.rows, *pass.context);
 }
 
-DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer) : self_attn(c, layer), mlp(c) {
-  add("self_attn", self_attn);
-  add("mlp", mlp);
+std::unique_ptr<Mixer> make_attention(const DecoderConfig& c, size_t layer) {
+  return std::make_unique<DecoderAttention>(c, layer);
+}
+
+std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& c, size_t) {
+  return std::make_unique<DecoderMlp>(c);
+}
+
+DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)
+    : mixer(c.mixer(c, layer)), feed_forward(c.feed_forward(c, layer)), residual_scale_(c.residual_scale) {
+  add(mixer->name_in_layer(), *mixer);
+  add(feed_forward->name_in_layer(), *feed_forward);
   const auto add_norm = [&](const std::string& name, std::optional<RmsNorm>& norm) {
     if (!name.empty()) add(name, norm.emplace(c.hidden_size, c.norm));
   };
@@ -99,12 +109,15 @@ DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer) : self_attn(c, 
   add_norm(c.layer_norms.after_mlp, after_mlp);
 }
 
+void DecoderLayer::add_part(ResidualStream& x, const std::optional<RmsNorm>& norm,
+                            const at::Tensor& part) const {
+  const at::Tensor normed = norm ? norm->forward(part) : part;
+  x.add(residual_scale_ == 1.0 ? normed : normed * residual_scale_);
+}
+
 void DecoderLayer::forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache) const {
-  const auto normed = [](const std::optional<RmsNorm>& norm, const at::Tensor& y) {
-    return norm ? norm->forward(y) : y;
-  };
-  x.add(normed(after_attention, self_attn.forward(x.normed(before_attention), pass, cache)));
-  x.add(normed(after_mlp, mlp.forward(x.normed(before_mlp), pass)));
+  add_part(x, after_attention, mixer->forward(x.normed(before_attention), pass, cache));
+  add_part(x, after_mlp, feed_forward->forward(x.normed(before_mlp), pass));
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass) const {
@@ -128,19 +141,28 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
       c_(facts),
       body_(c_),
       rotary_(c_.rope),
-      head_(body_.embed_tokens.weight, {1.0, c_.logit_soft_cap}) {
+      head_(body_.embed_tokens.weight, {c_.logit_scale, c_.logit_soft_cap}) {
   if (c_.sliding_rope) sliding_rotary_.emplace(*c_.sliding_rope);
   add("model", body_);
   if (separate_head || !c_.tied) add("lm_head", head_.own_weight());
   assign_names();
 }
 
-// Rounds the factor to the type of the computation, as transformers does (Gemma3TextScaledWordEmbedding).
+std::vector<std::string> Decoder::default_lora_targets() const {
+  std::vector<std::string> out;
+  for (const auto& layer : body_.layers) {
+    for (const std::string& name : layer->mixer->default_lora_targets())
+      if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+  }
+  return out;
+}
+
 at::Tensor Decoder::embed(const at::Tensor& ids) const {
   const at::Tensor rows = body_.embed_tokens.forward(ids, dtype());
   if (c_.embedding_scale == 1.0) return rows;
   const float factor = static_cast<float>(c_.embedding_scale);
-  return rows * (dtype() == at::kBFloat16 ? static_cast<float>(at::BFloat16(factor)) : factor);
+  const bool rounds = c_.rounded_embedding_scale && dtype() == at::kBFloat16;
+  return rows * (rounds ? static_cast<float>(at::BFloat16(factor)) : factor);
 }
 
 void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::vector<int64_t>& lengths,

@@ -17,6 +17,7 @@
 #include "nn/capped_attention.h"
 #include "nn/embedding.h"
 #include "nn/norm.h"
+#include "nn/projections.h"
 #include "nn/residual_stream.h"
 
 namespace trainer {
@@ -37,15 +38,22 @@ struct DecoderPass {
   std::optional<Sequences> packed{};
 };
 
-class DecoderAttention : public Module {
+// The part of a layer in which positions see each other (DecoderConfig::mixer).
+class Mixer : public Module {
  public:
-  DecoderAttention(const DecoderConfig& c, size_t layer);
   // x [B, S, D] -> [B, S, D], causal. The cache is filled with x; if the pass has positions, it gets one
   // position for each row instead.
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const;
+  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const = 0;
+  virtual const char* name_in_layer() const = 0;  // on disk
+  virtual std::vector<std::string> default_lora_targets() const = 0;
+};
 
-  Linear q_proj, k_proj, v_proj, o_proj;
-  std::optional<RmsNorm> q_norm, k_norm;
+class DecoderAttention : public Mixer {
+ public:
+  DecoderAttention(const DecoderConfig& c, size_t layer);
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const override;
+  const char* name_in_layer() const override { return "self_attn"; }
+  std::vector<std::string> default_lora_targets() const override;
 
  private:
   // The heads of queries and keys with their norms and the rotary embedding.
@@ -55,20 +63,31 @@ class DecoderAttention : public Module {
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 
+  Projections qkv_;
+  Linear o_proj_;
+  std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_, window_;  // window 0: none
   bool rotated_;
   double scale_, soft_cap_;
 };
 
-class DecoderMlp : public Module {
+// The part of a layer that works on each position alone (DecoderConfig::feed_forward).
+class FeedForward : public Module {
+ public:
+  // x [B, S, D] -> [B, S, D]
+  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const = 0;
+  virtual const char* name_in_layer() const = 0;  // on disk
+};
+
+class DecoderMlp : public FeedForward {
  public:
   explicit DecoderMlp(const DecoderConfig& c);
-  // x [B, S, D] -> [B, S, D]
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const;
-
-  Linear gate_proj, up_proj, down_proj;
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const override;
+  const char* name_in_layer() const override { return "mlp"; }
 
  private:
+  Projections gate_up_;
+  Linear down_proj_;
   Activation activation_;
 };
 
@@ -80,9 +99,15 @@ class DecoderLayer : public Module {
   // x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const;
 
-  DecoderAttention self_attn;
-  DecoderMlp mlp;
+  std::unique_ptr<Mixer> mixer;
+  std::unique_ptr<FeedForward> feed_forward;
   std::optional<RmsNorm> before_attention, after_attention, before_mlp, after_mlp;
+
+ private:
+  // Adds what a part of the layer returned to the stream.
+  void add_part(ResidualStream& x, const std::optional<RmsNorm>& norm, const at::Tensor& part) const;
+
+  double residual_scale_;
 };
 
 // The module `model` in the names on disk.
@@ -108,7 +133,7 @@ class Decoder : public Model {
   std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
   void untie_head() override;
-  std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
+  std::vector<std::string> default_lora_targets() const override;
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
   bool packs_on_gpu() const override {

@@ -46,12 +46,25 @@ void check(const nlohmann::json& c, const DecoderConfig& facts) {
   if (config_bool(c, "use_bidirectional_attention", false)) refuse("use_bidirectional_attention: true");
 }
 
+double rotated_share(const nlohmann::json& c) {
+  const double share = config_double(c, "partial_rotary_factor", 1.0);
+  const bool scaled = c.contains("rope_scaling") && c["rope_scaling"].is_object();
+  return scaled ? config_double(c["rope_scaling"], "partial_rotary_factor", share) : share;
+}
+
+int64_t partial_rotary_dim(const nlohmann::json& c, int64_t head_dim) {
+  const double share = rotated_share(c);
+  const auto width = static_cast<int64_t>(static_cast<double>(head_dim) * std::clamp(share, 0.0, 2.0));
+  if (width < 2 || width > head_dim || width % 2 != 0)
+    refuse(concat("partial_rotary_factor ", share, ", which rotates ", width, " of ", head_dim,
+                  " dimensions of a head (an even number is needed)"));
+  return width;
+}
+
 // For these families Transformers always rotates whole heads. The key has no effect with the standard
 // embedding, and with the other types Transformers fails.
 void check_partial_rotary(const nlohmann::json& c, const DecoderConfig& facts) {
-  double share = config_double(c, "partial_rotary_factor", 1.0);
-  if (c.contains("rope_scaling") && c["rope_scaling"].is_object())
-    share = config_double(c["rope_scaling"], "partial_rotary_factor", share);
+  const double share = rotated_share(c);
   if (share == 1.0) return;
   if (facts.rope.type != RopeType::standard) refuse("partial_rotary_factor other than 1 with this rope type");
   log::warning(concat("config.json: partial_rotary_factor ", share, " has no effect, as in Transformers: ",
@@ -71,7 +84,8 @@ nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaul
   return defaults;
 }
 
-DecoderConfig read_decoder_config(const nlohmann::json& c) {
+DecoderConfig read_decoder_config(const nlohmann::json& c, RotaryWidth rotary_width) {
+  const bool partial = rotary_width == RotaryWidth::partial;
   DecoderConfig facts;
   facts.vocab_size = config_size(c, "vocab_size");
   facts.hidden_size = config_size(c, "hidden_size");
@@ -85,13 +99,13 @@ DecoderConfig read_decoder_config(const nlohmann::json& c) {
   facts.padding_idx = padding_idx(c, facts.vocab_size);
   facts.norm.epsilon = config_double(c, "rms_norm_eps", 1e-6);
   facts.activation = activation_named(config_string(c, "hidden_act", "silu"), "hidden_act");
-  facts.rope = rope_parameters(c, facts.head_dim);
+  facts.rope = rope_parameters(c, partial ? partial_rotary_dim(c, facts.head_dim) : facts.head_dim);
   facts.attention_scale = 1.0 / std::sqrt(static_cast<double>(facts.head_dim));
   facts.tied = config_bool(c, "tie_word_embeddings", false);
   facts.sliding.assign(static_cast<size_t>(facts.num_layers), false);
   facts.rotated.assign(static_cast<size_t>(facts.num_layers), true);
   check(c, facts);
-  check_partial_rotary(c, facts);
+  if (!partial) check_partial_rotary(c, facts);
   return facts;
 }
 
@@ -137,6 +151,7 @@ DecoderConfig read_gemma_config(nlohmann::json c, int64_t pattern) {
   c["hidden_act"] = config_string(c, "hidden_activation", "gelu_pytorch_tanh");
   DecoderConfig facts = read_decoder_config(c);
   facts.qkv_bias = facts.output_bias = config_bool(c, "attention_bias", false);
+  facts.rounded_embedding_scale = true;  // Gemma3TextScaledWordEmbedding
   facts.embedding_scale = std::sqrt(static_cast<double>(facts.hidden_size));
   facts.norm.scale = NormScale::one_plus_weight;
   facts.layer_norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",

@@ -24,25 +24,42 @@ struct LayerNorms {
   std::string before_mlp = "post_attention_layernorm", after_mlp;
 };
 
+class Mixer;
+class FeedForward;
+struct DecoderConfig;
+
+// The parts of a layer that most families have: attention, and the gated feed-forward.
+std::unique_ptr<Mixer> make_attention(const DecoderConfig& config, size_t layer);
+std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& config, size_t layer);
+
 struct DecoderConfig {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
-  int64_t padding_idx;           // of the embedding; -1: none
-  double embedding_scale = 1.0;  // multiplies the looked-up rows; rounded to their type first
-  NormFacts norm;                // of all RMSNorms
+  int64_t padding_idx;                   // of the embedding; -1: none
+  double embedding_scale = 1.0;          // multiplies the looked-up rows
+  bool rounded_embedding_scale = false;  // it is rounded to their type first
+  NormFacts norm;                        // of all RMSNorms
   LayerNorms layer_norms;
   Activation activation = Activation::silu;
   RopeParameters rope;
   std::optional<RopeParameters> sliding_rope;  // of sliding layers, if theirs differs
   bool tied = false;                           // the head is the embedding unless a lm_head.weight is stored
-  bool qkv_bias = false;                       // of q_proj, k_proj, v_proj
-  bool output_bias = false;                    // of o_proj
+  // Names of the layers that compute queries, keys and values, or gate and up, at once; empty: a layer for
+  // each (q_proj, k_proj, v_proj; gate_proj, up_proj).
+  std::string fused_qkv, fused_gate_up;
+  bool qkv_bias = false;     // of q_proj, k_proj, v_proj
+  bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
   bool qk_norm = false;             // RMSNorm over head_dim on queries and keys, before the rotary embedding
   double attention_scale = 0.0;     // multiplies the scores
   double attention_soft_cap = 0.0;  // c: scaled scores become c tanh(score / c); 0: no cap
-  double logit_soft_cap = 0.0;      // the same for the logits
+  double residual_scale = 1.0;      // multiplies what attention and feed-forward add
+  double logit_scale = 1.0;         // multiplies the logits
+  double logit_soft_cap = 0.0;      // the same for the scaled logits as for the scores
   int64_t sliding_window = 0;       // positions that a sliding layer sees
   std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
+  // What makes the parts of a layer.
+  std::unique_ptr<Mixer> (*mixer)(const DecoderConfig& config, size_t layer) = make_attention;
+  std::unique_ptr<FeedForward> (*feed_forward)(const DecoderConfig& config, size_t layer) = make_mlp;
 };
 
 // Returns `config` with a family's defaults for missing keys. null is a value: it means that the model does
@@ -52,11 +69,15 @@ nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaul
 // Returns the number under `key`. Throws FormatError unless it is above 0.
 double config_positive(const nlohmann::json& config, const char* key);
 
+// How much of a head a family rotates: all, or its partial_rotary_factor.
+enum class RotaryWidth { whole_heads, partial };
+
 // Reads what all families have in common: sizes, activation, rotary embedding, tying; no biases, full
 // attention and rotation in all layers. max_position_embeddings must be in the file or a default. Throws
 // FormatError, with the key, if a key is missing or has the wrong type, or if it would change the mathematics
 // in a way that is not supported.
-DecoderConfig read_decoder_config(const nlohmann::json& config);
+DecoderConfig read_decoder_config(const nlohmann::json& config,
+                                  RotaryWidth rotary_width = RotaryWidth::whole_heads);
 
 // Returns which layers have a window according to `layer_types`; nullopt if the list is missing. Throws
 // FormatError if the list does not have one entry per layer, or an entry is neither full_attention nor
