@@ -74,11 +74,8 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
   return out;
 }
 
-GgufSource rope_source(const std::vector<float>& factors) {
-  return {"rope_freqs.weight",
-          GgufType::f32,
-          {static_cast<int64_t>(factors.size())},
-          [&factors](std::ostream& out) {
+GgufSource rope_source(const std::string& name, const std::vector<float>& factors) {
+  return {name, GgufType::f32, {static_cast<int64_t>(factors.size())}, [&factors](std::ostream& out) {
             out.write(reinterpret_cast<const char*>(factors.data()),
                       static_cast<std::streamsize>(factors.size() * sizeof(float)));
           }};
@@ -105,7 +102,8 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
   }
   std::vector<GgufSource> sources;
   int64_t bytes = 0;
-  if (!layout.rope_factors.empty()) sources.push_back(rope_source(layout.rope_factors));
+  for (const auto& [tensor_name, factors] : layout.rope_factors)
+    sources.push_back(rope_source(tensor_name, factors));
   for (const auto& [tensor_name, tensor] : model.plan.tensors) {
     const GgufType own = gguf_type_for(tensor.base.shape, type);
     const bool reordered = layout.is_reordered(tensor_name);
@@ -151,7 +149,7 @@ std::string check_gguf_model(const MergedModel& model, const std::filesystem::pa
               concat(where, " differs from what was written when it is read again; is the disk damaged?")));
     count[gguf_type_name(written.type)]++;
   }
-  const size_t extra = layout.rope_factors.empty() ? 0 : 1;
+  const size_t extra = layout.rope_factors.size();
   if (file.tensors.size() != model.plan.tensors.size() + extra)
     throw of_family(ErrorCode::export_check,
                     FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors, but ",

@@ -20,18 +20,47 @@
 namespace trainer {
 namespace {
 
+class Keys {
+ public:
+  explicit Keys(std::string architecture) : architecture_(std::move(architecture)) {}
+  void number(const char* key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
+  void real(const char* key, double value) { add(key, static_cast<float>(value)); }
+  void add(const char* key, GgufValue value) {
+    all.emplace_back(concat(architecture_, ".", key), std::move(value));
+  }
+  GgufMetadata all;
+
+ private:
+  std::string architecture_;
+};
+
+void add_scales(const DecoderConfig& facts, Keys& keys) {
+  keys.real("attention.scale", facts.attention_scale);
+  keys.real("embedding_scale", facts.embedding_scale);
+  keys.real("residual_scale", facts.residual_scale);
+  keys.real("logit_scale", 1.0 / facts.logit_scale);  // readers divide by it
+}
+
+// Some readers refuse files without the window; 0 is none.
+void add_window(const DecoderConfig& facts, Keys& keys) {
+  if (facts.sliding_window == 0) keys.number("attention.sliding_window", 0);
+}
+
 struct Family {
   const char* model_type;
   const char* architecture;
   DecoderConfig (*read)(const nlohmann::json&);
-  bool interleaved;
+  bool interleaved = false;
+  void (*add)(const DecoderConfig& facts, Keys& keys) = nullptr;  // further metadata
 };
 
 constexpr Family kFamilies[]{
+    {"granite", "granite", granite_config, true, add_scales},
     {"llama", "llama", llama_config, true},
     {"mistral", "llama", mistral_config, true},
-    {"qwen2", "qwen2", qwen2_config, false},
-    {"qwen3", "qwen3", qwen3_config, false},
+    {"phi3", "phi3", phi3_config, false, add_window},
+    {"qwen2", "qwen2", qwen2_config},
+    {"qwen3", "qwen3", qwen3_config},
 };
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -57,9 +86,13 @@ void check(const Family& family, const DecoderConfig& facts) {
   if (facts.activation != Activation::silu) refuse("GGUF has no hidden_act other than silu");
   if (architecture == "qwen3" && facts.qkv_bias)
     refuse("attention_bias is not part of GGUF's architecture qwen3");
-  if (architecture != "llama" && has_windows(facts))
+  if (architecture != "llama" && architecture != "phi3" && has_windows(facts))
     refuse(concat("sliding_window is not part of GGUF's architecture ", architecture));
   if (facts.rope.type == RopeType::dynamic) refuse("GGUF has no rope type 'dynamic'");
+  if (architecture != "phi3" && facts.rope.type == RopeType::longrope)
+    refuse(concat("GGUF's architecture ", architecture, " has no rope type 'longrope'"));
+  if (architecture == "granite" && facts.rope.type == RopeType::llama3)
+    refuse("GGUF's architecture granite has no rope type 'llama3'");
   if (facts.rope.type == RopeType::yarn && !facts.rope.truncate)
     refuse("GGUF has no rope_scaling.truncate: false");
 }
@@ -84,26 +117,16 @@ std::vector<float> llama3_factors(const RopeParameters& rope) {
   return factors;
 }
 
-class Keys {
- public:
-  explicit Keys(std::string architecture) : architecture_(std::move(architecture)) {}
-  void number(const char* key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
-  void real(const char* key, double value) { add(key, static_cast<float>(value)); }
-  void add(const char* key, GgufValue value) {
-    all.emplace_back(concat(architecture_, ".", key), std::move(value));
-  }
-  GgufMetadata all;
-
- private:
-  std::string architecture_;
-};
-
 void add_rope(const RopeParameters& rope, Keys& keys) {
   keys.number("rope.dimension_count", rope.rotary_dim);
   keys.real("rope.freq_base", rope.theta);
   if (rope.type == RopeType::linear || rope.type == RopeType::yarn) {
     keys.add("rope.scaling.type", std::string(rope.type == RopeType::linear ? "linear" : "yarn"));
     keys.real("rope.scaling.factor", rope.factor);
+  }
+  if (rope.type == RopeType::longrope) {
+    keys.number("rope.scaling.original_context_length", rope.original_max_position_embeddings);
+    keys.real("rope.scaling.attn_factor", rope.attention_factor);
   }
   if (rope.type != RopeType::yarn) return;
   keys.number("rope.scaling.original_context_length", rope.original_max_position_embeddings);
@@ -128,6 +151,7 @@ GgufMetadata metadata_of(const Family& family, const DecoderConfig& facts, const
   keys.number("vocab_size", facts.vocab_size);
   if (has_windows(facts)) keys.number("attention.sliding_window", facts.sliding_window);
   add_rope(facts.rope, keys);
+  if (family.add != nullptr) family.add(facts, keys);
   return keys.all;
 }
 
@@ -138,7 +162,8 @@ const std::map<std::string, std::string> kLayerNames{
     {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
     {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
+    {"mlp.down_proj", "ffn_down"},       {"self_attn.qkv_proj", "attn_qkv"},
+    {"mlp.gate_up_proj", "ffn_up"},
 };
 const std::map<std::string, std::string> kOtherNames{
     {"model.embed_tokens.weight", "token_embd.weight"},
@@ -172,8 +197,15 @@ GgufLayout gguf_layout(const nlohmann::json& config) {
   check(family, facts);
   GgufLayout layout{family.architecture, metadata_of(family, facts, config), facts.head_dim,
                     family.interleaved};
-  if (has_windows(facts)) layout.sliding_window = facts.sliding_window;
-  if (facts.rope.type == RopeType::llama3) layout.rope_factors = llama3_factors(facts.rope);
+  if (has_windows(facts) && facts.sliding_window < config_size(config, "max_position_embeddings"))
+    layout.sliding_window = facts.sliding_window;
+  if (facts.rope.type == RopeType::llama3)
+    layout.rope_factors["rope_freqs.weight"] = llama3_factors(facts.rope);
+  if (facts.rope.type == RopeType::longrope) {
+    const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
+    layout.rope_factors = {{"rope_factors_short.weight", floats(facts.rope.short_factor)},
+                           {"rope_factors_long.weight", floats(facts.rope.long_factor)}};
+  }
   return layout;
 }
 

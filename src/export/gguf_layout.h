@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -17,16 +18,17 @@ namespace trainer {
 // https://github.com/ggml-org/llama.cpp (gguf-py/gguf/constants.py, src/models/)
 
 struct GgufLayout {
-  std::string architecture;  // llama, qwen2, qwen3
+  std::string architecture;  // llama, qwen2, qwen3, granite, phi3
   GgufMetadata metadata;     // the keys of the architecture
   int64_t head_dim;
   // Readers of `llama` rotate neighbouring elements, Hugging Face rotates halves: rows of q and k are stored
   // in the order that these readers expect.
   bool interleaved;
-  int64_t sliding_window = 0;  // of every layer; 0: none
-  // For llama3's rotary embedding: the divisor of each frequency, for the tensor rope_freqs.weight. Otherwise
-  // empty.
-  std::vector<float> rope_factors{};
+  int64_t sliding_window = 0;  // of every layer, where it is shorter than the model's context; 0: none
+  // Divisors of each frequency of the rotary embedding, by the names of the tensors that hold them: of type
+  // llama3 rope_freqs.weight, of type longrope rope_factors_short.weight and rope_factors_long.weight
+  // (readers choose by the length of their context).
+  std::map<std::string, std::vector<float>> rope_factors{};
 
   // The GGUF name of a tensor of the model. Throws FormatError if GGUF has no name for it.
   std::string name_of(const std::string& tensor) const;

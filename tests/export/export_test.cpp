@@ -1,7 +1,9 @@
 // What an export writes, what it refuses, and what a failed export leaves behind.
 #include <cmath>
+#include <cstring>
 
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/export/export_model.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
@@ -88,7 +90,7 @@ TEST_P(Export, HalfTypesAreWithinTheirBound) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Export,
                          ::testing::Values("t5_v1_0", "t5_v1_1", "umt5", "qwen2", "qwen3", "llama_31",
-                                           "mistral", "gemma2", "gemma3"),
+                                           "mistral", "gemma2", "gemma3", "phi3", "granite"),
                          [](const auto& info) { return info.param; });
 
 TEST(ExportModel, ATiedHeadIsNotWrittenTwice) {
@@ -185,7 +187,8 @@ TEST_P(ExportGguf, EveryTypeReadsBackAsTheModel) {
     const ExportReport report = export_gguf({model, out}, type);
     EXPECT_TRUE(contains(report.check, "all")) << report.check;
     const GgufFile file = read_gguf(out);
-    EXPECT_EQ(file.tensors.at("blk.0.attn_q.weight").type, type);
+    const bool fused = GetParam() == std::string("phi3");
+    EXPECT_EQ(file.tensors.at(fused ? "blk.0.attn_qkv.weight" : "blk.0.attn_q.weight").type, type);
     EXPECT_EQ(file.tensors.at("output_norm.weight").type, GgufType::f32);
     // Its rows of 40 or 28 values are no blocks.
     EXPECT_EQ(file.tensors.at("blk.0.ffn_down.weight").type, type == GgufType::q8_0 ? GgufType::f16 : type);
@@ -193,7 +196,8 @@ TEST_P(ExportGguf, EveryTypeReadsBackAsTheModel) {
   EXPECT_EQ(directory.names().size(), 5u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExportGguf, ::testing::Values("llama", "mistral", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, ExportGguf,
+                         ::testing::Values("llama", "mistral", "qwen2", "qwen3", "phi3", "granite"),
                          [](const auto& info) { return info.param; });
 
 // Hugging Face pairs row i of a head with row i + head_dim / 2; readers of `llama` pair neighbours.
@@ -215,6 +219,29 @@ TEST(ExportGgufLayout, OnlyLlamasQueriesAndKeysAreReordered) {
     EXPECT_EQ(row(written, 8), row(source, 8));  // the second head
     EXPECT_EQ(row(file.tensors.at("blk.1.attn_v.weight").data, 1),
               row(weights.tensors.at("model.layers.1.self_attn.v_proj.weight").data, 1));
+  }
+}
+
+// llama.cpp, convert_hf_to_gguf.py: Phi3MiniModel.
+TEST(ExportGgufLayout, Phi3HasItsLayersAsTheyAreAndBothListsOfFactors) {
+  const TemporaryDirectory directory;
+  const fs::path model = with_tokenizer("phi3", directory / "model"), out = directory / "out.gguf";
+  export_gguf({model, out}, GgufType::f32);
+  const GgufFile file = read_gguf(out);
+  const ModelWeights weights = read_model_weights(model);
+  for (const auto& [ours, theirs] :
+       {std::pair("self_attn.qkv_proj", "attn_qkv"), {"mlp.gate_up_proj", "ffn_up"}}) {
+    const TensorView& source = weights.tensors.at(concat("model.layers.1.", ours, ".weight"));
+    const GgufTensor& written = file.tensors.at(concat("blk.1.", theirs, ".weight"));
+    ASSERT_EQ(written.shape, source.shape);
+    EXPECT_EQ(std::memcmp(written.data, source.data, source.nbytes), 0) << ours;
+  }
+  const nlohmann::json rope = read_model_config(model)["rope_scaling"];
+  for (const char* length : {"short", "long"}) {
+    const GgufTensor& factors = file.tensors.at(concat("rope_factors_", length, ".weight"));
+    const auto* values = reinterpret_cast<const float*>(factors.data);
+    const auto expected = rope[concat(length, "_factor")].get<std::vector<float>>();
+    EXPECT_EQ(std::vector<float>(values, values + factors.shape[0]), expected);
   }
 }
 

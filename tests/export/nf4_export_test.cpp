@@ -101,7 +101,7 @@ TEST_P(ExportNf4, InSmallShardsItIsTheSameModel) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ExportNf4,
                          ::testing::Values("t5_v1_0", "t5_v1_1", "umt5", "qwen2", "qwen3", "llama",
-                                           "llama_31", "mistral", "gemma2", "gemma3"),
+                                           "llama_31", "mistral", "gemma2", "gemma3", "phi3", "granite"),
                          [](const auto& info) { return info.param; });
 
 class ExportNf4Files : public ::testing::TestWithParam<std::string> {};

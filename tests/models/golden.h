@@ -134,7 +134,13 @@ inline const std::vector<std::string>& golden_names() {
                                               "gemma2",
                                               "gemma2_lora",
                                               "gemma3",
-                                              "gemma3_lora"};
+                                              "gemma3_lora",
+                                              "phi3",
+                                              "phi3_lora",
+                                              "phi3_dora",
+                                              "phi3_window",
+                                              "granite",
+                                              "granite_lora"};
   return names;
 }
 

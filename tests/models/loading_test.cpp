@@ -83,7 +83,14 @@ std::string refusal(const std::string& golden, const nlohmann::json& changes) {
 TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
   const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases{
       {"llama", {{"model_type", "mamba"}}, "'mamba' is not supported (supported: t5"},
-      {"llama", {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}}}, "'longrope'"},
+      {"llama", {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}, "'proportional'"},
+      {"phi3", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}, "'linear'"},
+      {"phi3",
+       {{"rope_scaling", {{"rope_type", "su"}, {"short_factor", {1, 1}}}}},
+       "short_factor: must be a list of 3"},
+      {"phi3_window", {{"partial_rotary_factor", 0.4}}, "partial_rotary_factor 0.4, which rotates 3 of 8"},
+      {"phi3", {{"resid_pdrop", 0.1}}, "resid_pdrop"},
+      {"granite", {{"logits_scaling", 0}}, "logits_scaling: must be a number above 0"},
       {"llama", {{"rope_scaling", {{"rope_type", "yarn"}}}}, "factor: is missing"},
       {"llama",
        {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2.0}}}},

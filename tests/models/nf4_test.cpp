@@ -111,7 +111,8 @@ TEST_P(Nf4Model, APlanHasTheTensorsOfTheModel) {
           *model_on_meta(directory / "stored", at::kBFloat16, false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Nf4Model, testing::Values("llama_nf4", "qwen2_nf4", "t5_v1_1_nf4"),
+INSTANTIATE_TEST_SUITE_P(Families, Nf4Model,
+                         testing::Values("llama_nf4", "qwen2_nf4", "phi3_nf4", "t5_v1_1_nf4"),
                          [](const auto& param) { return param.param; });
 
 TEST(LoadNf4, LeavesOutTheHeadAndWhatIsToStayDense) {

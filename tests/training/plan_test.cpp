@@ -106,7 +106,9 @@ std::vector<Family> families() {
           {"t5_large_vocabulary", t5({{"vocab_size", 40000}, {"num_layers", 1}, {"num_decoder_layers", 1}})},
           {"smollm3", decoder({{"model_type", "smollm3"}, {"num_key_value_heads", 4}, {"pad_token_id", 0}})},
           {"gemma2", decoder({{"model_type", "gemma2"}, {"sliding_window", 64}, {"head_dim", 32}})},
-          {"gemma3", decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})}};
+          {"gemma3", decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})},
+          {"phi3", decoder({{"model_type", "phi3"}, {"pad_token_id", 0}, {"partial_rotary_factor", 0.75}})},
+          {"granite", decoder({{"model_type", "granite"}, {"residual_multiplier", 0.22}})}};
 }
 
 // Of each family: full and LoRA, with and without recompute, fp32 and bf16, lengths and rows.

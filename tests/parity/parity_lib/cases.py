@@ -82,6 +82,11 @@ FP32_CASES = [
     Case("gemma3_packed_lora", "gemma3", LORA_ALL | {"modules_to_save": ["norm"]}, changes=PACKED),
     Case("gemma2_lora", "gemma2", LORA_ALL, changes=OTHER_CUT),
     Case("gemma2_packed", "gemma2", kind="text", changes=PACKED),
+    Case("phi3", "phi3", kind="chat", changes=OTHER_CUT),
+    Case("phi3_packed_lora", "phi3", LORA_ALL, changes=PACKED),
+    Case("phi3_dora", "phi3_window", LORA_ALL | {"use_dora": True}, schedule="cosine"),
+    Case("granite", "granite", kind="text", changes=PACKED),
+    Case("granite_lora", "granite", LORA_ALL, changes=OTHER_CUT),
 ]
 
 # As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.

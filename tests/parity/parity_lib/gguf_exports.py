@@ -27,10 +27,15 @@ MODELS = {  # name -> family, changes, tokenizer (GGUF's tokenizer.ggml.pre)
     "gguf_qwen2": ("qwen2", {"intermediate_size": 64}, "qwen2"),
     "gguf_qwen2_yarn": ("qwen2", {"rope_parameters": YARN, "tie_word_embeddings": False}, "qwen2"),
     "gguf_qwen3": ("qwen3", {"head_dim": 16}, "qwen2"),
+    "gguf_phi3": ("phi3", {}, "default"),
+    "gguf_phi3_window": ("phi3_window", {}, "gpt-2"),
+    "gguf_granite": ("granite", {"attention_bias": True, "tie_word_embeddings": False}, "smollm"),
     "gguf_qwen3_linear": ("qwen3", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "qwen2"),
 }
 TYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
-ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
+ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3,
+                 "phi3": gguf.MODEL_ARCH.PHI3, "granite": gguf.MODEL_ARCH.GRANITE}
+ROPE_TENSORS = {"rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"}
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}ü{% endfor %}"
 
 
@@ -74,7 +79,7 @@ def expected_tensors(model, architecture):
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
-        if architecture == "llama" and (match := re.search(r"\.([qk])_proj\.", name)):
+        if architecture in ("llama", "granite") and (match := re.search(r"\.([qk])_proj\.", name)):
             config = model.config
             tensor = interleaved(tensor, config.num_attention_heads if match[1] == "q" else config.num_key_value_heads)
         tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = tensor.float().numpy()
@@ -90,7 +95,7 @@ def type_of(array, wanted):
 
 def check_tensors(report, what, reader, expected, wanted):
     found = {tensor.name: tensor for tensor in reader.tensors}
-    report.equal(f"{what}: names of the tensors", sorted(set(found) - {"rope_freqs.weight"}), sorted(expected))
+    report.equal(f"{what}: names of the tensors", sorted(set(found) - ROPE_TENSORS), sorted(expected))
     problems = []
     for name, array in expected.items():
         tensor, kind = found[name], type_of(array, wanted)
@@ -122,11 +127,18 @@ def expected_metadata(model, architecture, wanted, kind):
         "attention.value_length": head_dim,
         "attention.layer_norm_rms_epsilon": float(np.float32(config.rms_norm_eps)),
         "vocab_size": config.vocab_size,
-        "rope.dimension_count": head_dim,
+        "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1.0)),
         "rope.freq_base": rope["rope_theta"],
     }
-    if config.model_type == "mistral":
-        facts["attention.sliding_window"] = config.sliding_window
+    if config.model_type in ("mistral", "phi3"):
+        facts["attention.sliding_window"] = config.sliding_window or 0
+    if config.model_type == "granite":
+        scales = {"attention.scale": config.attention_multiplier, "embedding_scale": config.embedding_multiplier}
+        scales |= {"residual_scale": config.residual_multiplier, "logit_scale": config.logits_scaling}
+        facts |= {key: float(np.float32(value)) for key, value in scales.items()}
+    if rope["rope_type"] == "longrope":
+        facts["rope.scaling.original_context_length"] = config.original_max_position_embeddings
+        facts["rope.scaling.attn_factor"] = float(np.float32(model.model.rotary_emb.attention_scaling))
     if rope["rope_type"] in ("yarn", "linear"):
         facts |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "yarn":
@@ -198,11 +210,21 @@ def llama3_factors(model):
     return (plain / model.model.rotary_emb.inv_freq.double()).numpy()
 
 
+def check_longrope(report, model, reader):
+    rope = model.config.rope_parameters
+    for length in ("short", "long"):
+        name = f"rope_factors_{length}.weight"
+        found = [tensor.data.tolist() for tensor in reader.tensors if tensor.name == name]
+        factors = rope.get(f"{length}_factor")
+        expected = [] if factors is None else [np.float32(factors).tolist()]
+        report.equal(name, found, expected)
+
+
 def run(name, report, program, directory):
     family, changes, kind = MODELS[name]
     source = directory / "model"
     model = make_model(source, family, changes, kind)
-    architecture = "llama" if family == "mistral" else family
+    architecture = {"mistral": "llama", "phi3_window": "phi3"}.get(family, family)
     expected = expected_tensors(model, architecture)
     for dtype, wanted in TYPES.items():
         out = directory / f"{wanted}.gguf"
@@ -211,6 +233,7 @@ def run(name, report, program, directory):
         check_tensors(report, dtype, reader, expected, wanted)
         fields = check_metadata(report, dtype, reader, expected_metadata(model, architecture, wanted, kind))
     check_tokens(report, source, fields, model.config.vocab_size)
+    check_longrope(report, model, reader)
     if "rope_freqs.weight" in (factors := {tensor.name: tensor.data for tensor in reader.tensors}):
         close = np.allclose(factors["rope_freqs.weight"], llama3_factors(model), rtol=1e-6)
         report.check("rope_freqs.weight", close)

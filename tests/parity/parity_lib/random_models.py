@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from . import tiny_models
 
-DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text"]
+DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5"]
 FAMILIES = DECODERS + ENCODER_DECODERS
 VOCABULARY = 61
@@ -97,6 +97,36 @@ def add_gemma(draw, config, family):
         sometimes(draw, config, "sliding_window_pattern", [1, 2, 3])
 
 
+def add_phi3(draw, config):
+    """Its window, and its rotary embedding, which rotates a part of each head (an even number of dimensions)."""
+    sometimes(draw, config, "sliding_window", [None, 3, 8, 20, 4096], 0.6)
+    config["pad_token_id"] = draw.choice([0, None, 3])
+    config.pop("head_dim", None)  # Transformers counts LongRoPE's factors without it
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    share = draw.choice([share for share in (1.0, 0.75, 0.5) if int(head_dim * share) % 2 == 0])
+    if share != 1.0 or draw.random() < 0.5:
+        config["partial_rotary_factor"] = share
+    sometimes(draw, config, "original_max_position_embeddings", [8, 12, 16, 64], 0.9)
+    if draw.random() < 0.3:
+        return {}
+    pairs = int(head_dim * share) // 2
+    factors = lambda most: [draw.choice([1, 1.0, round(draw.uniform(1, most), 3)]) for _ in range(pairs)]
+    rope = {"rope_type": draw.choice(["longrope", "longrope", "su", "yarn"])}
+    rope |= {"short_factor": factors(2.0), "long_factor": factors(20.0)}
+    sometimes(draw, rope, "attention_factor", [1.0, 0.8, 1.3, None], 0.3)
+    sometimes(draw, rope, "factor", [2, 4.0, None], 0.3)
+    return rope
+
+
+def add_granite(draw, config):
+    sometimes(draw, config, "attention_bias", [True, False])
+    sometimes(draw, config, "mlp_bias", [True, False])
+    sometimes(draw, config, "embedding_multiplier", [3, 1.7], 0.8)
+    sometimes(draw, config, "attention_multiplier", [0.3, 0.125], 0.8)
+    sometimes(draw, config, "residual_multiplier", [0.22, 0.7], 0.8)
+    sometimes(draw, config, "logits_scaling", [2, 0.7, 8.0], 0.8)
+
+
 def decoder_config(draw, family):
     heads = draw.choice([2, 4])
     config = {
@@ -148,7 +178,9 @@ def decoder_config(draw, family):
     if family == "gemma3_text":
         spell_rope_by_layer_type(draw, config, thetas)
         return config
-    rope = rope_of(draw, config["max_position_embeddings"])
+    if family == "granite":
+        add_granite(draw, config)
+    rope = add_phi3(draw, config) if family == "phi3" else rope_of(draw, config["max_position_embeddings"])
     spell_rope(draw, config, rope, draw.choice(thetas))
     return config
 

@@ -100,13 +100,13 @@ def pad(rows, value):
 
 
 def forget_lengths(model):
-    """Returns whether the rotary embedding is of type dynamic. That type keeps the longest sequence that it has seen; it
-    is reset here."""
+    """Returns whether the rotary embedding depends on the length of the sequences (types dynamic and longrope). Type
+    dynamic keeps the longest sequence that it has seen; it is reset here."""
     if model.config.is_encoder_decoder:
         return False
     rope = model.config.rope_parameters
     kinds = [rope] if "rope_type" in rope else rope.values()  # Gemma 3: one for each type of layer
-    if all(kind["rope_type"] != "dynamic" for kind in kinds):
+    if all(kind["rope_type"] not in ("dynamic", "longrope") for kind in kinds):
         return False
     body = next(module for module in model.modules() if hasattr(module, "rotary_emb"))
     body.rotary_emb = type(body.rotary_emb)(config=model.config)
@@ -115,7 +115,7 @@ def forget_lengths(model):
 
 def supervised_logits(model, batch):
     """Logits [n, vocab] that predict the supervised labels, in sample order, and those labels [n]. With a rotary embedding
-    of type dynamic the samples go one by one, because Hugging Face uses the padded length and `trainer` each sample's own."""
+    of type dynamic or longrope the samples go one by one, because Hugging Face uses the padded length and `trainer` each sample's own."""
     if forget_lengths(model) and len(batch["input_ids"]) > 1:
         parts = [supervised_logits(model, sample) for sample in cut(batch, 1)]
         return tuple(torch.cat(tensors) for tensors in zip(*parts))

@@ -8,12 +8,16 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     MT5Config,
     MT5ForConditionalGeneration,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -82,6 +86,16 @@ def model_config(family, vocab_size, **changes):
         stretched = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
         sizes |= {"rope_parameters": stretched, "max_position_embeddings": 16, "head_dim": 12, "attention_bias": True}
         return Qwen3Config(**sizes | {"tie_word_embeddings": True} | changes)
+    if family == "phi3":  # a part of each head is rotated, by the long factors in the texts of more than 16 tokens
+        longrope = {"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
+        longrope |= {"short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 2.5, 4.0]}
+        sizes |= {"rope_parameters": longrope, "original_max_position_embeddings": 16, "max_position_embeddings": 64}
+        return Phi3Config(**sizes | {"tie_word_embeddings": True} | changes)
+    if family == "phi3_window":  # as Phi-3-mini: whole heads, and texts that are longer than the window
+        return Phi3Config(**sizes | rope(100.0) | {"sliding_window": 6} | changes)
+    if family == "granite":
+        sizes |= {"embedding_multiplier": 3.7, "residual_multiplier": 0.6, "attention_multiplier": 0.25}
+        return GraniteConfig(**sizes | rope(100.0) | {"logits_scaling": 0.7, "tie_word_embeddings": True} | changes)
     if family in ("gemma2", "gemma3"):  # texts are longer than the window; all kinds of norms; scaled embedding
         sizes |= {"num_hidden_layers": 3, "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20}
     if family == "gemma2":  # caps that logits and attention scores come near to
@@ -110,6 +124,9 @@ MODEL_CLASSES = {
     "umt5": UMT5ForConditionalGeneration,
     "gemma2": Gemma2ForCausalLM,
     "gemma3": Gemma3ForCausalLM,
+    "phi3": Phi3ForCausalLM,
+    "phi3_window": Phi3ForCausalLM,
+    "granite": GraniteForCausalLM,
 }
 
 
@@ -137,8 +154,9 @@ def random_model(family, vocab_size, **changes):
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
     gemma = family.startswith("gemma")
-    small = ("qwen2", "qwen3", "llama_31", "qwen3_dynamic")
-    embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if gemma else 1.0
+    small = ("qwen2", "qwen3", "llama_31", "qwen3_dynamic", "phi3")
+    smaller = gemma or family == "granite"  # the embedding is multiplied
+    embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if smaller else 1.0
     if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
