@@ -88,6 +88,17 @@ TEST(GgufVocabulary, WordsAreSplitByName) {
   EXPECT_EQ(read(tokenizer, 4).pre, "llama-bpe");
 }
 
+// Phi-4-mini has the pattern of GPT-4o (tiktoken, o200k_base).
+TEST(GgufVocabulary, PhisWordsAreThoseOfGpt4o) {
+  json tokenizer = small_tokenizer();
+  const std::string pattern =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  tokenizer["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level_step(false)}}};
+  EXPECT_EQ(read(tokenizer, 4).pre, "gpt-4o");
+}
+
 TEST(GgufVocabulary, AnUnknownWayToSplitIsRefused) {
   json tokenizer = small_tokenizer();
   tokenizer["pre_tokenizer"] = {

@@ -26,6 +26,8 @@ constexpr Split kSplits[]{
     {patterns::kLlama3, false, "smaug-bpe"},
     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      true, "tekken"},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false, "gpt-4o"},
 };
 
 bool flag_or(const json& step, const char* key, bool fallback) {
@@ -77,9 +79,8 @@ std::string gguf_pre_tokenizer(const JsonAt& tokenizer) {
   if (pre_tokenizer.value.is_object()) name = name_of(pre_tokenizer.value, ignore_merges);
   if (!name) {
     pre_tokenizer.fail(
-        "GGUF has no name for this way to split words (known: those of Qwen2, Llama 3, SmolLM, GPT-2 and "
-        "Mistral's "
-        "Tekken); export safetensors");
+        "GGUF has no name for this way to split words (known: those of Qwen2, Llama 3, SmolLM, GPT-2, "
+        "GPT-4o and Mistral's Tekken); export safetensors");
   }
   return *name;
 }
