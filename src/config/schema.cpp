@@ -63,7 +63,7 @@ Section lora_section() {
        key(&L::target_modules, "target_modules", OnResume::fixes_run,
            "Linear layers that get LoRA matrices. A list of name endings ([q, v]), one regular expression "
            "for the whole name, or all-linear (every linear layer except the output head). Empty: the "
-           "model's default, which is q and v for T5, q_proj and v_proj for Qwen and Llama."),
+           "model's default, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj)."),
        key(&L::exclude_modules, "exclude_modules", OnResume::fixes_run,
            "Modules that get no LoRA matrices even if target_modules names them. A list of name endings, or "
            "one regular expression for the whole name."),
