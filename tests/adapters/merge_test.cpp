@@ -55,7 +55,7 @@ TEST_P(Merge, Bf16IsRoundedOnce) {
 INSTANTIATE_TEST_SUITE_P(Adapters, Merge,
                          ::testing::Values("t5_v1_0_lora", "t5_v1_1_lora_all", "qwen2_lora",
                                            "llama_lora_head", "llama_patterns", "qwen2_dora",
-                                           "llama_dora_vocabulary"),
+                                           "llama_dora_vocabulary", "phi3_lora", "phi3_dora"),
                          [](const auto& info) { return info.param; });
 
 TEST(MergeErrors, ATakenDirectoryIsNotTouched) {

@@ -307,6 +307,21 @@ TEST_F(Lora, AnExpressionMatchesWholeNamesAndAllLinearLeavesOutTheHead) {
   EXPECT_EQ(adapters(std::vector<std::string>{"mlp.up_proj", "model.layers.1.self_attn.o_proj"}), 3u);
 }
 
+TEST_F(Lora, WithoutTargetsItIsOnQueriesAndValuesAsTheFileHasThem) {
+  const auto adapters = [](const std::string& golden) {
+    const auto model = load_model(golden_directory(golden) / "model", {});
+    apply_lora(*model, LoraConfig{}, 0, at::kCPU);
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for (const auto& [name, tensor] : adapter_tensors(*model)) shapes[name] = tensor.sizes().vec();
+    return shapes;
+  };
+  const auto split = adapters("granite"), fused = adapters("phi3");
+  EXPECT_EQ(split.size(), 8u);  // A and B on two modules in each of 2 layers
+  EXPECT_TRUE(split.contains("model.layers.1.self_attn.v_proj.lora_B.weight"));
+  EXPECT_EQ(fused.size(), 4u);
+  EXPECT_EQ(fused.at("model.layers.1.self_attn.qkv_proj.lora_B.weight"), (std::vector<int64_t>{64, 8}));
+}
+
 TEST_F(Lora, StartsAsTheBaseModelAndFromTheSeed) {
   const auto start = [](uint64_t seed) {
     const auto model = load_model(golden_directory("llama") / "model", {});

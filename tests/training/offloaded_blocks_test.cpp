@@ -137,6 +137,7 @@ const std::vector<OffloadCase>& cases() {
       {"llama", true},
       {"qwen3", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }},
       {"gemma3", true, at::kBFloat16},
+      {"phi3", true, at::kFloat, [](Config&) {}, Quantisation{}},
       {"qwen3", true, at::kBFloat16, [](Config&) {}, Quantisation{}},
       {"llama", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }, Quantisation{false}},
       {"llama_nf4", true, at::kFloat, [](Config& c) { c.training.batch_size = 1; }, std::nullopt, "stored"},
