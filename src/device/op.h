@@ -31,6 +31,10 @@ void append_observed(std::vector<c10::IValue>& values, const std::tuple<T...>& p
   std::apply([&](const T&... part) { (append_observed(values, part), ...); }, parts);
 }
 
+template <class T>
+c10::Device device_of_operator(const T& argument) {
+  return argument.tensors().front().device();
+}
 inline c10::Device device_of_operator(const at::Tensor& tensor) { return tensor.device(); }
 inline c10::Device device_of_operator(at::TensorList tensors) { return tensors.front().device(); }
 

@@ -10,7 +10,6 @@
 #include "nn/attention_problem.h"
 #include "ops/attention_heads.h"
 #include "ops/cpu_products.h"
-#include "ops/rotate.h"
 
 namespace trainer {
 namespace {

@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/attention_heads.h"
 #include "ops/matmul.h"
-#include "ops/rotate.h"
 
 namespace trainer {
 namespace {

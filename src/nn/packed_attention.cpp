@@ -10,8 +10,8 @@
 
 #include "device/target_device.h"
 #include "gemm/attention.h"
+#include "ops/attention_heads.h"
 #include "ops/cpu_products.h"
-#include "ops/rotate.h"
 
 namespace trainer {
 namespace {

@@ -147,6 +147,10 @@ Tensors heads_last(const Tensors& tensors, int64_t batch, at::ScalarType type) {
   return out;
 }
 
+at::Tensor empty_by_position(const at::Tensor& x) {
+  return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
+}
+
 at::Tensor padded_heads(const at::Tensor& x, const PaddedRows& at, int64_t samples, int64_t heads) {
   return kPaddedHeads(for_products(x), at.rows, at.places, samples, at.length, heads);
 }

@@ -19,6 +19,10 @@ std::vector<at::Tensor> heads_first(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> heads_last(const std::vector<at::Tensor>& tensors, int64_t batch,
                                    at::ScalarType type);
 
+// Returns an uninitialised tensor of x's shape [batch, heads, rows, head_dim], laid out as [batch, rows,
+// heads, head_dim].
+at::Tensor empty_by_position(const at::Tensor& x);
+
 // Between packed tokens and the layout that batched products of a group of samples take:
 //
 // Takes x [tokens, heads * head_dim]. Returns [samples * heads, at.length, head_dim] in the type of products,

@@ -1,87 +1,140 @@
 #include "ops/rotate_qk.h"
 
-#include <ATen/ATen.h>
-#include <torch/library.h>
+#include <algorithm>
+#include <bit>
+#include <numeric>
 
-#include "device/operators.h"
-#include "ops/rms_norm.h"
-#include "ops/rotate.h"
+#include <ATen/ATen.h>
+
+#include "device/op.h"
+#include "ops/kernels.h"
 
 namespace trainer {
+namespace {
 
-FourTensors rotate_qk_composite(const at::Tensor& q, const at::Tensor& k, const MaybeTensor& q_weight,
-                                const MaybeTensor& k_weight, const at::Tensor& cos, const at::Tensor& sin,
-                                double epsilon, bool plus_one) {
-  const auto one = [&](const at::Tensor& x, const MaybeTensor& weight) {
-    at::Tensor heads = x, rstd;
-    if (weight) std::tie(heads, rstd) = rms_norm(x, *weight, epsilon, plus_one);
-    return std::pair(rotate(heads.transpose(1, 2), cos, sin, /*back=*/false), rstd);
-  };
-  const auto [q_out, q_rstd] = one(q, q_weight);
-  const auto [k_out, k_rstd] = one(k, k_weight);
-  return {q_out, k_out, q_rstd, k_rstd};
+// The same as in rotate_qk.cu.
+struct HeadStrides {
+  explicit HeadStrides(const at::Tensor& x) : batch(x.stride(0)), position(x.stride(1)), head(x.stride(2)) {}
+  int64_t batch, position, head;
+};
+struct QkShape {
+  int q_heads, k_heads, seq, half, rest, lanes;
+  int64_t table_batch;
+};
+
+// Heads of head_dim elements that are together in memory.
+at::Tensor with_whole_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+// One call's sizes and kernels. All tensors are [batch, seq, heads, head_dim].
+struct QkCall {
+  QkCall(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos_, const at::Tensor& sin_)
+      : cos(cos_.contiguous()), sin(sin_.contiguous()), positions(q.size(0) * q.size(1)) {
+    const int64_t seq = q.size(1), half = cos.size(-1), rest = q.size(3) - 2 * half;
+    const bool of_each_row = cos.numel() > seq * half;
+    TORCH_CHECK(rest >= 0 && rest % 2 == 0 && cos.numel() == (of_each_row ? q.size(0) : 1) * seq * half &&
+                    sin.numel() == cos.numel(),
+                "rotate_qk: q ", q.sizes(), " with tables ", cos.sizes());
+    shape = {static_cast<int>(q.size(2)), static_cast<int>(k.size(2)), static_cast<int>(seq),
+             static_cast<int>(half),      static_cast<int>(rest),      1,
+             of_each_row ? seq * half : 0};
+  }
+
+  // Every tensor that is read is in one of the two lists; those in `strided` are heads.
+  void find(std::initializer_list<at::Tensor> strided, std::initializer_list<at::Tensor> others) {
+    const int64_t cols = std::gcd(shape.half, shape.rest / 2);
+    width = width_for(cols, {cos, sin});
+    for (const at::Tensor& x : strided) {
+      width = std::min(width, width_for(cols, {x}, {x.stride(0), x.stride(1), x.stride(2)}));
+    }
+    for (const at::Tensor& x : others) width = std::min(width, width_for(cols, {x}));
+    const auto packs = static_cast<uint64_t>((shape.half + shape.rest / 2) / width);
+    shape.lanes = static_cast<int>(std::min<uint64_t>(std::bit_floor(packs), 32));
+    check_fits(positions * heads() * shape.lanes, "rotate_qk");
+    kernels = &kernels_for(*strided.begin(), "rotate_qk", width);
+  }
+
+  int64_t heads() const { return shape.q_heads + shape.k_heads; }
+  KernelGrid grid(int64_t groups) const { return grid_of(groups * shape.lanes); }
+
+  at::Tensor cos, sin;
+  int64_t positions, width = 1;
+  QkShape shape{};
+  const Kernels* kernels = nullptr;
+};
+
+RotatedQk rotate_qk_gpu(const QkPair& in, const QkNorms& norms, const at::Tensor& cos,
+                        const at::Tensor& sin) {
+  const auto& [q_weight, k_weight, epsilon, plus_one] = norms;
+  const at::Tensor q = with_whole_heads(in.q), k = with_whole_heads(in.k);
+  const at::Tensor by_q = q_weight ? q_weight->contiguous() : at::Tensor();
+  const at::Tensor by_k = k_weight ? k_weight->contiguous() : at::Tensor();
+  QkCall call(q, k, cos, sin);
+  call.find({q, k}, {q_weight ? by_q : q, k_weight ? by_k : k});
+  at::Tensor q_out = at::empty(q.sizes(), q.options()), k_out = at::empty(k.sizes(), k.options());
+  at::Tensor q_rstd, k_rstd;
+  if (q_weight) {
+    q_rstd = at::empty({call.positions * q.size(2)}, q.options().dtype(at::kFloat));
+    k_rstd = at::empty({call.positions * k.size(2)}, q_rstd.options());
+  }
+  call.kernels->start(
+      "rotate_qk_forward", call.grid(call.positions * call.heads()), elements(q, q), elements(k, q),
+      elements(by_q, q), elements(by_k, q), elements(call.cos, q), elements(call.sin, q),
+      q_out.mutable_data_ptr(), k_out.mutable_data_ptr(), q_weight ? q_rstd.mutable_data_ptr() : nullptr,
+      q_weight ? k_rstd.mutable_data_ptr() : nullptr, call.shape, HeadStrides(q), HeadStrides(k),
+      call.positions, static_cast<float>(epsilon), static_cast<int>(plus_one));
+  return {{q_out.transpose(1, 2), k_out.transpose(1, 2)}, {q_rstd, k_rstd}};
 }
 
-FourTensors rotate_qk_backward_composite(const at::Tensor& grad_q, const at::Tensor& grad_k,
-                                         const MaybeTensor& q, const MaybeTensor& k,
-                                         const MaybeTensor& q_weight, const MaybeTensor& k_weight,
-                                         const MaybeTensor& q_rstd, const MaybeTensor& k_rstd,
-                                         const at::Tensor& cos, const at::Tensor& sin, bool plus_one,
-                                         bool needs_weights) {
-  const auto one = [&](const at::Tensor& grad, const MaybeTensor& x, const MaybeTensor& weight,
-                       const MaybeTensor& rstd) {
-    const at::Tensor g = rotate(grad, cos, sin, /*back=*/true).transpose(1, 2);
-    if (!weight) return std::tuple(g, at::Tensor());
-    return rms_norm_backward(g, *x, *weight, *rstd, /*needs_x=*/true, needs_weights, plus_one);
-  };
-  const auto [gq, gq_weight] = one(grad_q, q, q_weight, q_rstd);
-  const auto [gk, gk_weight] = one(grad_k, k, k_weight, k_rstd);
-  return {gq, gk, gq_weight, gk_weight};
+QkGradients rotate_qk_backward_gpu(const QkPair& grad, const QkPair& in, const QkPair& rstd,
+                                   const QkNorms& norms, const at::Tensor& cos, const at::Tensor& sin,
+                                   bool needs_weights) {
+  const auto& [q_weight, k_weight, epsilon, plus_one] = norms;
+  const at::Tensor gq = with_whole_heads(grad.q.transpose(1, 2)),
+                   gk = with_whole_heads(grad.k.transpose(1, 2));
+  const bool normed = q_weight.has_value();
+  const at::Tensor q = normed ? with_whole_heads(in.q) : gq, k = normed ? with_whole_heads(in.k) : gk;
+  const at::Tensor by_q = normed ? q_weight->contiguous() : at::Tensor();
+  const at::Tensor by_k = normed ? k_weight->contiguous() : at::Tensor();
+  QkCall call(gq, gk, cos, sin);
+  call.find({gq, gk, q, k}, {normed ? by_q : gq, normed ? by_k : gk});
+  at::Tensor q_out = at::empty(gq.sizes(), gq.options()), k_out = at::empty(gk.sizes(), gk.options());
+  const void* inverse_q = normed ? elements(rstd.q, gq, at::kFloat) : nullptr;
+  const void* inverse_k = normed ? elements(rstd.k, gq, at::kFloat) : nullptr;
+  call.kernels->start("rotate_qk_backward", call.grid(call.positions * call.heads()), elements(gq, gq),
+                      elements(gk, gq), elements(q, gq), elements(k, gq), elements(by_q, gq),
+                      elements(by_k, gq), inverse_q, inverse_k, elements(call.cos, gq),
+                      elements(call.sin, gq), q_out.mutable_data_ptr(), k_out.mutable_data_ptr(), call.shape,
+                      HeadStrides(gq), HeadStrides(gk), HeadStrides(q), HeadStrides(k), call.positions,
+                      static_cast<int>(plus_one));
+  at::Tensor gq_weight, gk_weight;
+  if (normed && needs_weights) {
+    const int64_t q_count = call.positions * q.size(2), k_count = call.positions * k.size(2);
+    const int64_t each = std::max<int64_t>(16, (q_count + 2047) / 2048);
+    const int64_t q_parts = (q_count + each - 1) / each, k_parts = (k_count + each - 1) / each;
+    const at::Tensor sums = at::empty({q_parts + k_parts, q.size(3)}, rstd.q.options());
+    call.kernels->start("rotate_qk_backward_weight", call.grid(q_parts + k_parts), elements(gq, gq),
+                        elements(gk, gq), elements(q, gq), elements(k, gq), inverse_q, inverse_k,
+                        elements(call.cos, gq), elements(call.sin, gq), sums.mutable_data_ptr(), call.shape,
+                        HeadStrides(gq), HeadStrides(gk), HeadStrides(q), HeadStrides(k), call.positions,
+                        q_parts, k_parts, each, static_cast<int>(plus_one));
+    gq_weight = sums.narrow(0, 0, q_parts).sum(0).to(q_weight->scalar_type());
+    gk_weight = sums.narrow(0, q_parts, k_parts).sum(0).to(q_weight->scalar_type());
+  }
+  return {{q_out, k_out}, {gq_weight, gk_weight}};
 }
 
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def(
-      "rotate_qk(Tensor q, Tensor k, Tensor? q_weight, Tensor? k_weight, Tensor cos, Tensor sin, float "
-      "epsilon, bool plus_one) -> (Tensor, Tensor, Tensor, Tensor)");
-  library.def(
-      "rotate_qk_backward(Tensor grad_q, Tensor grad_k, Tensor? q, Tensor? k, Tensor? q_weight, Tensor? "
-      "k_weight, Tensor? q_rstd, Tensor? k_rstd, Tensor cos, Tensor sin, bool plus_one, bool needs_weights) "
-      "-> (Tensor, Tensor, Tensor, Tensor)");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) {
-  library.impl("rotate_qk", rotate_qk_composite);
-  library.impl("rotate_qk_backward", rotate_qk_backward_composite);
-}
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rotate_qk", ByTarget<rotate_qk_composite, rotate_qk_gpu>::call);
-  library.impl("rotate_qk_backward", ByTarget<rotate_qk_backward_composite, rotate_qk_backward_gpu>::call);
-}
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) {
-  library.impl("rotate_qk", rotate_qk_gpu);
-  library.impl("rotate_qk_backward", rotate_qk_backward_gpu);
-}
+constexpr Op kRotateQk{"trainer::rotate_qk", rotate_qk_cpu, rotate_qk_gpu};
+constexpr Op kRotateQkBackward{"trainer::rotate_qk_backward", rotate_qk_backward_cpu, rotate_qk_backward_gpu};
+
+}  // namespace
 
 RotatedQk rotate_qk(const QkPair& in, const QkNorms& norms, const at::Tensor& cos, const at::Tensor& sin) {
-  static const Operator<FourTensors(const at::Tensor&, const at::Tensor&, const MaybeTensor&,
-                                    const MaybeTensor&, const at::Tensor&, const at::Tensor&, double, bool)>
-      op("trainer::rotate_qk");
-  const auto [q, k, q_rstd, k_rstd] =
-      op(in.q, in.k, norms.q_weight, norms.k_weight, cos, sin, norms.epsilon, norms.plus_one);
-  return {{q, k}, {q_rstd, k_rstd}};
+  return kRotateQk(in, norms, cos, sin);
 }
 
 QkGradients rotate_qk_backward(const QkPair& grad, const QkPair& in, const QkPair& rstd, const QkNorms& norms,
                                const at::Tensor& cos, const at::Tensor& sin, bool needs_weights) {
-  static const Operator<FourTensors(const at::Tensor&, const at::Tensor&, const MaybeTensor&,
-                                    const MaybeTensor&, const MaybeTensor&, const MaybeTensor&,
-                                    const MaybeTensor&, const MaybeTensor&, const at::Tensor&,
-                                    const at::Tensor&, bool, bool)>
-      op("trainer::rotate_qk_backward");
-  const auto maybe = [](const at::Tensor& t) { return t.defined() ? MaybeTensor(t) : std::nullopt; };
-  const auto [gq, gk, gq_weight, gk_weight] =
-      op(grad.q, grad.k, maybe(in.q), maybe(in.k), norms.q_weight, norms.k_weight, maybe(rstd.q),
-         maybe(rstd.k), cos, sin, norms.plus_one, needs_weights);
-  return {{gq, gk}, {gq_weight, gk_weight}};
+  return kRotateQkBackward(grad, in, rstd, norms, cos, sin, needs_weights);
 }
 
 }  // namespace trainer

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <optional>
-#include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,15 +14,23 @@ struct QkNorms {
   std::optional<at::Tensor> q_weight, k_weight;  // [head_dim] in q's type; both or neither
   double epsilon = 0.0;
   bool plus_one = false;
+
+  std::vector<at::Tensor> tensors() const {
+    return q_weight ? std::vector{*q_weight, *k_weight} : std::vector<at::Tensor>();
+  }
 };
 
 struct QkPair {
   at::Tensor q, k;
+
+  std::vector<at::Tensor> tensors() const { return {q, k}; }
 };
 
 struct RotatedQk {
   QkPair out;   // [batch, heads, seq, head_dim], laid out as [batch, seq, heads, head_dim]
   QkPair rstd;  // fp32, one number for each head of each position; undefined without norms
+
+  std::vector<at::Tensor> tensors() const { return {out.q, out.k, rstd.q, rstd.k}; }
 };
 
 // Takes q and k [batch, seq, heads, head_dim] and the tables of Rotary; of each head, the first columns are
@@ -33,6 +41,8 @@ RotatedQk rotate_qk(const QkPair& in, const QkNorms& norms, const at::Tensor& co
 struct QkGradients {
   QkPair in;       // [batch, seq, heads, head_dim]
   QkPair weights;  // undefined unless wanted
+
+  std::vector<at::Tensor> tensors() const { return {in.q, in.k, weights.q, weights.k}; }
 };
 
 // Takes the gradients of the results and, with norms, what rotate_qk() took and returned: otherwise `in` and
@@ -40,28 +50,15 @@ struct QkGradients {
 QkGradients rotate_qk_backward(const QkPair& grad, const QkPair& in, const QkPair& rstd, const QkNorms& norms,
                                const at::Tensor& cos, const at::Tensor& sin, bool needs_weights);
 
-using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using MaybeTensor = std::optional<at::Tensor>;
+// The CPU's form of both: rotate_qk_cpu.cpp, rms_norm() and rotate(), one after the other.
+decltype(rotate_qk) rotate_qk_cpu;
+decltype(rotate_qk_backward) rotate_qk_backward_cpu;
 
-// What CUDA uses: rotate_qk.cu, or the composite if that does not work. The CPU uses the composite:
-// rms_norm() and rotate(), one after the other. They return q's and k's results, then q's and k's rstd or the
-// gradients of the weights.
-FourTensors rotate_qk_gpu(const at::Tensor& q, const at::Tensor& k, const MaybeTensor& q_weight,
-                          const MaybeTensor& k_weight, const at::Tensor& cos, const at::Tensor& sin,
-                          double epsilon, bool plus_one);
-FourTensors rotate_qk_backward_gpu(const at::Tensor& grad_q, const at::Tensor& grad_k, const MaybeTensor& q,
-                                   const MaybeTensor& k, const MaybeTensor& q_weight,
-                                   const MaybeTensor& k_weight, const MaybeTensor& q_rstd,
-                                   const MaybeTensor& k_rstd, const at::Tensor& cos, const at::Tensor& sin,
-                                   bool plus_one, bool needs_weights);
-FourTensors rotate_qk_composite(const at::Tensor& q, const at::Tensor& k, const MaybeTensor& q_weight,
-                                const MaybeTensor& k_weight, const at::Tensor& cos, const at::Tensor& sin,
-                                double epsilon, bool plus_one);
-FourTensors rotate_qk_backward_composite(const at::Tensor& grad_q, const at::Tensor& grad_k,
-                                         const MaybeTensor& q, const MaybeTensor& k,
-                                         const MaybeTensor& q_weight, const MaybeTensor& k_weight,
-                                         const MaybeTensor& q_rstd, const MaybeTensor& k_rstd,
-                                         const at::Tensor& cos, const at::Tensor& sin, bool plus_one,
-                                         bool needs_weights);
+// The loop of one tensor on the CPU. Takes x [batch, heads, seq, head_dim] and tables of n <= head_dim / 2
+// columns. With halves [x1, x2] of the first 2 n columns, returns [x1 cos - x2 sin, x2 cos + x1 sin, the
+// other columns of x]. bf16 is rounded after each product, as in transformers. `back`: the inverse, which is
+// the gradient. The result is laid out in memory as [batch, seq, heads, head_dim], as the projections return
+// and take it.
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back);
 
 }  // namespace trainer

@@ -4,8 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "ops/rotate.h"
+#include "ops/rotate_qk.h"
 #include "support/reference.h"
+#include "support/reference_ops.h"
 
 namespace trainer {
 namespace {
@@ -83,7 +84,7 @@ TEST_P(RotaryEmbedding, WithLibTorchsOperatorsTheSame) {
     const Rotary::Tables tables = tables_of(type, of_each_row, rotary_dim);
     for (const bool back : {false, true}) {
       const at::Tensor ours = rotate(x, tables.cos, tables.sin, back);
-      const at::Tensor composite = rotate_composite(x, tables.cos, tables.sin, back);
+      const at::Tensor composite = reference::rotate(x, tables.cos, tables.sin, back);
       EXPECT_LE(relative_difference(composite, ours), type == at::kFloat ? 1e-7 : 0.0);
       EXPECT_EQ(composite.strides(), ours.strides());
     }

@@ -3,10 +3,7 @@
 
 #include <string>
 
-#include <torch/library.h>
-
 #include "device/target_device.h"
-#include "ops/rotate_qk.h"
 #include "support/emulated_gpu.h"
 
 // clang-format off
@@ -58,18 +55,9 @@ auto as_on_a_gpu(const Work& work) {
 }
 
 // While it lives, what a GPU runs for the operators runs for CPU tensors.
-class OperatorsOnAnEmulatedGpu {
- public:
-  OperatorsOnAnEmulatedGpu()
-      : library_(torch::Library::IMPL, "trainer", c10::DispatchKey::CPU, __FILE__, __LINE__) {
-    library_.impl("rotate_qk", rotate_qk_gpu);
-    library_.impl("rotate_qk_backward", rotate_qk_backward_gpu);
-  }
+struct OperatorsOnAnEmulatedGpu {
   EmulatedGpu gpu;
-
- private:
-  CpuActsAsGpu acts_;
-  torch::Library library_;
+  CpuActsAsGpu acts;
 };
 
 }  // namespace trainer

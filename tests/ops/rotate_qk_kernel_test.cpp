@@ -32,37 +32,30 @@ class RotateQkKernel : public ::testing::TestWithParam<std::tuple<at::ScalarType
       norms.k_weight = normal({cols});
     }
     const RotatedQk cpu = rotate_qk(in, norms, cos, sin);
-    const auto [q, k, q_rstd, k_rstd] =
-        rotate_qk_gpu(in.q, in.k, norms.q_weight, norms.k_weight, cos, sin, norms.epsilon, norms.plus_one);
+    const auto [rotated, rstd] = as_on_a_gpu([&] { return rotate_qk(in, norms, cos, sin); });
     EXPECT_EQ(gpu_.was_wide(), wide);
-    near(q, cpu.out.q);
-    near(k, cpu.out.k);
-    EXPECT_EQ(q.strides(), cpu.out.q.strides());
-    EXPECT_EQ(q_rstd.defined(), normed());
-    MaybeTensor x_q, x_k, rstd_q, rstd_k;
+    near(rotated.q, cpu.out.q);
+    near(rotated.k, cpu.out.k);
+    EXPECT_EQ(rotated.q.strides(), cpu.out.q.strides());
+    EXPECT_EQ(rstd.q.defined(), normed());
     if (normed()) {
-      EXPECT_LE(relative_difference(q_rstd, cpu.rstd.q), 5e-7);
-      EXPECT_LE(relative_difference(k_rstd, cpu.rstd.k), 5e-7);
-      x_q = in.q;
-      x_k = in.k;
-      rstd_q = cpu.rstd.q;
-      rstd_k = cpu.rstd.k;
+      EXPECT_LE(relative_difference(rstd.q, cpu.rstd.q), 5e-7);
+      EXPECT_LE(relative_difference(rstd.k, cpu.rstd.k), 5e-7);
     }
     // Attention's gradients are laid out by position or by head.
     for (const bool by_head : {false, true}) {
       QkPair grad{normal(in.q.sizes()).transpose(1, 2), normal(in.k.sizes()).transpose(1, 2)};
       if (by_head) grad = {grad.q.contiguous(), grad.k.contiguous()};
       const QkGradients expected = rotate_qk_backward(grad, in, cpu.rstd, norms, cos, sin, normed());
-      const auto [gq, gk, gq_weight, gk_weight] =
-          rotate_qk_backward_gpu(grad.q, grad.k, x_q, x_k, norms.q_weight, norms.k_weight, rstd_q, rstd_k,
-                                 cos, sin, norms.plus_one, normed());
+      const QkGradients ours =
+          as_on_a_gpu([&] { return rotate_qk_backward(grad, in, cpu.rstd, norms, cos, sin, normed()); });
       EXPECT_EQ(gpu_.was_wide(), wide);
-      near(gq, expected.in.q);
-      near(gk, expected.in.k);
-      ASSERT_EQ(gq_weight.defined(), normed());
+      near(ours.in.q, expected.in.q);
+      near(ours.in.k, expected.in.k);
+      ASSERT_EQ(ours.weights.q.defined(), normed());
       if (normed()) {
-        near(gq_weight, expected.weights.q);
-        near(gk_weight, expected.weights.k);
+        near(ours.weights.q, expected.weights.q);
+        near(ours.weights.k, expected.weights.k);
       }
     }
   }

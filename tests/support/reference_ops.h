@@ -12,6 +12,7 @@
 #include "base/dropout_mask.h"
 #include "formats/bitsandbytes.h"
 #include "ops/activation.h"
+#include "ops/attention_heads.h"
 #include "ops/attention_weights.h"
 #include "ops/nf4.h"
 
@@ -183,6 +184,18 @@ inline at::Tensor dequantise(const Nf4Tensor& tensor, int64_t first, int64_t cou
   }
   const at::Tensor each = scale.repeat_interleave(kNf4Block).narrow(0, 0, values.numel());
   return (values * each).narrow(0, first - begin, count).to(type);
+}
+
+inline at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  const int64_t half = cos.size(-1), rest = x.size(-1) - 2 * half;
+  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
+  at::Tensor out = empty_by_position(x);
+  at::Tensor y1 = out.narrow(-1, 0, half), y2 = out.narrow(-1, half, half);
+  const int direction = back ? -1 : 1;
+  at::mul_out(y1, x1, cos).sub_(x2 * sin, direction);
+  at::mul_out(y2, x2, cos).add_(x1 * sin, direction);
+  if (rest > 0) out.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
+  return out;
 }
 
 }  // namespace trainer::reference

@@ -1,13 +1,14 @@
-#include "ops/rotate.h"
-
+// Queries and keys on the CPU: their norms, and the loop of the rotary embedding.
 #include <algorithm>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include "base/vector_math.h"
-#include "device/operators.h"
+#include "device/op.h"
+#include "ops/attention_heads.h"
+#include "ops/rms_norm.h"
+#include "ops/rotate_qk.h"
 
 namespace trainer {
 namespace {
@@ -40,7 +41,9 @@ TRAINER_VECTORISED void rotate_heads(const T* __restrict__ x, int64_t x_stride, 
   }
 }
 
-at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+}  // namespace
+
+at::Tensor rotate(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
   const int64_t batch = x.size(0), heads = x.size(1), seq = x.size(2), head_dim = x.size(3),
                 half = cos.size(-1);
@@ -64,21 +67,30 @@ at::Tensor rotate_host(const at::Tensor& input, const at::Tensor& cos, const at:
   return out;
 }
 
-}  // namespace
-
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
+RotatedQk rotate_qk_cpu(const QkPair& in, const QkNorms& norms, const at::Tensor& cos,
+                        const at::Tensor& sin) {
+  const auto one = [&](const at::Tensor& x, const std::optional<at::Tensor>& weight) {
+    at::Tensor heads = x, rstd;
+    if (weight) std::tie(heads, rstd) = rms_norm(x, *weight, norms.epsilon, norms.plus_one);
+    return std::pair(rotate(heads.transpose(1, 2), cos, sin, /*back=*/false), rstd);
+  };
+  const auto [q, q_rstd] = one(in.q, norms.q_weight);
+  const auto [k, k_rstd] = one(in.k, norms.k_weight);
+  return {{q, k}, {q_rstd, k_rstd}};
 }
-TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("rotate", rotate_host); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("rotate", ByTarget<rotate_host, rotate_composite>::call);
-}
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("rotate", rotate_composite); }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
-  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)> op(
-      "trainer::rotate");
-  return op(x, cos, sin, back);
+QkGradients rotate_qk_backward_cpu(const QkPair& grad, const QkPair& in, const QkPair& rstd,
+                                   const QkNorms& norms, const at::Tensor& cos, const at::Tensor& sin,
+                                   bool needs_weights) {
+  const auto one = [&](const at::Tensor& grad_of_one, const at::Tensor& x,
+                       const std::optional<at::Tensor>& weight, const at::Tensor& rstd_of_one) {
+    const at::Tensor g = rotate(grad_of_one, cos, sin, /*back=*/true).transpose(1, 2);
+    if (!weight) return std::tuple(g, at::Tensor());
+    return rms_norm_backward(g, x, *weight, rstd_of_one, /*needs_x=*/true, needs_weights, norms.plus_one);
+  };
+  const auto [gq, gq_weight] = one(grad.q, in.q, norms.q_weight, rstd.q);
+  const auto [gk, gk_weight] = one(grad.k, in.k, norms.k_weight, rstd.k);
+  return {{gq, gk}, {gq_weight, gk_weight}};
 }
 
 }  // namespace trainer
