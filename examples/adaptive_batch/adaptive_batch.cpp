@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
 
     trainer::RetryOptions options;
     options.clean_up = [&] { model->zero_grad(); };
-    options.on_retry = [](const trainer::OutOfMemory& lack, int64_t rows) {
-      std::cout << "out of memory: " << lack.numbers() << "; now " << rows << " rows at once" << std::endl;
+    options.on_retry = [](const trainer::OutOfMemory& oom, int64_t rows) {
+      std::cout << "out of memory: " << oom.numbers() << "; now " << rows << " rows at once" << std::endl;
     };
     trainer::OomHandler memory(kRows, options);
     for (int step = 1; step <= 20; step++) {

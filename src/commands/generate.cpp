@@ -70,8 +70,8 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   if (!options.stop.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   RetryOptions retry;
   retry.device = device;
-  retry.on_retry = [](const OutOfMemory& lack, int64_t size) {
-    log::warning(concat("out of memory with so many prompts at once (", lack.numbers(), "); from here on ",
+  retry.on_retry = [](const OutOfMemory& oom, int64_t size) {
+    log::warning(concat("out of memory with so many prompts at once (", oom.numbers(), "); from here on ",
                         size, " at once"));
   };
   OomHandler batch_size(options.batch_size, retry);

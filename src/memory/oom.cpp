@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 #include <regex>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -79,17 +80,17 @@ int64_t bytes_in(const std::string& message, const std::string& pattern) {
 
 OutOfMemory describe(const std::exception& error) {
   const std::string message = message_of(error);
-  OutOfMemory lack;
-  lack.message = first_line(message);
-  if (lack.message.starts_with("out of memory on the CPU")) {
+  OutOfMemory oom;
+  oom.message = first_line(message);
+  if (oom.message.starts_with("out of memory on the CPU")) {
     const HostShortage shortage = last_host_shortage();
-    return {lack.message, shortage.asked, shortage.free, shortage.allocated};
+    return {oom.message, shortage.asked, shortage.free, shortage.allocated};
   }
   static const std::string number = "([0-9.]+) (GiB|MiB|KiB|bytes)";
-  lack.asked = bytes_in(message, "Tried to allocate " + number);
-  lack.free = bytes_in(message, "of which " + number + " is free");
-  lack.allocated = bytes_in(message, number + " is allocated by PyTorch");
-  return lack;
+  oom.asked = bytes_in(message, "Tried to allocate " + number);
+  oom.free = bytes_in(message, "of which " + number + " is free");
+  oom.allocated = bytes_in(message, number + " is allocated by PyTorch");
+  return oom;
 }
 
 // Runs a backward pass of one element: before a new pass, the engine discards what a failed one left in its
@@ -147,9 +148,47 @@ void free_after_oom(c10::Device device) {
   empty_cache(device);
 }
 
-void give_up(const OutOfMemory& lack, int64_t retries) {
+OomLoop::OomLoop(c10::Device device, std::function<void()> clean_up, Recover recover)
+    : device_(device), clean_up_(std::move(clean_up)), recover_(std::move(recover)) {}
+
+bool OomLoop::next() {
+  switch (std::exchange(state_, State::done)) {
+    case State::not_begun:
+      return true;
+    case State::done:
+      return false;
+    case State::failed:
+      if (clean_up_) clean_up_();
+      free_after_oom(device_);
+      break;
+    case State::gave_up:
+      break;
+  }
+  recover_(oom_);
+  return true;
+}
+
+void OomLoop::failed(const std::exception& error) {
+  if (!is_oom(error)) throw;
+  oom_ = describe(error);
+  state_ = State::failed;
+}
+
+void OomLoop::gave_up(const OutOfMemoryError& error) {
+  oom_ = {error.what()};
+  state_ = State::gave_up;
+}
+
+void give_up(const OutOfMemory& oom, int64_t retries) {
   throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat("out of memory, also after ", retries,
-                                                               " retries: ", lack.numbers())));
+                                                               " retries: ", oom.numbers())));
+}
+
+OomLoop same_again(const RetryOptions& options) {
+  return {options.device, options.clean_up, [options, retries = int64_t{0}](const OutOfMemory& oom) mutable {
+            if (retries++ >= options.max_retries) give_up(oom, options.max_retries);
+            if (options.on_retry) options.on_retry(oom, 0);
+          }};
 }
 
 int64_t adaptive_batch(const std::function<void(int64_t size)>& work, int64_t initial,
@@ -167,18 +206,21 @@ int64_t OomHandler::size() const {
 }
 
 void OomHandler::run(const std::function<void(int64_t size)>& work) {
-  for (int64_t retries = 0;; retries++) {
-    const std::optional<OutOfMemory> lack = catch_oom([&] { work(size()); });
-    if (!lack) {
-      if (retries == 0) budget_.succeeded(grow_after_);
-      return;
-    }
-    if (options_.clean_up) options_.clean_up();
-    free_after_oom(options_.device);
-    if (retries >= options_.max_retries || size() == minimum_) give_up(*lack, retries);
+  int64_t retries = 0;
+  OomLoop attempts(options_.device, options_.clean_up, [&](const OutOfMemory& oom) {
+    if (retries >= options_.max_retries || size() == minimum_) give_up(oom, retries);
+    retries++;
     budget_.shrink();
-    if (options_.on_retry) options_.on_retry(*lack, size());
+    if (options_.on_retry) options_.on_retry(oom, size());
+  });
+  while (attempts.next()) {
+    try {
+      work(size());
+    } catch (const std::exception& error) {
+      attempts.failed(error);
+    }
   }
+  if (retries == 0) budget_.succeeded(grow_after_);
 }
 
 }  // namespace trainer

@@ -132,7 +132,8 @@ std::vector<TrainedParameter> trained_parameters(Module& model) {
 }
 
 Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
-                     std::shared_ptr<CopyStream> stream) {
+                     std::shared_ptr<CopyStream> stream)
+    : stream_(std::move(stream)) {
   for (const TrainedParameter& parameter : parameters) {
     places_[parameter.name] = leaves_.size();
     leaves_.push_back(parameter.value);
@@ -146,7 +147,7 @@ Gradients::Gradients(const std::vector<TrainedParameter>& parameters, StateDtype
   const InPhase phase(MemoryPhase::gradients);
   sums_ = std::make_shared<Sums>();
   sums_->of.resize(leaves_.size());
-  sums_->stream = std::move(stream);
+  sums_->stream = stream_;
   for (size_t i = 0; i < leaves_.size(); i++) {
     Sums::Sum& sum = sums_->of[i];
     sum.giver = parameters[i].offloaded;

@@ -54,9 +54,8 @@ template <class AnyError>
 
 }  // namespace
 
-std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& work,
-                                  Channel channel) {
-  if (ranks.alone()) return {work()};
+std::vector<std::string> gather_outcomes(const Ranks& ranks, const std::function<std::string()>& work,
+                                         Channel channel) {
   std::vector<std::string> notes = ranks.exchange(outcome_of(work), channel);
   for (size_t rank = 0; rank < notes.size(); rank++) {
     if (notes[rank].front() == kFailed) throw_failure(notes[rank], rank);

@@ -75,13 +75,13 @@ MetricRow recovery_row(const RunPosition& position, const Recovery& recovery) {
   MetricRow row{"recovery",
                 {{"step", position.step},
                  {"stage", recovery.stage},
-                 {"asked", known(recovery.lack.asked)},
-                 {"free", known(recovery.lack.free)},
-                 {"allocated", known(recovery.lack.allocated)},
+                 {"asked", known(recovery.oom.asked)},
+                 {"free", known(recovery.oom.free)},
+                 {"allocated", known(recovery.oom.allocated)},
                  {"from_samples", recovery.from_samples},
                  {"to_samples", recovery.to_samples},
                  {"recomputed_blocks", recovery.recomputed_blocks},
-                 {"message", recovery.lack.message}}};
+                 {"message", recovery.oom.message}}};
   if (recovery.from_tokens > 0) {
     row.values["from_tokens"] = recovery.from_tokens;
     row.values["to_tokens"] = recovery.to_tokens;

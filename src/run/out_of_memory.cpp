@@ -49,26 +49,35 @@ OutOfMemoryHandler::OutOfMemoryHandler(RunParts& parts, const RunProgress& progr
       next_device_(next_device ? std::move(next_device) : [this] { return allowed_device(); }) {}
 
 void OutOfMemoryHandler::rehearse() {
-  on_some_device([this] { trainer::rehearse(parts_); });
+  OomLoop devices = on_some_device();
+  while (devices.next()) {
+    try {
+      trainer::rehearse(parts_);
+    } catch (const OutOfMemoryError& error) {
+      devices.gave_up(error);
+    }
+  }
 }
 
 StepResult OutOfMemoryHandler::step(const EffectiveBatch& batch, const StepCuts* replay) {
   StepResult result;
-  on_some_device([&] { result = parts_.trainer.step(batch, replay); });
+  OomLoop devices = on_some_device();
+  while (devices.next()) {
+    try {
+      result = parts_.trainer.step(batch, replay);
+    } catch (const OutOfMemoryError& error) {
+      devices.gave_up(error);
+    }
+  }
   return result;
 }
 
-void OutOfMemoryHandler::on_some_device(const std::function<void()>& work) {
-  for (;;) {
-    std::string message;
-    try {
-      return work();
-    } catch (const OutOfMemoryError& error) {
-      message = error.what();
-    }
-    if (!parts_.trainer.has_whole_weights() || !move_to_next_device(message))
-      throw of_family(ErrorCode::oom_step, OutOfMemoryError(message));
-  }
+// Returns the loop around work of the trainer. When that gives up, the run moves to the next device.
+OomLoop OutOfMemoryHandler::on_some_device() {
+  return {parts_.device, /*clean_up=*/{}, [this](const OutOfMemory& oom) {
+            if (!parts_.trainer.has_whole_weights() || !move_to_next_device(oom.message))
+              throw of_family(ErrorCode::oom_step, OutOfMemoryError(oom.message));
+          }};
 }
 
 void OutOfMemoryHandler::guard(const std::function<void()>& work) {
@@ -121,7 +130,7 @@ bool OutOfMemoryHandler::move_to(const DeviceLease& lease, const std::string& er
                       left.str()));
   Recovery recovery;
   recovery.stage = "device";
-  recovery.lack.message = concat(left.str(), " -> ", device.str());
+  recovery.oom.message = concat(left.str(), " -> ", device.str());
   parts_.output.write(recovery_row(progress_.position, recovery));
   lift_gpu_limit(left);
   settle_on(lease);

@@ -1,5 +1,5 @@
-// What a run does when it is out of memory and smaller micro-batches (training/attempts.h) did not help. It
-// moves to another GPU or to the CPU; if that does not help either, it saves the last good state and ends.
+// What a run does when it is out of memory and smaller micro-batches (training/oom_recovery.h) did not help.
+// It moves to another GPU or to the CPU; if that does not help either, it saves the last good state and ends.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/device/acquire_device.h"
+#include "trainer/memory/oom.h"
 #include "trainer/training/trainer.h"
 
 #include "run/checkpoints.h"
@@ -33,11 +34,11 @@ class OutOfMemoryHandler {
 
   // Calls `work`. When it is out of memory, saves the state of the last step, if it is whole, and throws
   // OutOfMemoryError that says where the state was saved. With several ranks this is for errors that all
-  // throw (parallel/ranks.h, together()).
+  // throw (parallel/ranks.h, run_on_all_ranks()).
   void guard(const std::function<void()>& work);
 
  private:
-  void on_some_device(const std::function<void()>& work);
+  OomLoop on_some_device();
   std::optional<DeviceLease> allowed_device();
   bool move_to_next_device(const std::string& error);
   bool move_to(const DeviceLease& lease, const std::string& error);

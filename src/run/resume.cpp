@@ -207,7 +207,7 @@ Resumption resumption_in(const std::string& text) {
 
 Resumption find_resumption(const Config& config, const OutputDirectory& output, const Ranks& ranks) {
   if (ranks.alone()) return search(config, output);
-  const std::vector<std::string> notes = together(
+  const std::vector<std::string> notes = run_on_all_ranks(
       ranks, [&] { return ranks.is_first() ? resumption_note(search(config, output)) : std::string(); },
       Channel::phases);
   return resumption_in(notes.front());
@@ -215,12 +215,11 @@ Resumption find_resumption(const Config& config, const OutputDirectory& output, 
 
 void load_state(const Resumption& resumption, const Prepared& prepared, Trainer& trainer) {
   if (!resumption.checkpoint) return;
-  together(
+  run_on_all_ranks(
       trainer.ranks(),
       [&] {
         prepared.artefacts.load(*prepared.model, *resumption.checkpoint);
         load_optimizer(trainer, *resumption.checkpoint);
-        return std::string();
       },
       Channel::phases);
   trainer.set_steps_taken(resumption.position.step);

@@ -47,7 +47,7 @@ void prepare_offload(const Config& config, at::Device device) {
 // Two ranks on one GPU would wait for each other, or run out of its memory.
 std::string device_of_its_own(const Config& config, const RankPlace& place, const Ranks& ranks) {
   std::string device;
-  const std::vector<std::string> gpus = together(
+  const std::vector<std::string> gpus = run_on_all_ranks(
       ranks,
       [&] {
         device = device_of_rank(config.device, place);
@@ -146,11 +146,10 @@ template <class Make>
 auto made_by_first_rank_first(const Ranks& ranks, const Make& make) {
   std::optional<decltype(make())> made;
   const auto at_its_turn = [&](bool turn) {
-    together(
+    run_on_all_ranks(
         ranks,
         [&] {
           if (turn) made.emplace(make());
-          return std::string();
         },
         Channel::phases);
   };

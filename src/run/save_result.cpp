@@ -139,7 +139,7 @@ void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& check
 void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
   Result result;
   const auto on_first = [&](const std::function<std::string()>& work) {
-    return together(
+    return run_on_all_ranks(
         parts.ranks, [&] { return parts.ranks.is_first() ? work() : std::string(); }, Channel::phases);
   };
   const std::string last = on_first([&] {

@@ -95,14 +95,13 @@ void record_end(OutputDirectory& output, const Ranks& ranks, const std::exceptio
 
 // Checkpoints are written and read by all ranks.
 void check_shared_output(const std::filesystem::path& directory, const Ranks& ranks) {
-  together(ranks, [&] {
+  run_on_all_ranks(ranks, [&] {
     if (!ranks.is_first() && !std::filesystem::exists(directory / kPositionFile)) {
       throw OutputDirectoryError(
           concat("output_dir ", directory.string(),
                  ": does not show what rank 0 has written into it; it must be one folder "
                  "that all machines see"));
     }
-    return std::string();
   });
 }
 
@@ -137,12 +136,11 @@ void check_same_start(const Config& config, const Ranks& ranks) {
 // Rank 0 opens and locks the output directory; the others write nothing there but into checkpoints.
 OutputDirectory open_output(const Config& config, const Ranks& ranks) {
   std::optional<OutputDirectory> output;
-  together(
+  run_on_all_ranks(
       ranks,
       [&] {
         output.emplace(ranks.is_first() ? OutputDirectory::open(config)
                                         : OutputDirectory::of_other_rank(config));
-        return std::string();
       },
       Channel::phases);
   return std::move(*output);
@@ -168,13 +166,8 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   }
   fix_settings(parts, asked, start);
   try {
-    together(
-        ranks,
-        [&] {
-          begin_output(parts, start);
-          return std::string();
-        },
-        Channel::phases);
+    run_on_all_ranks(
+        ranks, [&] { begin_output(parts, start); }, Channel::phases);
     check_shared_output(output.directory(), ranks);
     notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();

@@ -19,9 +19,9 @@ static bool is_lack_of_kernel_memory(const std::exception& error) {
 }
 
 void translate_torch_errors(const std::string& memory_advice, const std::function<void()>& command) {
-  std::optional<OutOfMemory> lack;
+  std::optional<OutOfMemory> oom;
   try {
-    lack = catch_oom(command);
+    oom = catch_oom(command);
   } catch (const c10::Error& e) {
     const std::string what = e.what_without_backtrace();
     if (is_device_fault(e))
@@ -36,7 +36,7 @@ void translate_torch_errors(const std::string& memory_advice, const std::functio
             "container's limit)\n",
             memory_advice)));
   }
-  if (lack) throw OutOfMemoryError(concat(lack->message, "\n", memory_advice));
+  if (oom) throw OutOfMemoryError(concat(oom->message, "\n", memory_advice));
 }
 
 }  // namespace trainer

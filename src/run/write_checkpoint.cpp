@@ -10,7 +10,7 @@ Checkpoint write_checkpoint(const RunState& state, const TensorsElsewhere& elsew
   const int64_t step = state.trainer_state.global_step;
   std::optional<CheckpointWriter> writer;
   const auto on_all = [&](const std::function<std::string()>& work) {
-    return together(ranks, work, Channel::checkpoints);
+    return run_on_all_ranks(ranks, work, Channel::checkpoints);
   };
   const std::vector<std::string> notes = on_all([&] {
     if (!ranks.is_first()) return std::string();

@@ -12,9 +12,9 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/progress.h"
-#include "training/attempts.h"
 #include "training/memory_table.h"
-#include "training/with_blocks_together.h"
+#include "training/oom_recovery.h"
+#include "training/placement.h"
 
 namespace trainer {
 
@@ -57,10 +57,50 @@ constexpr const char* kAdvice =
     "What helps: a larger memory.limit, if the device has it; shorter samples (data.max_source_length and "
     "data.max_target_length, for decoders data.max_length).";
 
-Attempts attempts_with(const Config& config, at::Device device, const RecoveryListener& listener) {
-  return Attempts({config.recovery, device, "evaluation", /*clean_up=*/[] {},
-                   /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
+OomRecovery recovery_with(const Config& config, at::Device device, const RecoveryListener& listener) {
+  return OomRecovery({config.recovery, device, "evaluation", /*clean_up=*/[] {},
+                      /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
 }
+
+// Runs micro-batches of an evaluation.
+class EvaluationPasses {
+ public:
+  EvaluationPasses(const Model& model, const Config& config, at::Device device,
+                   const std::function<void()>& between)
+      : model_(model), config_(config), device_(device), between_(between) {
+    context_.count_correct = true;
+  }
+
+  // Runs all passes over a batch from the beginning. `shown` goes on from `first`, by `ranks` for each
+  // sample.
+  Sums run(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at, Progress& shown,
+           int64_t first, int64_t ranks) {
+    Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_)),
+              at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device_))};
+    const int64_t every = config_.memory.empty_cache_steps;
+    for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
+      if (between_) between_();
+      shown.set(first);
+      const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
+      first += ranks * std::ssize(slots);
+      const MicroBatch micro = collate(batch, slots, collate_options(config_, model_), device_);
+      if (micro.supervised_labels.numel() == 0) continue;
+      const LossSum out = model_.loss(micro, context_);
+      sums.loss += out.loss;
+      sums.correct += out.correct;
+      if (every > 0 && ++micro_batches_ % every == 0) empty_cache(device_);
+    }
+    return sums;
+  }
+
+ private:
+  const Model& model_;
+  const Config& config_;
+  at::Device device_;
+  const std::function<void()>& between_;
+  ForwardContext context_;
+  int64_t micro_batches_ = 0;
+};
 
 // What one rank's share of the samples adds up to.
 struct ShareOfEvaluation {
@@ -72,17 +112,14 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
                                  at::Device device, BatchBudget& budget, const RecoveryListener& listener,
                                  const std::function<void()>& between, const Share& share) {
   at::NoGradGuard no_grad;
-  ForwardContext context;
-  context.count_correct = true;
   ShareOfEvaluation result;
   const int64_t batch_size = config.eval_batch_size(),
                 group = batch_size * 16;  // sorted by length within a group
-  Division division;
-  division.encoder_decoder = model.encoder_decoder();
-  division.limits = cut_limits(config, division.encoder_decoder, batch_size);
+  MicroBatchSplit split;
+  split.encoder_decoder = model.encoder_decoder();
+  split.limits = cut_limits(config, split.encoder_decoder, batch_size);
+  EvaluationPasses passes(model, config, device, between);
   std::vector<Sums> groups;  // read after all were launched
-  const int64_t every = config.memory.empty_cache_steps;
-  int64_t micro_batches = 0;
   Progress shown("samples", dataset.size());
   StepLoader loader(dataset, groups_of(dataset, group),
                     {config.training.num_workers, config.data.prefetch, share});
@@ -90,30 +127,21 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
-    Attempts attempts = attempts_with(config, device, listener);
-    division.limits.halvings = budget.halvings;
-    cut_by_limits(batch, division);
-    attempts.divide(batch, division, budget, [&](Place& place) {
-      Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device)),
-                at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device))};
-      int64_t done = 0;
-      for (place.micro_batch = 0; place.micro_batch < division.slots.size(); place.micro_batch++) {
-        if (between) between();
-        shown.set(first + share.of * done);
-        done += std::ssize(division.slots[place.micro_batch]);
-        const MicroBatch micro =
-            collate(batch, division.slots[place.micro_batch], collate_options(config, model), device);
-        if (micro.supervised_labels.numel() == 0) continue;
-        const LossSum out = model.loss(micro, context);
-        sums.loss += out.loss;
-        sums.correct += out.correct;
-        if (every > 0 && ++micro_batches % every == 0) empty_cache(device);
+    OomRecovery recovery = recovery_with(config, device, listener);
+    split.limits.halvings = budget.halvings;
+    split_by_limits(batch, split);
+    PassProgress at;
+    OomLoop attempts = recovery.passes(batch, split, budget, at);
+    while (attempts.next()) {
+      try {
+        groups.push_back(passes.run(batch, split, at, shown, first, share.of));
+      } catch (const std::exception& error) {
+        attempts.failed(error);
       }
-      groups.push_back(std::move(sums));
-    });
-    if (attempts.retries() == 0) budget.succeeded(config.recovery.grow_after);
+    }
+    if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
   }
-  attempts_with(config, device, listener).repeat("evaluation", [&] {
+  recovery_with(config, device, listener).repeat("evaluation", [&] {
     result.loss = result.correct = 0;
     for (const Sums& sums : groups) {
       result.loss += sums.loss.item<double>();
@@ -129,7 +157,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
   ShareOfEvaluation own;
-  const std::vector<std::string> notes = with_blocks_together(
+  const std::vector<std::string> notes = run_on_all_ranks(
       model, ranks,
       [&] {
         own = evaluate_share(model, dataset, config, device, budget, listener, between,

@@ -18,7 +18,7 @@
 
 #include "base/progress.h"
 #include "base/seconds_since.h"
-#include "training/with_blocks_together.h"
+#include "training/placement.h"
 
 namespace trainer {
 namespace {
@@ -48,8 +48,8 @@ RetryOptions retry_options(const RecoveryConfig& config, c10::Device device) {
   RetryOptions options;
   options.device = device;
   options.max_retries = config.max_retries;
-  options.on_retry = [](const OutOfMemory& lack, int64_t size) {
-    log::warning(concat("out of memory with so many answers at once (", lack.numbers(), "); from here on ",
+  options.on_retry = [](const OutOfMemory& oom, int64_t size) {
+    log::warning(concat("out of memory with so many answers at once (", oom.numbers(), "); from here on ",
                         size, " at once"));
   };
   return options;
@@ -123,7 +123,7 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
     out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
   }
   int64_t tokens = 0;
-  for (const std::string& note : with_blocks_together(
+  for (const std::string& note : run_on_all_ranks(
            model, ranks, [&] { return answer(model, device, between, ranks); }, Channel::phases)) {
     for (const nlohmann::json& answered : nlohmann::json::parse(note)) {
       out.rows.at(answered.at(0).get<size_t>()).prediction = answered.at(1).get<std::string>();

@@ -8,8 +8,8 @@
 #include "trainer/parallel/ranks.h"
 
 #include "device/target_device.h"
+#include "training/placement.h"
 #include "training/prepare_model.h"
-#include "training/rank_owners.h"
 #include "weights/block_store.h"
 
 namespace trainer {

@@ -10,15 +10,10 @@
 #include "trainer/memory/summary.h"
 #include "trainer/training/trainer.h"
 
-#include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
-#include "memory/offload.h"
-#include "parallel/rank_shares.h"
-#include "training/attempts.h"
 #include "training/gradient_sums.h"
-#include "training/rank_owners.h"
-#include "training/with_blocks_together.h"
-#include "weights/block_store.h"
+#include "training/oom_recovery.h"
+#include "training/placement.h"
 
 namespace trainer {
 namespace {
@@ -43,83 +38,16 @@ std::optional<HighestPeak> highest_peak(const std::vector<std::string>& notes) {
 
 }  // namespace
 
-std::vector<std::string> with_blocks_together(const Model& model, const Ranks& ranks,
-                                              const std::function<std::string()>& work, Channel channel) {
-  if (!model.after_share) return together(ranks, work, channel);
-  return together(
-      ranks,
-      [&] {
-        std::string note;
-        try {
-          note = work();
-        } catch (...) {
-          model.after_share();
-          throw;
-        }
-        model.after_share();
-        return note;
-      },
-      channel);
-}
-
-std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model) {
-  std::map<std::string, int64_t> divided;
-  if (ranks.alone() || config.parallel.shard != Shard::all) return divided;
-  const std::map<const Parameter*, int64_t> owners = shard_weights(model.blocks(), ranks.count());
-  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    if (const auto owner = owners.find(&parameter); owner != owners.end()) divided[name] = owner->second;
-  });
-  return divided;
-}
-
-std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
-                                            const std::map<std::string, int64_t>& divided,
-                                            const std::vector<TrainedParameter>& parameters) {
-  const Shard shard = config.parallel.shard;
-  const bool divides =
-      shard == Shard::optimizer || shard == Shard::all || (shard == Shard::automatic && !config.lora);
-  std::map<std::string, int64_t> owners;
-  if (ranks.alone() || !divides) return owners;
-  std::vector<int64_t> elements, loads(static_cast<size_t>(ranks.count()), 0);
-  std::vector<std::string> names;
-  for (const TrainedParameter& parameter : parameters) {
-    if (const auto owner = divided.find(parameter.name); owner != divided.end()) {
-      owners[parameter.name] = owner->second;
-      loads[static_cast<size_t>(owner->second)] += parameter.value.numel();
-    } else {
-      names.push_back(parameter.name);
-      elements.push_back(parameter.value.numel());
-    }
-  }
-  const std::vector<int64_t> others = divide_among(ranks.count(), elements, loads);
-  for (size_t i = 0; i < names.size(); i++) owners[names[i]] = others[i];
-  return owners;
-}
-
-int64_t bytes_exchanged(const std::vector<TrainedParameter>& parameters, StateDtype gradients) {
-  int64_t bytes = 0;
-  for (const TrainedParameter& parameter : parameters) {
-    const int64_t size = gradients == StateDtype::fp32 ? 4 : parameter.value.element_size();
-    bytes += parameter.value.numel() * size;
-  }
-  return bytes;
-}
-
-std::optional<int64_t> Trainer::owner_of(const TrainedParameter& parameter) const {
-  return owners_.empty() ? std::nullopt : std::optional(owners_.at(parameter.name));
-}
-
 // Computes the gradients of this rank's share and their sums over the ranks. Returns the sum of the token
 // losses of the share.
-at::Tensor Trainer::accumulate_everywhere(const EffectiveBatch& batch, Division& division,
-                                          Attempts& attempts) {
+at::Tensor Trainer::accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split,
+                                          OomRecovery& recovery) {
   at::Tensor loss_sum;
-  const std::vector<std::string> reached = with_blocks_together(model_, ranks_, [&] {
-    const auto share = [&] { loss_sum = accumulate(batch, division, attempts); };
-    sums_ ? sums_->during(share) : share();
+  const std::vector<std::string> reached = run_on_all_ranks(model_, ranks_, [&] {
+    placement_->sums()->during([&] { loss_sum = accumulate(batch, split, recovery); });
     return reached_parameters();
   });
-  if (sums_) add_up_gradients(reached, attempts);
+  sum_gradients(reached, recovery);
   return loss_sum;
 }
 
@@ -133,7 +61,7 @@ std::string Trainer::reached_parameters() const {
 
 // Adds up what is left. A rank whose share did not reach a parameter adds zeros. A parameter that nobody
 // reached gets no gradient, as on one rank. Gradients of parameters that another rank updates are dropped.
-void Trainer::add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts) {
+void Trainer::sum_gradients(const std::vector<std::string>& reached, OomRecovery& recovery) {
   const at::NoGradGuard no_grad;
   const bool some_lack =
       std::ranges::any_of(reached, [](const std::string& parameters) { return !parameters.empty(); });
@@ -141,30 +69,28 @@ void Trainer::add_up_gradients(const std::vector<std::string>& reached, Attempts
     return std::ranges::any_of(reached, [&](const std::string& r) { return r.empty() || r[i] == '1'; });
   };
   if (some_lack) {
-    together(ranks_, [&] {
-      attempts.repeat("gradients", [&] {
+    run_on_all_ranks(ranks_, [&] {
+      recovery.repeat("gradients", [&] {
         for (size_t i = 0; i < parameters_.size(); i++)
           if (is_reached(i)) gradients_.make_zeros(parameters_[i]);
       });
-      return std::string();
     });
   }
-  copies_->finish();
-  sums_->add_up_rest();
-  for (const TrainedParameter& parameter : parameters_) {
-    if (owner_of(parameter).value_or(ranks_.rank()) != ranks_.rank()) gradients_.drop(parameter);
-  }
+  placement_->finish_copies();
+  placement_->sums()->add_up_rest();
+  for (const TrainedParameter& parameter : parameters_)
+    if (!placement_->is_updated_here(parameter)) gradients_.drop(parameter);
 }
 
 // Returns the norm of the whole gradient. Loss and norm are the only values that are read from the device.
 // They are read before the update, which must not use bad ones.
 at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum,
-                                       Attempts& attempts, StepResult& result) {
+                                       OomRecovery& recovery, StepResult& result) {
   at::Tensor norm;
   std::vector<double> read{0, 0};
-  const std::vector<std::string> notes = together(ranks_, [&] {
-    norm = gradient_norm(attempts);
-    attempts.repeat("reading the loss", [&] {
+  const std::vector<std::string> notes = run_on_all_ranks(ranks_, [&] {
+    norm = gradient_norm(recovery);
+    recovery.repeat("reading the loss", [&] {
       if (device_.is_meta()) return;  // no values exist
       const at::Tensor both =
           at::stack({loss_sum, norm.to(loss_sum.options())}).cpu();  // one wait for the device
@@ -182,8 +108,8 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
       squares += of_rank.at(1) * of_rank.at(1);
     }
     // Undivided, all ranks have the whole gradient. All use the norm of rank 0.
-    read[1] = owners_.empty() ? values_in(notes.front()).at(1) : std::sqrt(squares);
-    attempts.repeat("optimizer", [&] {
+    read[1] = owners().empty() ? values_in(notes.front()).at(1) : std::sqrt(squares);
+    recovery.repeat("optimizer", [&] {
       norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
     });
   }
@@ -192,10 +118,10 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
   return norm;
 }
 
-void Trainer::update(const at::Tensor& norm, StepResult& result, Attempts& attempts) {
+void Trainer::update(const at::Tensor& norm, StepResult& result, OomRecovery& recovery) {
   updating_ = !ranks_.alone();
-  const std::vector<std::string> peaks = together(ranks_, [&] {
-    attempts.repeat("optimizer", [&] {
+  const std::vector<std::string> peaks = run_on_all_ranks(ranks_, [&] {
+    recovery.repeat("optimizer", [&] {
       const InPhase phase(MemoryPhase::update);
       optimizer_->step(gradients_, norm, config_.training.max_grad_norm, result.learning_rate);
     });
@@ -203,13 +129,7 @@ void Trainer::update(const at::Tensor& norm, StepResult& result, Attempts& attem
   });
   result.highest_peak = highest_peak(peaks);
   count_moved(2 * state_below_);  // read and written
-  if (!owners_.empty()) {
-    std::vector<SharedTensor> weights;
-    for (const TrainedParameter& parameter : seen_) {
-      if (!divided_.contains(parameter.name)) weights.push_back({parameter.value, owner_of(parameter)});
-    }
-    exchange_.copy(weights);
-  }
+  placement_->broadcast_updates();
   updating_ = false;
   weights_changed();
 }

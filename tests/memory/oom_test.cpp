@@ -66,7 +66,7 @@ TEST(IsDeviceFault, IsAnErrorAfterWhichTheGpuIsLost) {
 }
 
 TEST(CatchOom, ReadsWhatTheGpusAllocatorSays) {
-  const auto lack = catch_oom([] {
+  const auto oom = catch_oom([] {
     throw c10::OutOfMemoryError({"", "", 0},
                                 "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity "
                                 "of 23.64 GiB of which 512.00 MiB "
@@ -74,11 +74,11 @@ TEST(CatchOom, ReadsWhatTheGpusAllocatorSays) {
                                 "20.25 GiB is allocated by PyTorch, "
                                 "and 1.00 GiB is reserved by PyTorch but unallocated.\nMore.");
   });
-  ASSERT_TRUE(lack);
-  EXPECT_EQ(lack->asked, 1'610'612'736);
-  EXPECT_EQ(lack->free, 536'870'912);
-  EXPECT_EQ(lack->allocated, int64_t{81} << 28);
-  EXPECT_EQ(lack->numbers(), "1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
+  ASSERT_TRUE(oom);
+  EXPECT_EQ(oom->asked, 1'610'612'736);
+  EXPECT_EQ(oom->free, 536'870'912);
+  EXPECT_EQ(oom->allocated, int64_t{81} << 28);
+  EXPECT_EQ(oom->numbers(), "1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
 }
 
 // y = sum(tanh(x w)^2): a training step of somebody else's model.
@@ -109,13 +109,13 @@ TEST_F(SomeModel, AfterAFailureNothingIsHeld) {
   int64_t n = 1;
   for (;; n++) {
     fail_host_allocation(n);
-    const auto lack = catch_oom([&] { learn(32); });
+    const auto oom = catch_oom([&] { learn(32); });
     fail_host_allocation(0);
     weight_.mutable_grad().reset();
     free_after_oom(c10::kCPU);
     ASSERT_EQ(host_memory().in_use, floor) << n;
-    if (!lack) break;
-    EXPECT_EQ(lack->allocated >= floor, true);
+    if (!oom) break;
+    EXPECT_EQ(oom->allocated >= floor, true);
   }
   EXPECT_GT(n, 10);
 }
@@ -123,9 +123,9 @@ TEST_F(SomeModel, AfterAFailureNothingIsHeld) {
 TEST_F(SomeModel, RetryOnOomReturnsTheResultAndTellsOfRetries) {
   RetryOptions with = options();
   int64_t told = 0;
-  with.on_retry = [&](const OutOfMemory& lack, int64_t) {
+  with.on_retry = [&](const OutOfMemory& oom, int64_t) {
     told++;
-    EXPECT_GT(lack.asked, 0);
+    EXPECT_GT(oom.asked, 0);
   };
   fail_host_allocation(3, 4);
   EXPECT_EQ(retry_on_oom([&] { return learn(8), 42; }, with), 42);

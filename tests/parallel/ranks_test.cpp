@@ -95,13 +95,13 @@ TEST(Together, AnErrorOfOneRankIsThrownByAll) {
       return "fine";
     };
     try {
-      together(ranks, work);
+      run_on_all_ranks(ranks, work);
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data);
       EXPECT_STREQ(error.what(), "rank 2: rows.jsonl:3: is bad");
     }
-    EXPECT_EQ(together(ranks, [] { return "go on"; }), (Notes{"go on", "go on", "go on"}));
+    EXPECT_EQ(run_on_all_ranks(ranks, [] { return "go on"; }), (Notes{"go on", "go on", "go on"}));
   });
 }
 
@@ -111,7 +111,7 @@ TEST(Together, OutOfMemoryStaysThat) {
       if (ranks.rank() == 0) throw OutOfMemoryError("no room");
       return "";
     };
-    EXPECT_THROW(together(ranks, work), OutOfMemoryError);
+    EXPECT_THROW(run_on_all_ranks(ranks, work), OutOfMemoryError);
   });
 }
 

@@ -1,5 +1,5 @@
 // Steps of several ranks, compared with the same steps of one.
-#include "training/rank_owners.h"
+#include "training/placement.h"
 #include "training/rank_traffic.h"
 #include "training/steps_of_ranks.h"
 

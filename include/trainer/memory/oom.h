@@ -12,6 +12,7 @@
 
 #include <c10/core/Device.h>
 
+#include "trainer/base/error.h"
 #include "trainer/memory/batch_budget.h"
 
 namespace trainer {
@@ -49,12 +50,47 @@ std::optional<OutOfMemory> catch_oom(const std::function<void()>& work);
 // not throw when it runs out of memory itself.
 void free_after_oom(c10::Device device);
 
+// The loop around work that may run out of memory. Every retry of this library goes through it.
+//
+//   OomLoop attempts(device, [&] { gradients.clear(); }, [&](const OutOfMemory& oom) { batch_size /= 2; });
+//   while (attempts.next()) {
+//     try {
+//       work(batch_size);
+//     } catch (const std::exception& error) {
+//       attempts.failed(error);
+//     }
+//   }
+class OomLoop {
+ public:
+  // After a failed attempt, when its exception is gone, next() calls `clean_up`, which drops what the attempt
+  // left, such as partial gradients, then free_after_oom(device), then `recover`. `recover` makes the next
+  // attempt need less, or throws when nothing is left to try. clean_up may be empty.
+  using Recover = std::function<void(const OutOfMemory& oom)>;
+  OomLoop(c10::Device device, std::function<void()> clean_up, Recover recover);
+
+  // Returns whether to attempt the work: the first time, and after each failed attempt.
+  bool next();
+  // To be called in the handler of an attempt's exception. Throws it on if it does not mean out of memory.
+  void failed(const std::exception& error);
+  // The same for an attempt that had a loop of its own, which gave up with this error and has cleaned up.
+  void gave_up(const OutOfMemoryError& error);
+
+ private:
+  enum class State { not_begun, failed, gave_up, done };
+
+  c10::Device device_;
+  std::function<void()> clean_up_;
+  Recover recover_;
+  State state_ = State::not_begun;
+  OutOfMemory oom_;
+};
+
 struct RetryOptions {
   c10::Device device = c10::kCPU;
   int64_t max_retries = 10;
   std::function<void()> clean_up;  // drops what a failed attempt left, such as partial gradients
   // Called before each new attempt; `size` is the size of that attempt (adaptive_batch and OomHandler).
-  std::function<void(const OutOfMemory& lack, int64_t size)> on_retry;
+  std::function<void(const OutOfMemory& oom, int64_t size)> on_retry;
 };
 
 // Runs `work` until it no longer runs out of memory, at most 1 + max_retries times, and cleans up in between:
@@ -89,26 +125,27 @@ class OomHandler {
   BatchBudget budget_;
 };
 
-// Throws trainer::OutOfMemoryError with the numbers of `lack` and the number of retries.
-[[noreturn]] void give_up(const OutOfMemory& lack, int64_t retries);
+// Throws trainer::OutOfMemoryError with the numbers of the last attempt and the number of retries.
+[[noreturn]] void give_up(const OutOfMemory& oom, int64_t retries);
+
+// Returns the loop of retry_on_oom().
+OomLoop same_again(const RetryOptions& options);
 
 template <class Work>
 auto retry_on_oom(Work&& work, const RetryOptions& options) {
   using Result = std::invoke_result_t<Work>;
   std::conditional_t<std::is_void_v<Result>, std::optional<bool>, std::optional<Result>> result;
-  for (int64_t retries = 0;; retries++) {
-    const std::optional<OutOfMemory> lack = catch_oom([&] {
+  OomLoop attempts = same_again(options);
+  while (attempts.next()) {
+    try {
       if constexpr (std::is_void_v<Result>) {
         work();
       } else {
         result.emplace(work());
       }
-    });
-    if (!lack) break;
-    if (options.clean_up) options.clean_up();
-    free_after_oom(options.device);
-    if (retries >= options.max_retries) give_up(*lack, retries);
-    if (options.on_retry) options.on_retry(*lack, 0);
+    } catch (const std::exception& error) {
+      attempts.failed(error);
+    }
   }
   if constexpr (!std::is_void_v<Result>) return *std::move(result);
 }

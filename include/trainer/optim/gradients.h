@@ -37,6 +37,7 @@ class Gradients {
   // `stream`: for parameters that are not on the device; not null if there are any.
   Gradients(const std::vector<TrainedParameter>& parameters, StateDtype dtype,
             std::shared_ptr<CopyStream> stream = nullptr);
+  const std::shared_ptr<CopyStream>& stream() const { return stream_; }
   ~Gradients();
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
@@ -71,8 +72,9 @@ class Gradients {
 
   std::vector<at::Tensor> leaves_;
   std::map<std::string, size_t> places_;  // by name
-  std::shared_ptr<Sums> sums_;            // what is not with the leaves; autograd's hooks share it
-  bool keeps_ = false;                    // clear() leaves what was set aside
+  std::shared_ptr<CopyStream> stream_;
+  std::shared_ptr<Sums> sums_;  // what is not with the leaves; autograd's hooks share it
+  bool keeps_ = false;          // clear() leaves what was set aside
 };
 
 }  // namespace trainer

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -104,10 +105,10 @@ class Ranks {
 };
 
 // Does `work` on every rank. When it failed on some, all throw the error of the first that failed: its exit
-// code, family and text, with "rank R: " in front unless it is rank 0's. One rank alone throws what `work`
-// threw. `work` returns a note, and all get the notes of all.
-std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& work,
-                                  Channel channel = Channel::steps);
+// code, family and text, with "rank R: " in front unless it is rank 0's. One rank alone only does the work,
+// and throws what it threw. If `work` returns a note, all get the notes of all, in the order of the ranks.
+template <class Work>
+auto run_on_all_ranks(const Ranks& ranks, const Work& work, Channel channel = Channel::steps);
 
 // Returns the sums of what each rank gives, added in the order of the ranks, so that all have the same bits.
 std::vector<double> add_up(const Ranks& ranks, const std::vector<double>& values,
@@ -116,5 +117,25 @@ std::vector<double> add_up(const Ranks& ranks, const std::vector<double>& values
 // Numbers as a note, and back, bit by bit.
 std::string note_of(const std::vector<double>& values);
 std::vector<double> values_in(const std::string& note);
+
+// run_on_all_ranks() for several ranks.
+std::vector<std::string> gather_outcomes(const Ranks& ranks, const std::function<std::string()>& work,
+                                         Channel channel);
+
+template <class Work>
+auto run_on_all_ranks(const Ranks& ranks, const Work& work, Channel channel) {
+  if constexpr (std::is_void_v<std::invoke_result_t<Work>>) {
+    if (ranks.alone()) return work();
+    gather_outcomes(
+        ranks,
+        [&] {
+          work();
+          return std::string();
+        },
+        channel);
+  } else {
+    return ranks.alone() ? std::vector<std::string>{work()} : gather_outcomes(ranks, work, channel);
+  }
+}
 
 }  // namespace trainer

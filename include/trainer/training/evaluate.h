@@ -25,7 +25,7 @@ struct EvaluationResult {
 // continues in smaller micro-batches, which `budget` remembers. `between` is called before each micro-batch;
 // it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit. Several
 // ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all, as
-// together() says.
+// run_on_all_ranks() says.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {}, const Ranks& ranks = Ranks::none());

@@ -13,7 +13,7 @@ namespace trainer {
 
 struct Recovery {
   std::string stage;  // forward, backward, optimizer, evaluation, rehearsal, ...
-  OutOfMemory lack;
+  OutOfMemory oom;
   // Samples of the micro-batch that did not fit, and of the largest one that replaces it; equal if the same
   // micro-batch is tried again.
   int64_t from_samples = 0, to_samples = 0;

@@ -19,7 +19,6 @@
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/parallel/ranks.h"
-#include "trainer/parallel/tensor_exchange.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/recovery.h"
 
@@ -45,14 +44,11 @@ struct StepResult {
   std::optional<HighestPeak> highest_peak;  // of several ranks, if the step was not skipped
 };
 
-class Attempts;
-class BlockSource;
-class BlockStore;
-class CopyStream;
-class GradientSums;
-class KeptInputs;
-struct AttemptOptions;
-struct Division;
+class OomRecovery;
+class Placement;
+struct MicroBatchSplit;
+struct OomRecoveryOptions;
+struct PassProgress;
 
 class Trainer {
  public:
@@ -103,9 +99,9 @@ class Trainer {
   // Of the parameters that this rank updates; all without parallel.shard.
   OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
   // Returns the rank that updates a parameter; nothing: every rank does.
-  const std::map<std::string, int64_t>& owners() const { return owners_; }
+  const std::map<std::string, int64_t>& owners() const;
   // Returns the rank that has a weight of which others have none (parallel.shard: all), trained or not.
-  const std::map<std::string, int64_t>& divided() const { return divided_; }
+  const std::map<std::string, int64_t>& divided() const;
   const Ranks& ranks() const { return ranks_; }
   // See Optimizer::restore().
   void restore_optimizer(OptimizerSnapshot saved, const std::string& where) {
@@ -114,48 +110,41 @@ class Trainer {
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
 
  private:
-  AttemptOptions attempt_options(const std::string& stage);
-  void follow_limit() const;
-  void set_up_offload();
-  void set_up_sharded_blocks();
-  void set_up_block_store(std::unique_ptr<BlockSource> source);
-  Division first_division(const EffectiveBatch& batch, const StepCuts* replay) const;
-  void end_step(const EffectiveBatch& batch, const Division& division, Attempts& attempts,
-                StepResult& result);
-  void answer_thrashing(const EffectiveBatch& batch, Division division, Attempts& attempts);
+  OomRecoveryOptions recovery_options(const std::string& stage);
+  MicroBatchSplit first_split(const EffectiveBatch& batch, const StepCuts* replay) const;
   ForwardContext step_context() const;
+  at::Tensor accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
+  at::Tensor run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
+  MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
+  void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
+  at::Tensor gradient_norm(OomRecovery& recovery) const;
+  std::vector<double> losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const;
+  void end_step(const EffectiveBatch& batch, const MicroBatchSplit& split, OomRecovery& recovery,
+                StepResult& result);
+  void follow_limit() const;
+  void answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit split, OomRecovery& recovery);
   // Among ranks: src/training/trainer_ranks.cpp.
-  at::Tensor accumulate_everywhere(const EffectiveBatch& batch, Division& division, Attempts& attempts);
+  at::Tensor accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split,
+                                   OomRecovery& recovery);
   std::string reached_parameters() const;
-  void add_up_gradients(const std::vector<std::string>& reached, Attempts& attempts);
-  at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum, Attempts& attempts,
-                                StepResult& result);
-  void update(const at::Tensor& norm, StepResult& result, Attempts& attempts);
-  std::optional<int64_t> owner_of(const TrainedParameter& parameter) const;
-  at::Tensor gradient_norm(Attempts& attempts) const;
-  at::Tensor accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts);
-  std::vector<double> losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const;
+  void sum_gradients(const std::vector<std::string>& reached, OomRecovery& recovery);
+  at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum,
+                                OomRecovery& recovery, StepResult& result);
+  void update(const at::Tensor& norm, StepResult& result, OomRecovery& recovery);
 
   const Config& config_;
   Model& model_;
   const Ranks& ranks_;
   at::Device device_;
   std::vector<TrainedParameter> parameters_;
-  std::map<std::string, int64_t> divided_;  // the ranks that have weights, by name; empty: all have all
-  std::map<std::string, int64_t> owners_;   // empty: every rank updates all
-  std::shared_ptr<CopyStream> copies_;      // of what is offloaded
   Gradients gradients_;
-  std::vector<TrainedParameter> seen_;  // parameters_, as the optimizer sees them
-  TensorExchange exchange_;
-  std::unique_ptr<GradientSums> sums_;  // over the ranks; null for one rank alone
+  std::unique_ptr<Placement> placement_;
   std::unique_ptr<Optimizer> optimizer_;
   bool updating_ = false;  // the ranks may have different weights
   int64_t state_below_;    // bytes of the optimizer's state that lie below the device
   Schedule schedule_;
   int64_t steps_ = 0;
-  at::Tensor anchor_;
-  std::shared_ptr<BlockStore> block_store_;  // null: weights are neither offloaded nor sharded
-  std::shared_ptr<KeptInputs> kept_inputs_;  // null: activations are not offloaded
+  at::Tensor anchor_;  // ForwardContext::anchor
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   RecoveryListener listener_;

@@ -1,0 +1,160 @@
+#include "training/oom_recovery.h"
+
+#include <algorithm>
+
+#include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+namespace trainer {
+namespace {
+
+// Returns the largest micro-batch that contains one of `slots`.
+const std::vector<int64_t>& largest_with(const EffectiveBatch& batch, const MicroBatchSplit& split,
+                                         const std::vector<int64_t>& slots) {
+  const auto size = [&](const std::vector<int64_t>& group) {
+    const bool shares = std::ranges::any_of(
+        slots, [&](int64_t slot) { return std::ranges::find(group, slot) != group.end(); });
+    return shares ? size_of(batch, split, group) : -1;
+  };
+  return *std::ranges::max_element(split.micro_batches, {}, size);
+}
+
+// Tokens of the longest of these samples.
+int64_t longest_of(const EffectiveBatch& batch, const MicroBatchSplit& split,
+                   const std::vector<int64_t>& slots) {
+  int64_t longest = 0;
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    longest = std::max(longest, packed_tokens(sample) + packed_target_tokens(sample, split.encoder_decoder));
+  }
+  return longest;
+}
+
+}  // namespace
+
+void split_by_limits(const EffectiveBatch& batch, MicroBatchSplit& split) {
+  split.micro_batches = cut(batch, split.limits, split.encoder_decoder);
+  split.packed_budget = packed_budget(split.limits, split.encoder_decoder);
+}
+
+int64_t size_of(const EffectiveBatch& batch, const MicroBatchSplit& split,
+                const std::vector<int64_t>& slots) {
+  if (split.packed_budget.tokens == 0) return static_cast<int64_t>(slots.size());
+  int64_t tokens = 0;
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    tokens += packed_tokens(sample) + packed_target_tokens(sample, split.encoder_decoder);
+  }
+  return tokens;
+}
+
+void recompute_as_learned(const EffectiveBatch& batch, MicroBatchSplit& split, const BatchBudget& budget) {
+  if (budget.recompute_from == 0) return;
+  const bool needs_it = std::ranges::any_of(split.micro_batches, [&](const std::vector<int64_t>& slots) {
+    return longest_of(batch, split, slots) >= budget.recompute_from;
+  });
+  if (needs_it) split.recomputed_blocks = split.most_blocks;
+}
+
+Recovery recovery_of(const std::string& stage, const OutOfMemory& oom, const EffectiveBatch& batch,
+                     const MicroBatchSplit& split, const std::vector<int64_t>& slots) {
+  const std::vector<int64_t>& largest = largest_with(batch, split, slots);
+  Recovery recovery;
+  recovery.stage = stage;
+  recovery.oom = oom;
+  recovery.from_samples = static_cast<int64_t>(slots.size());
+  recovery.to_samples = static_cast<int64_t>(largest.size());
+  if (split.packed_budget.tokens > 0) {
+    recovery.from_tokens = size_of(batch, split, slots);
+    recovery.to_tokens = size_of(batch, split, largest);
+  }
+  recovery.recomputed_blocks = split.recomputed_blocks;
+  return recovery;
+}
+
+void split_smaller(const EffectiveBatch& batch, MicroBatchSplit& split, BatchBudget& budget,
+                   const std::vector<int64_t>& slots) {
+  do {
+    budget.shrink();
+    split.limits.halvings = budget.halvings;
+    split_by_limits(batch, split);
+  } while (size_of(batch, split, largest_with(batch, split, slots)) >= size_of(batch, split, slots));
+}
+
+std::string Recovery::line() const {
+  std::string how = "retrying the same after freeing memory";
+  if (to_tokens < from_tokens) {
+    how = concat("the micro-batch of ", from_samples, " samples with ", from_tokens,
+                 " tokens is split into smaller ones, of at most ", to_tokens,
+                 " tokens; the result stays the same");
+  } else if (to_samples < from_samples) {
+    how = concat("the micro-batch of ", from_samples, " samples is split into smaller ones, of at most ",
+                 to_samples, "; the result stays the same");
+  } else if (recomputed_blocks > 0) {
+    how = concat("retrying with ", recomputed_blocks, " blocks recomputed in backward");
+  }
+  return concat("out of memory (", stage, "): ", oom.numbers(), "; ", how);
+}
+
+OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split, BatchBudget& budget,
+                            const PassProgress& at) {
+  return {options_.device, options_.clean_up, [&, this](const OutOfMemory& oom) {
+            count_retry(at.stage, oom);
+            const std::vector<int64_t> failed = split.micro_batches.at(at.micro_batch);
+            const auto samples = static_cast<int64_t>(failed.size());
+            if (samples > options_.config.min_batch_size) {
+              split_smaller(batch, split, budget, failed);
+            } else if (split.recomputed_blocks < split.most_blocks) {
+              split.recomputed_blocks = split.most_blocks;
+              budget.recompute(longest_of(batch, split, failed));
+            } else {
+              give_up(at.stage, oom,
+                      samples == 1 ? "a single sample does not fit"
+                                   : concat("recovery.min_batch_size: ", options_.config.min_batch_size,
+                                            " is reached"));
+            }
+            announce(recovery_of(name_of(at.stage), oom, batch, split, failed));
+          }};
+}
+
+void OomRecovery::repeat(const std::string& stage, const std::function<void()>& work) {
+  OomLoop attempts(options_.device, /*clean_up=*/{}, [&](const OutOfMemory& oom) {
+    count_retry(stage, oom);
+    Recovery recovery;
+    recovery.stage = name_of(stage);
+    recovery.oom = oom;
+    announce(recovery);
+  });
+  while (attempts.next()) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      attempts.failed(error);
+    }
+  }
+}
+
+std::string OomRecovery::name_of(const std::string& stage) const {
+  return options_.stage.empty() ? stage : options_.stage;
+}
+
+void OomRecovery::count_retry(const std::string& stage, const OutOfMemory& oom) {
+  if (retries_ >= options_.config.max_retries)
+    give_up(stage, oom, concat("recovery.max_retries: ", retries_, " is used up"));
+  retries_++;
+}
+
+void OomRecovery::announce(const Recovery& recovery) {
+  log::warning(recovery.line());
+  if (options_.listener) options_.listener(recovery);
+}
+
+void OomRecovery::give_up(const std::string& stage, const OutOfMemory& oom, const std::string& why) {
+  options_.clean_up();
+  throw of_family(ErrorCode::oom_step,
+                  OutOfMemoryError(concat("out of memory (", name_of(stage), "): ", oom.numbers(), "; ", why,
+                                          "\n", options_.explain())));
+}
+
+}  // namespace trainer
