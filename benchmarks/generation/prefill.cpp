@@ -18,7 +18,7 @@
 #include "trainer/generation/generate.h"
 #include "trainer/memory/device_memory.h"
 
-#include "run/open_model.h"
+#include "run/run_model.h"
 
 namespace {
 

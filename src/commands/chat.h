@@ -4,7 +4,7 @@
 #include "trainer/generation/generate.h"
 
 #include "commands/prompts.h"
-#include "run/open_model.h"
+#include "run/run_model.h"
 
 namespace trainer {
 

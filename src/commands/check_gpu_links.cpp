@@ -10,8 +10,8 @@
 #include "base/dynamic_library.h"
 #include "commands/find_model.h"
 #include "device/gpu_links.h"
-#include "parallel/measure_sums.h"
-#include "run/translate_torch_errors.h"
+#include "parallel/gloo_group.h"
+#include "run/end_with_others.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {

@@ -21,12 +21,11 @@
 #include "data/data_files.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
-#include "run/open_model.h"
+#include "run/end_with_others.h"
 #include "run/output_directory.h"
-#include "run/result_types.h"
 #include "run/run_model.h"
 #include "run/run_plan.h"
-#include "run/translate_torch_errors.h"
+#include "run/save_result.h"
 
 namespace trainer {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/terminal.h"
 #include "commands/entry_points.h"
 #include "run/describe_data.h"
+#include "run/end_with_others.h"
 #include "run/run_model.h"
-#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

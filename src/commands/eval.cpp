@@ -24,8 +24,8 @@
 #include "hub/name.h"
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"
-#include "run/open_model.h"
-#include "run/translate_torch_errors.h"
+#include "run/end_with_others.h"
+#include "run/run_model.h"
 
 namespace trainer {
 namespace {

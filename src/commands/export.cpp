@@ -5,7 +5,7 @@
 #include "trainer/memory/device_memory.h"
 
 #include "commands/entry_points.h"
-#include "run/translate_torch_errors.h"
+#include "run/end_with_others.h"
 
 namespace trainer {
 namespace {

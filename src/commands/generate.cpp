@@ -20,8 +20,8 @@
 #include "commands/prompts.h"
 #include "commands/warn_of_length.h"
 #include "memory/set_up_device.h"
-#include "run/open_model.h"
-#include "run/translate_torch_errors.h"
+#include "run/end_with_others.h"
+#include "run/run_model.h"
 
 namespace trainer {
 namespace {

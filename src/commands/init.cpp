@@ -17,8 +17,8 @@
 #include "base/wrap.h"
 #include "commands/entry_points.h"
 #include "commands/find_model.h"
+#include "run/end_with_others.h"
 #include "run/run_model.h"
-#include "run/translate_torch_errors.h"
 
 namespace trainer {
 namespace {

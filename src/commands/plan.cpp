@@ -21,7 +21,7 @@
 #include "commands/plan_cards.h"
 #include "commands/plan_text.h"
 #include "ops/cpu_products.h"
-#include "run/translate_torch_errors.h"
+#include "run/end_with_others.h"
 #include "training/measures.h"
 
 namespace trainer {

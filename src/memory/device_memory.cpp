@@ -1,17 +1,24 @@
 #include "trainer/memory/device_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <malloc.h>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
+#include "trainer/memory/limit.h"
+#include "trainer/memory/summary.h"
+#include "trainer/memory/thrash_watch.h"
 
 #include "base/threads.h"
 
@@ -75,6 +82,49 @@ void set_up_cpu(int64_t threads) {
     at::set_num_threads(static_cast<int>(count));
   }
   start_openmp(key);
+}
+
+MemorySummary memory_summary(c10::Device device) {
+  MemorySummary out;
+  out.device = device;
+  out.resident = status_bytes("VmRSS");
+  if (device.is_cuda()) {
+    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
+    out.allocated = stats.allocated_bytes[0].current;
+    out.reserved = stats.reserved_bytes[0].current;
+    out.peak = stats.allocated_bytes[0].peak;
+  } else {
+    const HostMemory host = host_memory();
+    out.allocated = host.in_use;
+    out.reserved = host.in_use + host.kept;
+    out.peak = host.peak;
+  }
+  out.limit = limit_in_force(device).value_or(0);
+  return out;
+}
+
+std::string MemorySummary::text() const {
+  std::vector<std::string> parts{concat("allocated ", bytes_string(allocated)),
+                                 concat("reserved ", bytes_string(reserved)),
+                                 concat("peak ", bytes_string(peak))};
+  if (limit > 0) parts.back() += concat(", ", std::llround(100 * share()), " % of ", bytes_string(limit));
+  if (device.is_cpu()) parts.push_back(concat("resident ", bytes_string(resident)));
+  return join(parts);
+}
+
+int64_t allocator_retries(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index()).num_alloc_retries;
+}
+
+bool ThrashWatch::after_step() {
+  constexpr int64_t kSteps = 3;
+  const int64_t now = retries_();
+  const bool grew = now > std::exchange(last_, now);
+  steps_in_a_row_ = grew ? steps_in_a_row_ + 1 : 0;
+  if (steps_in_a_row_ < kSteps) return false;
+  steps_in_a_row_ = 0;
+  return true;
 }
 
 }  // namespace trainer

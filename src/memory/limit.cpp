@@ -8,6 +8,8 @@
 #include <map>
 #include <regex>
 
+#include <ATen/Context.h>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
@@ -145,6 +147,12 @@ int64_t free_memory(c10::Device device) {
   const auto free = static_cast<int64_t>(gpu_allocator().getMemoryInfo(device.index()).first);
   return free + reserved_on(device) -
          gpu_allocator().getDeviceStats(device.index()).allocated_bytes[0].current;
+}
+
+GpuAllocator& gpu_allocator() {
+  c10::DeviceAllocator* allocator = c10::getDeviceAllocator(c10::kCUDA);
+  if (!allocator->initialized()) at::globalContext().lazyInitDevice(c10::kCUDA);
+  return static_cast<GpuAllocator&>(*allocator);
 }
 
 }  // namespace trainer

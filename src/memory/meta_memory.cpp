@@ -11,6 +11,8 @@
 
 #include "trainer/memory/host_allocator.h"
 
+#include "memory/memory_phase.h"
+
 namespace trainer {
 namespace {
 
@@ -32,6 +34,8 @@ std::unique_ptr<at::ObserverContext> enter_node(const at::RecordFunction&) {
   return nullptr;
 }
 void leave_node(const at::RecordFunction&, at::ObserverContext*) { running.pop_back(); }
+
+thread_local MemoryPhase current = MemoryPhase::forward;
 
 }  // namespace
 
@@ -94,5 +98,10 @@ RecordingOffloaded::~RecordingOffloaded() { recording_offloaded = before_; }
 
 RecordingNothing::RecordingNothing() : before_(std::exchange(recording_nothing, true)) {}
 RecordingNothing::~RecordingNothing() { recording_nothing = before_; }
+
+MemoryPhase memory_phase() { return current; }
+
+InPhase::InPhase(MemoryPhase phase) : before_(std::exchange(current, phase)) {}
+InPhase::~InPhase() { current = before_; }
 
 }  // namespace trainer

@@ -4,19 +4,24 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <tuple>
 #include <utility>
 
-#define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 #include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "trainer/base/strings.h"
 #include "trainer/parallel/ranks.h"
+#include "trainer/parallel/tensor_exchange.h"
 
 #include "base/first_line.h"
+#include "base/threads.h"
+
+#define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 
 namespace trainer {
 namespace {
@@ -57,6 +62,20 @@ class Silence {
   double seconds_ = 0;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
+
+constexpr int64_t kTwo = 2;
+constexpr int kSums = 4;
+constexpr std::chrono::seconds kPatience(20);
+
+// The first sum, which also waits for the other rank, is not counted.
+double rate_of(const GlooGroup& group) {
+  const at::Tensor tensor = at::zeros({TensorExchange::kMessageBytes / 4});
+  group.add_up(tensor);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kSums; i++) group.add_up(tensor);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(kSums * TensorExchange::kMessageBytes) / taken.count();
+}
 
 }  // namespace
 
@@ -188,6 +207,59 @@ void GlooGroup::copy_from(int64_t owner, const at::Tensor& tensor) const {
   } catch (const std::exception& error) {
     throw_lost(error);
   }
+}
+
+Heartbeat::Heartbeat(const Connect& connect, std::chrono::milliseconds pause, std::atomic<int64_t>& beats)
+    : pause_(pause), beats_(beats) {
+  patience_.look = std::chrono::milliseconds(10);
+  group_ = connect(patience_);
+  start_threads(thread_, 1, [this](int64_t) { beat(); });
+}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    patience_.given_up = true;
+  }
+  leaves_.notify_all();
+}
+
+void Heartbeat::beat() {
+  try {
+    while (!patience_.given_up) {
+      group_->exchange("");
+      ++beats_;
+      std::unique_lock lock(mutex_);
+      leaves_.wait_for(lock, pause_, [this] { return patience_.given_up.load(); });
+    }
+  } catch (const LostRank&) {  // one has ended, as its other connections say
+  }
+}
+
+double measure_sum_rate() {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto measure = [&](int64_t rank) {
+    return rate_of(GlooGroup(store, "measure", rank, kTwo, "127.0.0.1", kPatience, nullptr));
+  };
+  std::exception_ptr failure;
+  std::thread other([&] {
+    try {
+      measure(1);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  double rate = 0;
+  std::exception_ptr own_failure;
+  try {
+    rate = measure(0);
+  } catch (...) {
+    own_failure = std::current_exception();
+  }
+  other.join();
+  for (const std::exception_ptr& thrown : {own_failure, failure})
+    if (thrown) std::rethrow_exception(thrown);
+  return rate;
 }
 
 }  // namespace trainer

@@ -3,10 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -51,5 +54,36 @@ class GlooGroup {
   std::unique_ptr<Gloo> gloo_;
   int64_t rank_, count_;
 };
+
+// A thread that exchanges an empty note with the other ranks again and again. A rank that is stopped, or
+// whose machine or network is gone, takes no part, and the beats stop; slow work of its other threads does
+// not stop them.
+class Heartbeat {
+ public:
+  using Connect = std::function<std::unique_ptr<GlooGroup>(const Patience&)>;
+
+  // `connect` connects the ranks, and may throw. `beats` rises with each exchange, until a rank has ended;
+  // it stays 0 when the system gives no thread for it.
+  Heartbeat(const Connect& connect, std::chrono::milliseconds pause, std::atomic<int64_t>& beats);
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+ private:
+  void beat();
+
+  Patience patience_;  // given up: this rank leaves
+  std::unique_ptr<GlooGroup> group_;
+  std::chrono::milliseconds pause_;
+  std::atomic<int64_t>& beats_;
+  std::mutex mutex_;
+  std::condition_variable leaves_;
+  std::vector<std::jthread> thread_;  // at most one
+};
+
+// Returns the bytes a second that each of two ranks sends while they add tensors of 16 MB up by Gloo, as
+// `--ranks` does, and GPUs without NCCL. The ranks are threads of this process. It takes some 0.1 s. Throws
+// LostRank when they cannot connect.
+double measure_sum_rate();
 
 }  // namespace trainer

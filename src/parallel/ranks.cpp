@@ -1,23 +1,27 @@
 #include "trainer/parallel/ranks.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <memory>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 #include "base/first_line.h"
-#include "parallel/end_note.h"
 #include "parallel/gloo_group.h"
-#include "parallel/heartbeat.h"
-#include "parallel/local_address.h"
+#include "parallel/rank_notes.h"
 
 namespace trainer {
 namespace {
@@ -47,6 +51,38 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 void silence_connections() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
+}
+
+// Returns "" when there is no way to this address.
+std::string address_towards(const addrinfo& goal) {
+  const int socket = ::socket(goal.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return "";
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  std::array<char, NI_MAXHOST> text{};
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  // Connecting a datagram socket only chooses the way.
+  const bool found = ::connect(socket, goal.ai_addr, goal.ai_addrlen) == 0 &&
+                     ::getsockname(socket, address, &size) == 0 &&
+                     ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  ::close(socket);
+  return found ? text.data() : "";
+}
+
+// Returns the address from which this machine would reach host:port; nothing is sent. Throws ConfigError when
+// the host has no address.
+std::string local_address_towards(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  const int problem = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, ::freeaddrinfo);
+  if (problem == 0) {
+    for (const addrinfo* goal = found; goal != nullptr; goal = goal->ai_next) {
+      if (std::string address = address_towards(*goal); !address.empty()) return address;
+    }
+  }
+  throw ConfigError(concat("MASTER_ADDR: the host '", host, "' has no address that this machine reaches",
+                           problem == 0 ? "" : concat(" (", ::gai_strerror(problem), ")")));
 }
 
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.

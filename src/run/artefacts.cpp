@@ -10,7 +10,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "models/tensor_views.h"
-#include "run/tensor_files.h"
+#include "run/run_state.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "trainer/base/error.h"
@@ -14,12 +15,46 @@
 
 #include "base/first_line.h"
 #include "base/seconds_since.h"
-#include "run/write_checkpoint.h"
 
 namespace trainer {
+
 namespace fs = std::filesystem;
 
 using Clock = std::chrono::steady_clock;
+
+// Rank 0 writes everything but the optimizer's tensors of other ranks, which write them at the same time into
+// the same file. So the checkpoint does not depend on the number of ranks. `state`: of this rank;
+// `elsewhere`: of the others. Returns the checkpoint, with its files only on rank 0. Throws on every rank
+// when one fails; then the checkpoint does not exist. output_dir must be the same folder for all ranks.
+static Checkpoint write_checkpoint(const RunState& state, const TensorsElsewhere& elsewhere,
+                                   const Artefacts& artefacts, const std::filesystem::path& output_dir,
+                                   const Ranks& ranks) {
+  const int64_t step = state.trainer_state.global_step;
+  std::optional<CheckpointWriter> writer;
+  const auto on_all = [&](const std::function<std::string()>& work) {
+    return run_on_all_ranks(ranks, work, Channel::checkpoints);
+  };
+  const std::vector<std::string> notes = on_all([&] {
+    if (!ranks.is_first()) return std::string();
+    writer.emplace(output_dir, step);
+    state.write(artefacts, writer->directory(), elsewhere);
+    return writer->directory().string();
+  });
+  if (!ranks.alone()) {
+    run_on_all_ranks(
+        ranks,
+        [&] {
+          if (!ranks.is_first()) state.fill(notes.front());
+        },
+        Channel::checkpoints);
+  }
+  Checkpoint written{checkpoint_path(output_dir, step), step, {}};
+  on_all([&] {
+    if (ranks.is_first()) written = writer->commit();
+    return std::string();
+  });
+  return written;
+}
 
 Checkpoints::Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start)
     : parts_(parts), progress_(progress), config_(parts.config), output_(parts.output) {

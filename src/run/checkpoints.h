@@ -12,6 +12,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/parallel/ranks.h"
 
 #include "run/output_directory.h"
 #include "run/resume.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
@@ -14,6 +16,17 @@
 #include "data/measure.h"
 
 namespace trainer {
+namespace {
+
+void write_rows(const Dataset& data, std::ostream& out) {
+  using Json = nlohmann::ordered_json;
+  data.for_each_skipped_row([&](const SkippedRow& row) {
+    const Json json{{"file", row.file}, {"line", row.line}, {"problem", row.problem}, {"row", row.beginning}};
+    out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  });
+}
+
+}  // namespace
 
 RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
                             const SampleOrder& order, const Tokenizer& tokenizer) {
@@ -47,6 +60,28 @@ void keep_data_report(const RunDataReport& report, const std::filesystem::path& 
     write_atomically(directory / "data_report.json", to_json_text(report));
   } catch (const FormatError& e) {
     log::warning(concat("the data report is not saved: ", e.what()));
+  }
+}
+
+void keep_skipped_rows(const Dataset& train, const Dataset* eval, const std::filesystem::path& output_dir) {
+  const std::filesystem::path file = output_dir / "skipped_rows.jsonl";
+  const int64_t rows =
+      train.report().malformed.count + (eval != nullptr ? eval->report().malformed.count : 0);
+  try {
+    if (rows == 0) {
+      delete_entry(file);
+      return;
+    }
+    write_atomically(file, [&](std::ostream& out) {
+      write_rows(train, out);
+      if (eval != nullptr) write_rows(*eval, out);
+    });
+    log::warning(
+        concat(grouped(rows),
+               rows == 1 ? " row cannot be used and is skipped: " : " rows cannot be used and are skipped: ",
+               file.string()));
+  } catch (const FormatError& e) {
+    log::warning(concat("the rows that are skipped are not listed: ", e.what()));
   }
 }
 

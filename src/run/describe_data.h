@@ -1,4 +1,4 @@
-// The report on the data of a run.
+// The report on the data of a run, and the rows that data.bad_rows: skip leaves out.
 #pragma once
 
 #include <filesystem>
@@ -19,5 +19,10 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
 // Writes DIRECTORY/data_report.json. A full disk must not stop a run, so a failure is only logged as a
 // warning.
 void keep_data_report(const RunDataReport& report, const std::filesystem::path& directory);
+
+// Writes skipped_rows.jsonl into the output directory if rows were skipped: file, line, problem, and the
+// beginning of the row. A file of an earlier start is replaced or removed. If it cannot be written, a warning
+// is logged.
+void keep_skipped_rows(const Dataset& train, const Dataset* eval, const std::filesystem::path& output_dir);
 
 }  // namespace trainer

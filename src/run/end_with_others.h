@@ -1,8 +1,9 @@
-// How the ranks of a run end together.
+// How errors end a run: those of LibTorch, and those of several ranks, which end together.
 #pragma once
 
 #include <exception>
 #include <functional>
+#include <string>
 
 #include "trainer/parallel/ranks.h"
 
@@ -16,5 +17,9 @@ void end_with_others(const Ranks& ranks, const std::function<void()>& run);
 // Returns how a rank ends that has thrown `error`, which is being handled. When another rank was lost, that
 // is how that rank ended, if it has left a word.
 RankEnd end_of_run(const Ranks& ranks, const std::exception& error);
+
+// Calls `command`. If it runs out of memory, throws OutOfMemoryError whose text ends with `memory_advice`; if
+// a GPU fails, DeviceFault. Other errors of LibTorch lose their C++ backtrace.
+void translate_torch_errors(const std::string& memory_advice, const std::function<void()>& command);
 
 }  // namespace trainer

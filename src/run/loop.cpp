@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/stop_signals.h"
 #include "trainer/base/strings.h"
@@ -17,9 +18,8 @@
 #include "base/first_line.h"
 #include "base/progress.h"
 #include "base/seconds_since.h"
-#include "run/keep_predictions.h"
-#include "run/replay_cuts.h"
 #include "run/save_result.h"
+#include "run/saved_splits.h"
 
 namespace trainer {
 namespace {
@@ -28,6 +28,21 @@ using LoopClock = std::chrono::steady_clock;
 
 // A recovery as other ranks tell of it: its line, and the kind and values of its row.
 using RecoveryNote = std::tuple<std::string, std::string, nlohmann::ordered_json>;
+
+// Writes the answers of an evaluation to OUT/predictions/step-STEP.jsonl and logs the first `show` with their
+// targets. If the file cannot be written (disk full), a warning is logged and the run continues.
+void keep_predictions(const Predictions& predictions, const std::filesystem::path& output_dir, int64_t step,
+                      int64_t show) {
+  const std::filesystem::path file = output_dir / "predictions" / concat("step-", step, ".jsonl");
+  for (const std::string& line : predictions.lines(show)) log::info(line);
+  try {
+    make_directories(file.parent_path());
+    predictions.write(file);
+    log::info(concat("all ", grouped(std::ssize(predictions.rows)), " answers: ", file.string()));
+  } catch (const FormatError& e) {
+    log::warning(concat("predictions are not written: ", e.what()));
+  }
+}
 
 // Says which command resumes from the newest checkpoint.
 std::string how_to_resume(const Config& config) {

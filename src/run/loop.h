@@ -12,13 +12,11 @@
 
 #include "base/progress.h"
 #include "run/checkpoints.h"
-#include "run/data_watch.h"
-#include "run/memory_watch.h"
 #include "run/out_of_memory.h"
 #include "run/resume.h"
 #include "run/run_parts.h"
 #include "run/run_progress.h"
-#include "run/time_limit.h"
+#include "run/watches.h"
 #include "training/update_check.h"
 
 namespace trainer {

@@ -1,5 +1,6 @@
 #include "run/out_of_memory.h"
 
+#include <chrono>
 #include <utility>
 
 #include "trainer/base/error.h"
@@ -9,12 +10,14 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
+#include "trainer/memory/summary.h"
 #include "trainer/run/metric_rows.h"
+#include "trainer/training/worst_batch.h"
 
 #include "base/first_line.h"
+#include "base/seconds_since.h"
 #include "memory/set_up_device.h"
-#include "run/rehearse.h"
-#include "run/what_fits.h"
+#include "run/run_plan.h"
 
 namespace trainer {
 namespace {
@@ -31,6 +34,19 @@ std::optional<std::string> out_of_memory_in(const std::function<void()>& work, b
     return concat("out of memory between steps: ", first_line(error.what()));
   }
   return std::nullopt;
+}
+
+// Runs the largest step that the data can give, and logs its peak memory.
+void rehearse_largest(RunParts& parts) {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool encoder_decoder = parts.model().encoder_decoder();
+  const EffectiveBatch batch =
+      worst_batch(parts.config, encoder_decoder, parts.lengths, parts.ranks.count(), parts.device.type());
+  parts.trainer.rehearse(batch);
+  log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
+                   " samples of up to ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
+                   duration_string(seconds_since(begin)), "; peak ",
+                   bytes_string(memory_summary(parts.device).peak)));
 }
 
 // A limit in bytes is that of the GPU. A share is one of what is free on any device.
@@ -52,7 +68,7 @@ void OutOfMemoryHandler::rehearse() {
   OomLoop devices = on_some_device();
   while (devices.next()) {
     try {
-      trainer::rehearse(parts_);
+      rehearse_largest(parts_);
     } catch (const OutOfMemoryError& error) {
       devices.gave_up(error);
     }

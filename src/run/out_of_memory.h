@@ -27,7 +27,7 @@ class OutOfMemoryHandler {
   OutOfMemoryHandler(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints,
                      std::function<void()> after_move = {}, NextDevice next_device = {});
 
-  // The rehearsal (run/rehearse.h) and Trainer::step(), repeated on the next device while they are out
+  // The rehearsal and Trainer::step(), repeated on the next device while they are out
   // of memory. They throw OutOfMemoryError when no device is left.
   void rehearse();
   StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);

@@ -12,8 +12,8 @@
 
 #include "formats/optimizer_state.h"
 #include "formats/trainer_state.h"
-#include "run/best_metric.h"
 #include "run/fixed_settings.h"
+#include "run/run_progress.h"
 #include "run/run_state.h"
 
 namespace trainer {

@@ -1,10 +1,14 @@
-// Loads the tokenizer and the model of a run, and makes the model ready for training.
+// Loads the tokenizer and the model of a run, ready for training or for inference.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
+#include "trainer/generation/generation_config.h"
 #include "trainer/models/model.h"
 #include "trainer/parallel/ranks.h"
 #include "trainer/run/artefacts.h"
@@ -26,5 +30,29 @@ std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config);
 // key does not apply to this model.
 Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device,
                        const Ranks& ranks = Ranks::none());
+
+// Returns the settings of generation_config.json. The tokenizer's end token also ends an answer, because
+// training appends it to every answer. Throws FormatError when the file is damaged or does not fit the model.
+GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
+                                   const Model& model);
+
+// A model for inference: `trainer generate` and `trainer eval`.
+struct OpenModel {
+  std::filesystem::path base;  // the model directory, also when an adapter was opened
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Model> model;
+
+  GenerationConfig generation_config() const { return trainer::generation_config(base, *tokenizer, *model); }
+};
+
+// Loads a model with frozen weights. config.path: a model or adapter directory.
+OpenModel open_model(const ModelConfig& config, at::Device device);
+
+// Throws FormatError when the tokenizer produces ids that the model has no embedding for.
+void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path);
+
+// Returns model.dtype, or with auto the best type for the device. Throws DeviceError for bf16 on a GPU that
+// does not support it.
+at::ScalarType choose_dtype(const ModelConfig& config, at::Device device);
 
 }  // namespace trainer

@@ -17,10 +17,9 @@
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"
-#include "run/choose_dtype.h"
-#include "run/open_model.h"
-#include "run/saved_budgets.h"
-#include "run/what_fits.h"
+#include "run/run_model.h"
+#include "run/run_plan.h"
+#include "run/saved_splits.h"
 
 namespace trainer {
 namespace {

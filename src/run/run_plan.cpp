@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <c10/util/Exception.h>
 
@@ -14,10 +15,9 @@
 #include "trainer/training/solve_plan.h"
 
 #include "memory/offload.h"
-#include "run/what_fits.h"
+#include "training/measures.h"
 
 namespace trainer {
-
 namespace {
 
 std::vector<int64_t> shortest_of(const Dataset& train) {
@@ -156,6 +156,31 @@ void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine)
                                     " are free; offload less, or use a machine with more memory")
                            : concat("memory.offload: needs ", what, " in ", directory, ", and ",
                                     bytes_string(room), " are free; make room, or set memory.offload_dir")));
+}
+
+// What may be offloaded: what is offloaded already, and what there is room for.
+static int64_t room_of_run(const Config& config, c10::Device device) {
+  try {
+    return offload_use().in_use + room_below(device, config.offload_directory());
+  } catch (const FormatError&) {  // it is not known
+    return std::numeric_limits<int64_t>::max();
+  }
+}
+
+std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device) {
+  const std::string text =
+      what_would_fit(config, config.model.path, target, memory_for_run(device), room_of_run(config, device));
+  return text.empty() ? "" : "\n" + text;
+}
+
+std::string measures_after_retries(const Config& config, const PlanTarget& target, c10::Device device) {
+  Config smallest = config;
+  smallest.training.effective_batch_size = config.effective_batch_size();
+  smallest.training.gradient_accumulation_steps.reset();
+  smallest.training.batch_size =
+      std::min<int64_t>(config.training.batch_size, config.recovery.min_batch_size);
+  smallest.memory.gradient_checkpointing = true;
+  return measures_to_fit(smallest, target, device);
 }
 
 }  // namespace trainer

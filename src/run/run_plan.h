@@ -1,4 +1,5 @@
-// The memory plan of a run that is about to begin, and its comparison with what the run really uses.
+// The memory plan of a run that is about to begin, its comparison with what the run really uses, and what
+// would make the run fit.
 #pragma once
 
 #include <cstdint>
@@ -52,5 +53,20 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
 // Throws OutOfMemoryError when there is no room below the device for what the plan offloads. The directory
 // for the files must exist. `on_this_machine`: processes of the run on this machine, each with such a plan.
 void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine = 1);
+
+inline constexpr char kModelDidNotFit[] =
+    "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {}; model.dtype: "
+    "bf16; another device.";
+// In place of it, above the measures of the plan.
+inline constexpr char kModelNeedsMore[] =
+    "The model did not fit. A larger memory.limit helps, if the device has it, or another device.";
+
+// Returns a line break and lines with the measures that make this run fit, by its plan, and for which there
+// is room; "" if there are none or if the plan fails, too. Never throws.
+std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device);
+
+// The same for a run in which micro-batches were split and blocks were recomputed as far as
+// config.recovery allows.
+std::string measures_after_retries(const Config& config, const PlanTarget& target, c10::Device device);
 
 }  // namespace trainer

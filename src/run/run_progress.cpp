@@ -1,7 +1,9 @@
 #include "run/run_progress.h"
 
 #include <cmath>
+#include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
@@ -10,6 +12,13 @@
 #include "run/fixed_settings.h"
 
 namespace trainer {
+namespace {
+
+const std::string kPrefix = "eval_";
+
+std::string with_prefix(const std::string& name) { return name.starts_with(kPrefix) ? name : kPrefix + name; }
+
+}  // namespace
 
 RunProgress::RunProgress(const Config& config, const RunLength& length, const RunPosition& from,
                          const nlohmann::ordered_json& history_rows, bool writes)
@@ -69,6 +78,79 @@ TrainerState RunProgress::to_trainer_state(const std::filesystem::path& output_d
   }
   if (keeps_best) state.best_model_checkpoint = checkpoint_path(output_dir, *best.step());
   return state;
+}
+
+void History::add_step(const RunPosition& position, const StepResult& result) {
+  if (std::isfinite(result.loss)) {
+    losses_ += result.loss;
+    steps_++;
+  }
+  if (position.step % logging_steps_ != 0 || steps_ == 0) return;
+  rows_.push_back({{"epoch", epoch_of(position)},
+                   {"grad_norm", result.grad_norm},
+                   {"learning_rate", result.learning_rate},
+                   {"loss", losses_ / static_cast<double>(steps_)},
+                   {"step", position.step}});
+  losses_ = 0;
+  steps_ = 0;
+}
+
+void History::add_evaluation(const MetricRow& evaluation) {
+  const nlohmann::json sorted = evaluation.values;  // as Transformers writes it
+  rows_.push_back(nlohmann::ordered_json(sorted));
+}
+
+void History::save(RunPosition& position) const {
+  position.losses_to_log = losses_;
+  position.steps_to_log = steps_;
+}
+
+void History::restore(nlohmann::ordered_json rows, const RunPosition& position) {
+  rows_ = std::move(rows);
+  losses_ = position.losses_to_log;
+  steps_ = position.steps_to_log;
+}
+
+BestMetric::BestMetric(const TrainingConfig& config, const std::string& data)
+    : metric_(with_prefix(config.metric_for_best_model)),
+      data_(data),
+      lower_is_better_(metric_ == "eval_loss" || metric_ == "eval_perplexity"),
+      patience_(config.early_stopping_patience) {}
+
+bool BestMetric::add(const MetricRow& evaluation) {
+  const auto found = evaluation.values.find(metric_);
+  if (found == evaluation.values.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : evaluation.values.items()) {
+      if (name.starts_with(kPrefix)) names.push_back(name.substr(kPrefix.size()));
+    }
+    throw ConfigError(
+        concat("training.metric_for_best_model: the evaluation has no ", metric_, "; it has ", join(names)));
+  }
+  const double value = found->get<double>();
+  const bool better =
+      !std::isnan(value) && (!value_ || (lower_is_better_ ? value < *value_ : value > *value_));
+  without_gain_ = better ? 0 : without_gain_ + 1;
+  if (!better) return false;
+  value_ = value;
+  step_ = evaluation.values.at("step").get<int64_t>();
+  return true;
+}
+
+void BestMetric::save(RunPosition& position) const {
+  position.best_metric = value_;
+  position.best_step = step_;
+  position.evaluations_without_gain = without_gain_;
+  position.best_by = concat(metric_, " on ", data_);
+}
+
+bool BestMetric::restore(const RunPosition& position) {
+  const bool says_something = position.best_metric || position.evaluations_without_gain > 0;
+  if (says_something && position.best_by != concat(metric_, " on ", data_)) return false;
+  value_ = position.best_metric;
+  step_ = position.best_step;
+  without_gain_ = position.evaluations_without_gain;
+  return true;
 }
 
 }  // namespace trainer

@@ -6,19 +6,76 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/metrics.h"
 #include "trainer/config/config.h"
 #include "trainer/data/sample.h"
 #include "trainer/formats/run_position.h"
 #include "trainer/run/run_length.h"
+#include "trainer/training/trainer.h"
 
 #include "formats/trainer_state.h"
-#include "run/best_metric.h"
-#include "run/history.h"
 #include "run/numerics_monitor.h"
 
 namespace trainer {
+
+// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses.
+class History {
+ public:
+  // Adds a row every `logging_steps` steps, with the mean loss since the previous row.
+  explicit History(int64_t logging_steps) : logging_steps_(logging_steps) {}
+
+  void add_step(const RunPosition& position, const StepResult& result);
+  void add_evaluation(const MetricRow& evaluation);
+
+  const nlohmann::ordered_json& rows() const { return rows_; }
+
+  // Saves and restores the state, to resume from. The rows are in trainer_state.json; the losses that belong
+  // to the next row are in the position.
+  void save(RunPosition& position) const;
+  void restore(nlohmann::ordered_json rows, const RunPosition& position);
+
+ private:
+  int64_t logging_steps_;
+  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+  double losses_ = 0;  // since the last row
+  int64_t steps_ = 0;
+};
+
+// Which evaluation was the best, and how long ago (transformers, trainer_callback.py, EarlyStoppingCallback).
+class BestMetric {
+ public:
+  // Uses training.metric_for_best_model and early_stopping_patience. `data` identifies the evaluation data.
+  explicit BestMetric(const TrainingConfig& config, const std::string& data = "");
+
+  // Returns whether this evaluation is better than all before it. Throws ConfigError when the evaluation does
+  // not have the metric.
+  bool add(const MetricRow& evaluation);
+
+  // Returns whether early_stopping_patience evaluations in a row brought no improvement.
+  bool patience_is_over() const { return patience_ > 0 && without_gain_ >= patience_; }
+
+  const std::string& metric() const { return metric_; }  // "eval_loss"
+  std::optional<double> value() const { return value_; }
+  std::optional<int64_t> step() const { return step_; }
+
+  // Writes the state into `position`, to resume from.
+  void save(RunPosition& position) const;
+  // Reads the state back. Returns false, and takes nothing, when it belongs to another metric or other data.
+  bool restore(const RunPosition& position);
+
+ private:
+  std::string metric_, data_;
+  bool lower_is_better_;
+  int64_t patience_;
+  std::optional<double> value_;
+  std::optional<int64_t> step_;
+  int64_t without_gain_ = 0;
+};
 
 class RunProgress {
  public:
@@ -37,7 +94,7 @@ class RunProgress {
   void advance(const EffectiveBatch& batch);
 
   // Return the content of trainer_position.json and trainer_state.json. metrics_bytes: size of metrics.jsonl;
-  // budgets: what recovery has learned (saved_budgets.h).
+  // budgets: what recovery has learned (saved_splits.h).
   RunPosition to_position(int64_t metrics_bytes, const std::map<std::string, int64_t>& budgets) const;
   TrainerState to_trainer_state(const std::filesystem::path& output_dir) const;
 

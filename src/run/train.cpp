@@ -25,17 +25,14 @@
 #include "notify/notifier.h"
 #include "run/describe_data.h"
 #include "run/end_with_others.h"
-#include "run/environment.h"
 #include "run/fixed_settings.h"
-#include "run/keep_skipped_rows.h"
 #include "run/loop.h"
 #include "run/output_directory.h"
 #include "run/resume.h"
 #include "run/run_parts.h"
+#include "run/run_plan.h"
 #include "run/start_block.h"
-#include "run/time_limit.h"
-#include "run/translate_torch_errors.h"
-#include "run/what_fits.h"
+#include "run/watches.h"
 
 namespace trainer {
 namespace {

@@ -12,7 +12,6 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/progress.h"
-#include "training/memory_table.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 

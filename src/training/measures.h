@@ -75,4 +75,11 @@ std::string fitting_text(const std::vector<Measure>& measures);
 std::string what_would_fit(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
                            int64_t limit, int64_t room);
 
+// "[optimizer,weights]"
+std::string offload_value(const Offload& offload);
+
+// Returns what makes `from` into `to`, as key=value, for the keys that measures change. Neither configuration
+// has auto in them. The effective batch stays as `from` has it.
+std::vector<std::string> changed_settings(const Config& from, const Config& to);
+
 }  // namespace trainer

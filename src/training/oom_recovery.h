@@ -10,6 +10,7 @@
 #include "trainer/config/config.h"
 #include "trainer/data/batching.h"
 #include "trainer/memory/oom.h"
+#include "trainer/models/model.h"
 #include "trainer/training/recovery.h"
 
 namespace trainer {
@@ -79,5 +80,12 @@ class OomRecovery {
   OomRecoveryOptions options_;
   int64_t retries_ = 0;
 };
+
+// Returns a line each for weights, gradients, optimizer state, allocated memory, peak and limit; then what to
+// change that no memory plan can weigh, cheapest first.
+std::string memory_table(const Config& config, Model& model, int64_t optimizer_state, at::Device device);
+
+// The same for an evaluation or a generation: allocated memory, peak and limit, then `advice`.
+std::string memory_table(at::Device device, const std::string& advice);
 
 }  // namespace trainer

@@ -24,7 +24,6 @@
 #include "nn/attention.h"
 #include "optim/state_memory.h"
 #include "training/gradient_sums.h"
-#include "training/memory_table.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 

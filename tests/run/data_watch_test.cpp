@@ -1,6 +1,6 @@
-#include "run/data_watch.h"
-
 #include <gtest/gtest.h>
+
+#include "run/watches.h"
 
 namespace trainer {
 namespace {

@@ -1,11 +1,10 @@
-#include "run/replay_cuts.h"
-
 #include <fstream>
 
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
 
+#include "run/saved_splits.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

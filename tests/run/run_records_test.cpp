@@ -5,10 +5,9 @@
 
 #include "trainer/base/error.h"
 
-#include "run/best_metric.h"
 #include "run/fixed_settings.h"
-#include "run/history.h"
-#include "run/saved_budgets.h"
+#include "run/run_progress.h"
+#include "run/saved_splits.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"
 #include "support/temporary_directory.h"

@@ -1,6 +1,6 @@
-#include "run/time_limit.h"
-
 #include <gtest/gtest.h>
+
+#include "run/watches.h"
 
 namespace trainer {
 namespace {

@@ -15,7 +15,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "models/tensor_views.h"
-#include "run/tensor_files.h"
+#include "run/run_state.h"
 #include "support/temporary_directory.h"
 
 namespace trainer::test {

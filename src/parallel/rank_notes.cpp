@@ -1,6 +1,9 @@
+#include "parallel/rank_notes.h"
+
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <sstream>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -9,10 +12,11 @@
 
 #include "base/ending.h"
 #include "base/first_line.h"
-#include "parallel/end_note.h"
 
 namespace trainer {
 namespace {
+
+constexpr int kNoFamily = -1;
 
 constexpr char kDone = '+', kFailed = '-';
 
@@ -53,6 +57,20 @@ template <class AnyError>
 }
 
 }  // namespace
+
+std::string note_of(const RankEnd& end) {
+  return concat(end.code, " ", end.family ? static_cast<int>(*end.family) : kNoFamily, " ", end.message);
+}
+
+RankEnd end_in(const std::string& note) {
+  std::istringstream text(note);
+  RankEnd end;
+  int family = kNoFamily;
+  text >> end.code >> family;
+  end.message = note.substr(static_cast<size_t>(text.tellg()) + 1);
+  if (family != kNoFamily) end.family = static_cast<ErrorCode>(family);
+  return end;
+}
 
 std::vector<std::string> gather_outcomes(const Ranks& ranks, const std::function<std::string()>& work,
                                          Channel channel) {

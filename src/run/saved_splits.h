@@ -1,7 +1,8 @@
-// What out-of-memory recovery has learned, in the form that a run's position stores.
+// How earlier starts have split their batches: budgets that recovery has learned, and recorded micro-batches.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -21,5 +22,9 @@ std::map<std::string, int64_t> budgets_to_keep(const Config& config, c10::Device
 // is returned.
 bool put_back_budgets(const std::map<std::string, int64_t>& kept, const Config& config, c10::Device device,
                       BatchBudgets& budgets, BatchBudget* generation);
+
+// Returns the split of each step in a metrics.jsonl, by step. If a step occurs twice (in a run that was
+// resumed), the last one counts. Throws DataError when the file cannot be read or a row is malformed.
+std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// How a rank ended, as a note for the others.
+// What ranks tell each other in notes: how one has ended.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // Memory growth is distinguished from the normal ups and downs of training, on made-up series.
-#include "memory/growth.h"
-
 #include <functional>
 
 #include <gtest/gtest.h>
+
+#include "run/watches.h"
 
 namespace trainer {
 namespace {
