@@ -11,7 +11,7 @@
 #include "commands/find_model.h"
 #include "device/gpu_links.h"
 #include "parallel/gloo_group.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {

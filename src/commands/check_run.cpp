@@ -21,7 +21,7 @@
 #include "data/data_files.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/output_directory.h"
 #include "run/run_model.h"
 #include "run/run_plan.h"

@@ -12,7 +12,7 @@
 #include "base/terminal.h"
 #include "commands/entry_points.h"
 #include "run/describe_data.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/run_model.h"
 
 namespace trainer {

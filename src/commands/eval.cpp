@@ -24,7 +24,7 @@
 #include "hub/name.h"
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/run_model.h"
 
 namespace trainer {

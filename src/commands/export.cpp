@@ -5,7 +5,7 @@
 #include "trainer/memory/device_memory.h"
 
 #include "commands/entry_points.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 
 namespace trainer {
 namespace {

@@ -20,7 +20,7 @@
 #include "commands/prompts.h"
 #include "commands/warn_of_length.h"
 #include "memory/set_up_device.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/run_model.h"
 
 namespace trainer {

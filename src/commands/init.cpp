@@ -17,7 +17,7 @@
 #include "base/wrap.h"
 #include "commands/entry_points.h"
 #include "commands/find_model.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/run_model.h"
 
 namespace trainer {

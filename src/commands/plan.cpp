@@ -21,8 +21,8 @@
 #include "commands/plan_cards.h"
 #include "commands/plan_text.h"
 #include "ops/cpu_products.h"
-#include "run/end_with_others.h"
-#include "training/measures.h"
+#include "run/end_of_run.h"
+#include "training/memory_advice.h"
 
 namespace trainer {
 namespace {
@@ -85,14 +85,14 @@ void print_search(Planner& planner, std::ostream& out) {
   out << "\n";
 }
 
-void print_measures(const std::vector<Measure>& measures, int64_t total, std::ostream& out) {
+void print_savings(const std::vector<Saving>& measures, int64_t total, std::ostream& out) {
   if (measures.empty()) {
     out << "  none\n";
     return;
   }
   const Unit unit = unit_for(total);
   out << "      " << unit.name << "   saved    time\n";
-  for (const Measure& measure : measures) {
+  for (const Saving& measure : measures) {
     out << std::setw(8) << unit.text(measure.plan.total()) << std::setw(8)
         << unit.text(total - measure.plan.total()) << "  x" << std::fixed << std::setprecision(2)
         << std::setw(5) << measure.time << "  " << join(measure.settings, " ") << "  ("
@@ -103,9 +103,9 @@ void print_measures(const std::vector<Measure>& measures, int64_t total, std::os
   }
 }
 
-Json as_json(const std::vector<Measure>& measures, int64_t total) {
+Json as_json(const std::vector<Saving>& measures, int64_t total) {
   Json rows = Json::array();
-  for (const Measure& measure : measures) {
+  for (const Saving& measure : measures) {
     rows.push_back({{"settings", measure.settings},
                     {"same_result", measure.same_result()},
                     {"changes", measure.changes},
@@ -179,10 +179,10 @@ void print_json(const Planned& planned, std::ostream& out) {
   }
   if (planned.options.search) {
     json["search"] = search_as_json(planned.plans.planner(planned.target.ranks));
-    json["measures"] = as_json(planned.plans.measures(planned.target.ranks).single(), plan.total());
+    json["measures"] = as_json(planned.plans.advice(planned.target.ranks).single(), plan.total());
     json["fitting"] = Json::array();
     for (const auto& [bytes, ranks] : planned.bounds()) {
-      const std::vector<Measure> fitting = planned.plans.measures(ranks).fitting(bytes);
+      const std::vector<Saving> fitting = planned.plans.advice(ranks).fitting(bytes);
       json["fitting"].push_back({{"limit", bytes},
                                  {"ranks", ranks},
                                  {"measures", as_json(fitting, planned.plans.start(ranks).total())}});
@@ -192,17 +192,17 @@ void print_json(const Planned& planned, std::ostream& out) {
   out << json.dump(2) << "\n";
 }
 
-void print_measures(const Planned& planned, std::ostream& out) {
+void print_savings(const Planned& planned, std::ostream& out) {
   const int64_t total = planned.plan.total();
   out << "\nMeasures that save memory, each for itself (time: estimated, x1: the configuration as it is, "
       << bytes_string(total) << "):\n";
-  print_measures(planned.plans.measures(planned.target.ranks).single(), total, out);
+  print_savings(planned.plans.advice(planned.target.ranks).single(), total, out);
   for (const auto& [bytes, ranks] : planned.bounds()) {
     const int64_t needed = planned.plans.start(ranks).total();
     if (needed <= bytes) continue;
     out << "\nTo fit in " << bytes_string(bytes) << (ranks > 1 ? concat(" on each of ", ranks, " GPUs") : "")
         << ":\n";
-    print_measures(planned.plans.measures(ranks).fitting(bytes), needed, out);
+    print_savings(planned.plans.advice(ranks).fitting(bytes), needed, out);
   }
 }
 
@@ -227,7 +227,7 @@ void print_table(const Planned& planned, std::ostream& out) {
   }
   if (planned.options.search) {
     print_search(planned.plans.planner(planned.target.ranks), out);
-    print_measures(planned, out);
+    print_savings(planned, out);
   }
   if (!planned.options.gpus.empty()) print_cards(planned.plans, planned.options.gpus, out);
 }
@@ -251,8 +251,8 @@ void run_plan(const PlanOptions& options) {
   const Planned planned{options, model, target, limit, plan, plans};
   std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
   (options.json ? print_json : print_table)(planned, text);
-  const std::vector<Measure> advised =
-      planned.exceeds_limit() ? plans.measures(target.ranks).fitting(limit) : std::vector<Measure>();
+  const std::vector<Saving> advised =
+      planned.exceeds_limit() ? plans.advice(target.ranks).fitting(limit) : std::vector<Saving>();
   shown.reset();
   std::cout << text.str() << std::flush;
   if (!planned.exceeds_limit()) return;

@@ -159,8 +159,8 @@ const MemoryPlan& PlansByRanks::start(int64_t ranks) {
 
 void PlansByRanks::set_start(int64_t ranks, const MemoryPlan& plan) { starts_.insert_or_assign(ranks, plan); }
 
-Measures& PlansByRanks::measures(int64_t ranks) {
-  return measures_.try_emplace(ranks, config_, model_, target_for(ranks), start(ranks), after_plan_)
+MemoryAdvice& PlansByRanks::advice(int64_t ranks) {
+  return advice_.try_emplace(ranks, config_, model_, target_for(ranks), start(ranks), after_plan_)
       .first->second;
 }
 

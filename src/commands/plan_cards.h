@@ -14,7 +14,7 @@
 #include "trainer/training/solve_plan.h"
 
 #include "config/cards.h"
-#include "training/measures.h"
+#include "training/memory_advice.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {
@@ -29,7 +29,7 @@ class PlansByRanks {
   // Returns the plan that measures start from: that of the configuration, or what set_start() said.
   const MemoryPlan& start(int64_t ranks);
   void set_start(int64_t ranks, const MemoryPlan& plan);
-  Measures& measures(int64_t ranks);
+  MemoryAdvice& advice(int64_t ranks);
   const RankTraffic& traffic(int64_t ranks);
   const Config& config() const { return config_; }
 
@@ -42,7 +42,7 @@ class PlansByRanks {
   std::function<void()> after_plan_;
   std::map<int64_t, Planner> planners_;
   std::map<int64_t, MemoryPlan> starts_;
-  std::map<int64_t, Measures> measures_;
+  std::map<int64_t, MemoryAdvice> advice_;
   std::map<int64_t, RankTraffic> traffic_;
 };
 

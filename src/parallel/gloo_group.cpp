@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -20,8 +21,6 @@
 
 #include "base/first_line.h"
 #include "base/threads.h"
-
-#define USE_C10D_GLOO  // ProcessGroupGloo.hpp declares nothing without it
 
 namespace trainer {
 namespace {
@@ -70,9 +69,9 @@ constexpr std::chrono::seconds kPatience(20);
 // The first sum, which also waits for the other rank, is not counted.
 double rate_of(const GlooGroup& group) {
   const at::Tensor tensor = at::zeros({TensorExchange::kMessageBytes / 4});
-  group.add_up(tensor);
+  group.all_reduce(tensor);
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kSums; i++) group.add_up(tensor);
+  for (int i = 0; i < kSums; i++) group.all_reduce(tensor);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   return static_cast<double>(kSums * TensorExchange::kMessageBytes) / taken.count();
 }
@@ -135,7 +134,7 @@ GlooGroup::GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::st
 
 GlooGroup::~GlooGroup() = default;
 
-std::vector<std::string> GlooGroup::exchange(const std::string& note) const {
+std::vector<std::string> GlooGroup::all_gather(const std::string& note) const {
   const size_t size = note.size();
   Bytes head(kShortNote);
   std::memcpy(head.data(), &size, sizeof size);
@@ -161,7 +160,7 @@ std::vector<std::string> GlooGroup::exchange(const std::string& note) const {
   }
 }
 
-void GlooGroup::add_up(const at::Tensor& tensor) const {
+void GlooGroup::all_reduce(const at::Tensor& tensor) const {
   try {
     std::vector<at::Tensor> tensors{tensor};
     gloo_->group->allreduce(tensors)->wait();
@@ -170,7 +169,7 @@ void GlooGroup::add_up(const at::Tensor& tensor) const {
   }
 }
 
-void GlooGroup::add_up_at(const at::Tensor& tensor, int64_t owner) const {
+void GlooGroup::reduce(const at::Tensor& tensor, int64_t owner) const {
   try {
     std::vector<at::Tensor> tensors{tensor};
     c10d::ReduceOptions options;
@@ -182,11 +181,11 @@ void GlooGroup::add_up_at(const at::Tensor& tensor, int64_t owner) const {
 }
 
 // All begin before the first is waited for: no order in which ranks wait for each other can arise.
-void GlooGroup::hand_over(const std::vector<Handover>& tensors) const {
+void GlooGroup::send_recv(const std::vector<Transfer>& tensors) const {
   try {
     std::vector<c10::intrusive_ptr<c10d::Work>> begun;
     for (size_t i = 0; i < tensors.size(); i++) {
-      const Handover& one = tensors[i];
+      const Transfer& one = tensors[i];
       std::vector<at::Tensor> tensor{one.tensor};
       const int tag = static_cast<int>(i);
       if (one.from == rank_) begun.push_back(gloo_->group->send(tensor, static_cast<int>(one.to), tag));
@@ -198,7 +197,7 @@ void GlooGroup::hand_over(const std::vector<Handover>& tensors) const {
   }
 }
 
-void GlooGroup::copy_from(int64_t owner, const at::Tensor& tensor) const {
+void GlooGroup::broadcast(int64_t owner, const at::Tensor& tensor) const {
   try {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
@@ -227,7 +226,7 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::beat() {
   try {
     while (!patience_.given_up) {
-      group_->exchange("");
+      group_->all_gather("");
       ++beats_;
       std::unique_lock lock(mutex_);
       leaves_.wait_for(lock, pause_, [this] { return patience_.given_up.load(); });

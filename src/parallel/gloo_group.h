@@ -21,12 +21,12 @@ class Store;
 
 namespace trainer {
 
-struct Handover;
+struct Transfer;
 
-// What ends the waiting of exchange() before its timeout.
+// What ends the waiting of all_gather() before its timeout.
 struct Patience {
   std::atomic<bool> given_up{false};
-  std::atomic<int64_t> beats{0};  // they rise while all ranks run (heartbeat.h); 0: they have not begun
+  std::atomic<int64_t> beats{0};  // they rise while all ranks run (Heartbeat); 0: they have not begun
   double silence = 0;  // after so many seconds without a beat a rank is lost; 0: beats do not matter
   std::chrono::microseconds look{200};  // how often to look
 };
@@ -35,7 +35,7 @@ class GlooGroup {
  public:
   // Connects the ranks, and throws LostRank if one does not come within `timeout`. `address`: of this
   // machine, as others reach it, or "" if GLOO_SOCKET_IFNAME names the interface. Later calls fail after
-  // `timeout`, too. With a `patience`, which must outlive the group, exchange() takes any time until that
+  // `timeout`, too. With a `patience`, which must outlive the group, all_gather() takes any time until that
   // ends instead.
   GlooGroup(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int64_t rank,
             int64_t count, const std::string& address, std::chrono::milliseconds timeout,
@@ -43,11 +43,11 @@ class GlooGroup {
   ~GlooGroup();
 
   // They throw LostRank.
-  std::vector<std::string> exchange(const std::string& note) const;
-  void add_up(const at::Tensor& tensor) const;
-  void add_up_at(const at::Tensor& tensor, int64_t owner) const;
-  void copy_from(int64_t owner, const at::Tensor& tensor) const;
-  void hand_over(const std::vector<Handover>& tensors) const;
+  std::vector<std::string> all_gather(const std::string& note) const;
+  void all_reduce(const at::Tensor& tensor) const;
+  void reduce(const at::Tensor& tensor, int64_t owner) const;
+  void broadcast(int64_t owner, const at::Tensor& tensor) const;
+  void send_recv(const std::vector<Transfer>& tensors) const;
 
  private:
   struct Gloo;

@@ -98,13 +98,13 @@ std::unique_ptr<NcclGroup> NcclGroup::connect(const Ranks& ranks, c10::Device de
   UniqueId id{};
   const bool gives_id = ranks.is_first() && complete && connection->nccl.get_unique_id(&id) == success;
   // Nobody connects unless all can: connecting waits for all.
-  const std::vector<std::string> notes = ranks.exchange(
+  const std::vector<std::string> notes = ranks.all_gather(
       concat(complete ? 'y' : 'n', gives_id ? std::string(id.bytes, sizeof id.bytes) : std::string()));
   std::string problem;
   for (const std::string& note : notes)
     if (note.front() != 'y') problem = "libnccl.so.2 is missing or too old on one rank";
   if (problem.empty()) problem = connection->open(ranks, notes.front().substr(1));
-  for (const std::string& of_rank : ranks.exchange(problem))
+  for (const std::string& of_rank : ranks.all_gather(problem))
     if (!of_rank.empty()) problem = of_rank;
   if (problem.empty()) return std::unique_ptr<NcclGroup>(new NcclGroup(std::move(connection)));
   if (ranks.is_first())
@@ -113,7 +113,7 @@ std::unique_ptr<NcclGroup> NcclGroup::connect(const Ranks& ranks, c10::Device de
   return nullptr;
 }
 
-void NcclGroup::add_up(const std::vector<SharedTensor>& tensors) {
+void NcclGroup::all_reduce(const std::vector<SharedTensor>& tensors) {
   launch(tensors, [this](const SharedTensor& shared, void* data, size_t count, int type, Stream stream) {
     const Library& nccl = connection_->nccl;
     Communicator all = connection_->communicator;
@@ -123,18 +123,18 @@ void NcclGroup::add_up(const std::vector<SharedTensor>& tensors) {
   });
 }
 
-void NcclGroup::copy(const std::vector<SharedTensor>& tensors) {
+void NcclGroup::broadcast(const std::vector<SharedTensor>& tensors) {
   launch(tensors, [this](const SharedTensor& shared, void* data, size_t count, int type, Stream stream) {
     return connection_->nccl.broadcast(data, data, count, type, static_cast<int>(*shared.owner),
                                        connection_->communicator, stream);
   });
 }
 
-void NcclGroup::hand_over(const std::vector<Handover>& tensors) {
-  std::vector<Handover> own;
+void NcclGroup::send_recv(const std::vector<Transfer>& tensors) {
+  std::vector<Transfer> own;
   std::ranges::copy_if(tensors, std::back_inserter(own),
-                       [](const Handover& one) { return one.tensor.defined(); });
-  launch(own, [this](const Handover& one, void* data, size_t count, int type, Stream stream) {
+                       [](const Transfer& one) { return one.tensor.defined(); });
+  launch(own, [this](const Transfer& one, void* data, size_t count, int type, Stream stream) {
     const Library& nccl = connection_->nccl;
     Communicator all = connection_->communicator;
     return one.from == connection_->rank

@@ -22,10 +22,10 @@ class NcclGroup {
 
   // As TensorExchange, for contiguous tensors in fp32 or bf16 on the device, in one call of the library. They
   // wait until all ranks are done, and throw LostRank when they are not after parallel.timeout.
-  void add_up(const std::vector<SharedTensor>& tensors);
-  void copy(const std::vector<SharedTensor>& tensors);
+  void all_reduce(const std::vector<SharedTensor>& tensors);
+  void broadcast(const std::vector<SharedTensor>& tensors);
   // The same for tensors of bytes that one rank gives to another.
-  void hand_over(const std::vector<Handover>& tensors);
+  void send_recv(const std::vector<Transfer>& tensors);
 
  private:
   struct Library;

@@ -74,7 +74,7 @@ RankEnd end_in(const std::string& note) {
 
 std::vector<std::string> gather_outcomes(const Ranks& ranks, const std::function<std::string()>& work,
                                          Channel channel) {
-  std::vector<std::string> notes = ranks.exchange(outcome_of(work), channel);
+  std::vector<std::string> notes = ranks.all_gather(outcome_of(work), channel);
   for (size_t rank = 0; rank < notes.size(); rank++) {
     if (notes[rank].front() == kFailed) throw_failure(notes[rank], rank);
     notes[rank].erase(0, 1);
@@ -94,10 +94,10 @@ std::vector<double> values_in(const std::string& note) {
   return values;
 }
 
-std::vector<double> add_up(const Ranks& ranks, const std::vector<double>& values, Channel channel) {
+std::vector<double> all_reduce(const Ranks& ranks, const std::vector<double>& values, Channel channel) {
   if (ranks.alone()) return values;
   std::vector<double> sums(values.size(), 0);
-  for (const std::string& note : ranks.exchange(note_of(values), channel)) {
+  for (const std::string& note : ranks.all_gather(note_of(values), channel)) {
     const std::vector<double> given = values_in(note);
     for (size_t i = 0; i < sums.size(); i++) sums[i] += given.at(i);
   }

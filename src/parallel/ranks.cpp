@@ -29,8 +29,8 @@ namespace {
 using std::chrono::milliseconds;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kForWords = std::chrono::seconds(5);  // reading or leaving one
-// A rank leaves its word before it closes its connections; one that was killed leaves none.
+constexpr milliseconds kForMessages = std::chrono::seconds(5);  // reading or leaving one
+// A rank leaves its message before it closes its connections; one that was killed leaves none.
 constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 
@@ -147,7 +147,7 @@ struct Ranks::Group {
     weights = connect("weights", nullptr);
     heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", &stays); },
                       std::min(kMostBetweenBeats, timeout / 4), patience.beats);
-    store->setTimeout(kForWords);
+    store->setTimeout(kForMessages);
   }
 
   // Calls `use` with the connections of a channel.
@@ -188,7 +188,7 @@ struct Ranks::Group {
   // Returns what `talk` finds out from the store, or throws after `longest`: a rank 0 that stands still keeps
   // the connection and never answers. `talk` may then run on, so it must own what it uses.
   template <class Talk>
-  auto ask_store(Talk talk, milliseconds longest = kForWords + kMostBetweenBeats) {
+  auto ask_store(Talk talk, milliseconds longest = kForMessages + kMostBetweenBeats) {
     if (store_is_silent) throw LostRank("rank 0 does not answer");
     std::packaged_task<decltype(talk(*store))()> task([kept = store, talk] { return talk(*kept); });
     auto answer = task.get_future();
@@ -225,46 +225,46 @@ Ranks Ranks::planned(int64_t count) { return {0, count}; }
 Ranks::~Ranks() = default;
 Ranks::Ranks(Ranks&&) noexcept = default;
 
-std::vector<std::string> Ranks::exchange(const std::string& note, Channel channel) const {
+std::vector<std::string> Ranks::all_gather(const std::string& note, Channel channel) const {
   if (!group_) return std::vector<std::string>(static_cast<size_t>(count_), note);
-  return group_->with(channel, [&](const GlooGroup& group) { return group.exchange(note); });
+  return group_->with(channel, [&](const GlooGroup& group) { return group.all_gather(note); });
 }
 
-void Ranks::add_up(const at::Tensor& tensor, std::optional<int64_t> owner) const {
+void Ranks::all_reduce(const at::Tensor& tensor, std::optional<int64_t> owner) const {
   if (!group_) return;
   count_given(static_cast<int64_t>(tensor.nbytes()));
   group_->with(Channel::steps, [&](const GlooGroup& group) {
-    owner ? group.add_up_at(tensor, *owner) : group.add_up(tensor);
+    owner ? group.reduce(tensor, *owner) : group.all_reduce(tensor);
   });
 }
 
-void Ranks::copy_from(int64_t owner, const at::Tensor& tensor) const {
+void Ranks::broadcast(int64_t owner, const at::Tensor& tensor) const {
   if (!group_) return;
   count_given(static_cast<int64_t>(tensor.nbytes()));
-  group_->with(Channel::steps, [&](const GlooGroup& group) { group.copy_from(owner, tensor); });
+  group_->with(Channel::steps, [&](const GlooGroup& group) { group.broadcast(owner, tensor); });
 }
 
 void Ranks::count_given(int64_t bytes) const {
   if (group_) group_->bytes += bytes;
 }
 
-void Ranks::hand_over(const std::vector<Handover>& tensors) const {
+void Ranks::send_recv(const std::vector<Transfer>& tensors) const {
   if (!group_) return;
-  for (const Handover& one : tensors)
+  for (const Transfer& one : tensors)
     if (one.from == rank_) group_->bytes += static_cast<int64_t>(one.tensor.nbytes());
-  group_->with(Channel::weights, [&](const GlooGroup& group) { group.hand_over(tensors); });
+  group_->with(Channel::weights, [&](const GlooGroup& group) { group.send_recv(tensors); });
 }
 
 int64_t Ranks::bytes_given() const { return group_ ? group_->bytes.load() : 0; }
 
-void Ranks::tell_end(const RankEnd& end) const noexcept {
+void Ranks::notify_end(const RankEnd& end) const noexcept {
   if (!group_) return;
   try {
     group_->ask_store([end, rank = rank_](c10d::Store& store) {
       store.set(end_key(rank), bytes_of(note_of(end)));
       if (end.code != 0) store.compareSet(kFirstEnd, {}, bytes_of(std::to_string(rank)));
     });
-  } catch (...) {  // the store has gone with rank 0: there is nobody to tell
+  } catch (...) {  // the store has gone with rank 0: there is nobody to notify
   }
   group_->leave();
 }
@@ -277,7 +277,7 @@ std::optional<RankEnd> Ranks::first_end() const noexcept {
       return store.get(kFirstEnd);
     });
     return end_of(std::stoll(std::string(first.begin(), first.end())));
-  } catch (...) {  // nobody has left a word, or the store has gone
+  } catch (...) {  // nobody has left a message, or the store has gone
     return std::nullopt;
   }
 }
@@ -285,8 +285,8 @@ std::optional<RankEnd> Ranks::first_end() const noexcept {
 std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   if (!group_) return std::nullopt;
   try {
-    const auto word = group_->ask_store([rank](c10d::Store& store) { return store.get(end_key(rank)); });
-    RankEnd end = end_in(std::string(word.begin(), word.end()));
+    const auto message = group_->ask_store([rank](c10d::Store& store) { return store.get(end_key(rank)); });
+    RankEnd end = end_in(std::string(message.begin(), message.end()));
     end.rank = rank;
     return end;
   } catch (...) {
@@ -317,7 +317,7 @@ void Ranks::wait_for_ends(double seconds) const noexcept {
     }
   };
   try {
-    group_->ask_store(talk, longest + kForWords);
+    group_->ask_store(talk, longest + kForMessages);
   } catch (...) {  // one was killed, or is slow to end
   }
 }

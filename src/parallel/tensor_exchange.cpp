@@ -14,7 +14,8 @@ namespace trainer {
 // Collects pieces of tensors that have one owner and one type until the buffer is full.
 class TensorExchange::Message {
  public:
-  Message(const TensorExchange& exchange, What what) : exchange_(exchange), what_(what) {}
+  Message(const TensorExchange& exchange, Collective collective)
+      : exchange_(exchange), collective_(collective) {}
 
   // `flat`: [n], contiguous.
   void add(const at::Tensor& flat, std::optional<int64_t> owner) {
@@ -53,19 +54,19 @@ class TensorExchange::Message {
 
  private:
   bool is_owner() const { return !owner_ || *owner_ == exchange_.ranks_.rank(); }
-  bool gives() const { return what_ == What::sum || is_owner(); }
-  bool takes() const { return what_ == What::sum ? is_owner() : !is_owner(); }
+  bool gives() const { return collective_ == Collective::all_reduce || is_owner(); }
+  bool takes() const { return collective_ == Collective::all_reduce ? is_owner() : !is_owner(); }
 
   void travel(const at::Tensor& message) const {
-    if (what_ == What::sum) {
-      exchange_.ranks_.add_up(message, owner_);
+    if (collective_ == Collective::all_reduce) {
+      exchange_.ranks_.all_reduce(message, owner_);
     } else {
-      exchange_.ranks_.copy_from(*owner_, message);
+      exchange_.ranks_.broadcast(*owner_, message);
     }
   }
 
   const TensorExchange& exchange_;
-  What what_;
+  Collective collective_;
   std::optional<int64_t> owner_;
   at::Tensor buffer_;
   std::vector<at::Tensor> pieces_;
@@ -85,9 +86,13 @@ TensorExchange::TensorExchange(const Ranks& ranks, at::Device device, int64_t by
 
 TensorExchange::~TensorExchange() = default;
 
-void TensorExchange::add_up(const std::vector<SharedTensor>& tensors) const { exchange(tensors, What::sum); }
+void TensorExchange::all_reduce(const std::vector<SharedTensor>& tensors) const {
+  exchange(tensors, Collective::all_reduce);
+}
 
-void TensorExchange::copy(const std::vector<SharedTensor>& tensors) const { exchange(tensors, What::copy); }
+void TensorExchange::broadcast(const std::vector<SharedTensor>& tensors) const {
+  exchange(tensors, Collective::broadcast);
+}
 
 // After a rank was lost between GPUs, nobody waits for it on other connections, either.
 template <class Work>
@@ -101,30 +106,30 @@ void TensorExchange::ended_with_lost(const Work& work) const {
 }
 
 // Through main memory in pieces, one after the other: all ranks do so in the same order.
-void TensorExchange::hand_over(const std::vector<Handover>& tensors) const {
+void TensorExchange::send_recv(const std::vector<Transfer>& tensors) const {
   if (gpus_) {
-    ended_with_lost([&] { gpus_->hand_over(tensors); });
-    for (const Handover& one : tensors)
+    ended_with_lost([&] { gpus_->send_recv(tensors); });
+    for (const Transfer& one : tensors)
       if (one.from == ranks_.rank()) ranks_.count_given(static_cast<int64_t>(one.tensor.nbytes()));
     return;
   }
   const bool in_main_memory = std::ranges::all_of(
-      tensors, [](const Handover& one) { return !one.tensor.defined() || one.tensor.is_cpu(); });
-  if (in_main_memory) return ranks_.hand_over(tensors);
-  for (const Handover& one : tensors) {
+      tensors, [](const Transfer& one) { return !one.tensor.defined() || one.tensor.is_cpu(); });
+  if (in_main_memory) return ranks_.send_recv(tensors);
+  for (const Transfer& one : tensors) {
     if (!one.tensor.defined()) continue;
     for (int64_t begin = 0; begin < one.tensor.numel(); begin += buffer_.numel()) {
       const int64_t count = std::min(buffer_.numel(), one.tensor.numel() - begin);
       const at::Tensor piece = one.tensor.narrow(0, begin, count), message = buffer_.narrow(0, 0, count);
       const bool gives = one.from == ranks_.rank();
       if (gives) message.copy_(piece);
-      ranks_.hand_over({{message, one.from, one.to}});
+      ranks_.send_recv({{message, one.from, one.to}});
       if (!gives) piece.copy_(message);
     }
   }
 }
 
-void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) const {
+void TensorExchange::exchange(std::vector<SharedTensor> tensors, Collective collective) const {
   if (ranks_.alone() || (!gpus_ && (!buffer_.defined() || buffer_.is_meta()))) return;
   const at::NoGradGuard no_grad;
   std::ranges::stable_sort(tensors, {}, [](const SharedTensor& shared) {
@@ -137,11 +142,13 @@ void TensorExchange::exchange(std::vector<SharedTensor> tensors, What what) cons
     if (!whole.is_contiguous()) rearranged.emplace_back(whole, shared.tensor);
   }
   if (gpus_) {
-    ended_with_lost([&] { what == What::sum ? gpus_->add_up(tensors) : gpus_->copy(tensors); });
+    ended_with_lost([&] {
+      collective == Collective::all_reduce ? gpus_->all_reduce(tensors) : gpus_->broadcast(tensors);
+    });
     for (const SharedTensor& shared : tensors)
       ranks_.count_given(static_cast<int64_t>(shared.tensor.nbytes()));
   } else {
-    Message message(*this, what);
+    Message message(*this, collective);
     for (const SharedTensor& shared : tensors) message.add(shared.tensor, shared.owner);
     message.send();
   }

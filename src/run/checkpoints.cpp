@@ -57,7 +57,7 @@ static Checkpoint write_checkpoint(const RunState& state, const TensorsElsewhere
 }
 
 Checkpoints::Checkpoints(RunParts& parts, const RunProgress& progress, const Resumption& start)
-    : parts_(parts), progress_(progress), config_(parts.config), output_(parts.output) {
+    : parts_(parts), progress_(progress), config_(parts.resolved), output_(parts.output) {
   learn_elsewhere();
   if (!start.checkpoint) return;
   last_ = resumed_from_ = *start.checkpoint;
@@ -82,7 +82,7 @@ void Checkpoints::learn_elsewhere() {
   const Trainer& trainer = parts_.trainer;
   if (trainer.owners().empty()) return;
   const std::vector<std::string> notes =
-      parts_.ranks.exchange(layout_note(trainer.optimizer_state().tensors), Channel::phases);
+      parts_.ranks.all_gather(layout_note(trainer.optimizer_state().tensors), Channel::phases);
   for (size_t rank = 1; rank < notes.size(); rank++) elsewhere_.merge(layout_in(notes[rank]));
 }
 

@@ -57,10 +57,10 @@ std::string how_to_resume(const Config& config) {
 
 Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit)
     : parts_(parts),
-      config_(parts.config),
+      config_(parts.resolved),
       output_(parts.output),
       time_limit_(time_limit),
-      progress_(parts.config, parts.length, start.position, start.history, parts.ranks.is_first()),
+      progress_(parts.resolved, parts.length, start.position, start.history, parts.ranks.is_first()),
       checkpoints_(parts, progress_, start),
       memory_(parts, progress_, checkpoints_, /*after_move=*/[this] {
         if (update_check_) update_check_.emplace(parts_.model());  // it compares on one device
@@ -77,7 +77,8 @@ Loop::Loop(RunParts& parts, const Resumption& start, const TimeLimit& time_limit
   if (start.checkpoint) {
     // All ranks rehearse, or none.
     const double known = parts_.restore_budgets(start.position) ? 1 : 0;
-    budgets_are_known_ = add_up(parts_.ranks, {known}).front() == static_cast<double>(parts_.ranks.count());
+    budgets_are_known_ =
+        all_reduce(parts_.ranks, {known}).front() == static_cast<double>(parts_.ranks.count());
   } else {
     update_check_.emplace(parts_.model());
   }
@@ -232,22 +233,22 @@ Loop::Decision Loop::agreed(const Decision& own) {
                   {"request", own.save_on_request},
                   {"stop", own.stop.value_or("")},
                   {"recoveries", std::exchange(recoveries_, Json::array())}};
-  const std::vector<std::string> notes = parts_.ranks.exchange(note.dump());
+  const std::vector<std::string> notes = parts_.ranks.all_gather(note.dump());
   Decision decision = own;
   decision.stop.reset();
   for (size_t rank = 0; rank < notes.size(); rank++) {
-    const Json told = Json::parse(notes[rank]);
-    if (rank == 0) decision.save = told.at("save").get<bool>();
-    decision.save_on_request = decision.save_on_request || told.at("request").get<bool>();
-    const auto stop = told.at("stop").get<std::string>();
+    const Json theirs = Json::parse(notes[rank]);
+    if (rank == 0) decision.save = theirs.at("save").get<bool>();
+    decision.save_on_request = decision.save_on_request || theirs.at("request").get<bool>();
+    const auto stop = theirs.at("stop").get<std::string>();
     if (!decision.stop && !stop.empty()) decision.stop = stop;
-    if (rank > 0 && parts_.ranks.is_first()) tell_of_recoveries(rank, told.at("recoveries"));
+    if (rank > 0 && parts_.ranks.is_first()) log_recoveries(rank, theirs.at("recoveries"));
   }
   if (decision.stop) decision.save_on_request = false;
   return decision;
 }
 
-void Loop::tell_of_recoveries(size_t rank, const nlohmann::ordered_json& recoveries) {
+void Loop::log_recoveries(size_t rank, const nlohmann::ordered_json& recoveries) {
   for (const auto& [line, kind, values] : recoveries.get<std::vector<RecoveryNote>>()) {
     log::warning(concat("rank ", rank, ": ", line));
     MetricRow row{kind, values};

@@ -49,7 +49,7 @@ class Loop {
   void check(const StepResult& result);
   Decision decide(Moment moment, double next_seconds = 0);
   Decision agreed(const Decision& own);
-  void tell_of_recoveries(size_t rank, const nlohmann::ordered_json& recoveries);
+  void log_recoveries(size_t rank, const nlohmann::ordered_json& recoveries);
   void stop_evaluation_if_asked() const;
   std::optional<std::string> stop_reason(double next_seconds) const;
   bool is_evaluation_due() const;

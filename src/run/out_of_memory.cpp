@@ -41,7 +41,7 @@ void rehearse_largest(RunParts& parts) {
   const auto begin = std::chrono::steady_clock::now();
   const bool encoder_decoder = parts.model().encoder_decoder();
   const EffectiveBatch batch =
-      worst_batch(parts.config, encoder_decoder, parts.lengths, parts.ranks.count(), parts.device.type());
+      worst_batch(parts.resolved, encoder_decoder, parts.lengths, parts.ranks.count(), parts.device.type());
   parts.trainer.rehearse(batch);
   log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
                    " samples of up to ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
@@ -102,17 +102,17 @@ void OutOfMemoryHandler::guard(const std::function<void()>& work) {
   const std::string where = save_last_state();
   // Rank 0 says more than the others.
   const std::string measures =
-      parts_.ranks.is_first() ? measures_after_retries(parts_.config, parts_.plan_target(), parts_.device)
+      parts_.ranks.is_first() ? advice_after_retries(parts_.resolved, parts_.plan_target(), parts_.device)
                               : std::string();
   throw of_family(ErrorCode::oom_step, OutOfMemoryError(concat(*message, measures, "\n", where)));
 }
 
 // Each is tried once.
 std::optional<DeviceLease> OutOfMemoryHandler::allowed_device() {
-  const RecoveryConfig& recovery = parts_.config.recovery;
+  const RecoveryConfig& recovery = parts_.resolved.recovery;
   if (!parts_.device.is_cuda() || !parts_.ranks.alone()) return std::nullopt;
   if (recovery.try_other_gpus && !std::exchange(tried_other_gpu_, true)) {
-    if (auto other = acquire_other_gpu(parts_.device, parts_.config.gpu)) return other;
+    if (auto other = acquire_other_gpu(parts_.device, parts_.resolved.gpu)) return other;
   }
   if (recovery.cpu_fallback && !std::exchange(tried_cpu_, true)) return DeviceLease{at::kCPU, {}, {}};
   return std::nullopt;
@@ -129,7 +129,7 @@ bool OutOfMemoryHandler::move_to(const DeviceLease& lease, const std::string& er
   const at::Device device = lease.device, left = parts_.device;
   log::warning(error);
   const auto no_room = catch_oom([&] {
-    set_up_device(device, limit_on(device, parts_.config.memory.limit), parts_.config.training.tf32);
+    set_up_device(device, limit_on(device, parts_.resolved.memory.limit), parts_.resolved.training.tf32);
     parts_.trainer.move_to(device);
     parts_.device = device;
     if (after_move_) after_move_();
@@ -170,7 +170,7 @@ std::string OutOfMemoryHandler::save_last_state() {
     return concat("The update of step ", step + 1, " was half done and is not saved. ",
                   checkpoints_.last_text());
   if (checkpoints_.last_step() < step) {
-    if (const auto problem = checkpoints_.save_now(!parts_.config.save.weights_only))
+    if (const auto problem = checkpoints_.save_now(!parts_.resolved.save.weights_only))
       return concat("The state of step ", step, " could not be saved: ", *problem, ". ",
                     checkpoints_.last_text());
   }

@@ -76,7 +76,7 @@ DeviceLease take_device(const Config& config, const RankPlace& place, const Rank
 // The memory that every rank has, so that all plan the same. Ranks on the CPU share the machine's.
 int64_t least_memory_for_run(at::Device device, const Ranks& ranks) {
   int64_t least = memory_for_run(device, device.is_cpu() ? ranks.on_this_machine() : 1);
-  for (const std::string& of_rank : ranks.exchange(std::to_string(least), Channel::phases))
+  for (const std::string& of_rank : ranks.all_gather(std::to_string(least), Channel::phases))
     least = std::min<int64_t>(least, std::stoll(of_rank));
   return least;
 }
@@ -102,7 +102,7 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
     if (!is_oom(error)) throw;
     message = first_line(error.what());
   }
-  const std::string measures = measures_to_fit(config, target, device);
+  const std::string measures = advice_to_fit(config, target, device);
   throw OutOfMemoryError(
       concat(message, "\n", measures.empty() ? kModelDidNotFit : kModelNeedsMore, measures));
 }
@@ -189,25 +189,25 @@ RunLength length_of(const Config& config, const SampleOrder& order, const RunPos
 
 }  // namespace
 
-RunParts::RunParts(const Config& asked, OutputDirectory& output_directory, const Resumption& start,
+RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, const Resumption& start,
                    const Ranks& all_ranks, const RankPlace& place)
     : output(output_directory),
       ranks(all_ranks),
-      given(with_saved_dtype(asked, start)),
-      lease(take_device(given, place, ranks)),
+      asked(with_saved_dtype(from_user, start)),
+      lease(take_device(asked, place, ranks)),
       device(lease.device),
-      tokenizer(load_run_tokenizer(given)),
-      prepared(load_model_of_run(given, *tokenizer, device, ranks)),
-      train(open_train_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      tokenizer(load_run_tokenizer(asked)),
+      prepared(load_model_of_run(asked, *tokenizer, device, ranks)),
+      train(open_train_data(asked, *tokenizer, prepared.model->encoder_decoder(), ranks)),
       lengths(sample_lengths(train, device.type())),
-      eval(open_eval_data(given, *tokenizer, prepared.model->encoder_decoder(), ranks)),
-      plan(plan_with_room(given, *prepared.model, plan_target(), device, ranks)),
-      config(plan.config),
-      predictor(make_predictor(config, eval, *tokenizer, *prepared.model)),
-      order(train.sets(), config.data.shuffle, config.seed),
-      length(length_of(config, order, start.position)),
-      trainer(make_trainer(config, plan_target(), *prepared.model, device, length.total_steps, ranks)) {
-  if (!ranks.alone() && !config.training.replay_cuts.empty())
+      eval(open_eval_data(asked, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      plan(plan_with_room(asked, *prepared.model, plan_target(), device, ranks)),
+      resolved(plan.config),
+      predictor(make_predictor(resolved, eval, *tokenizer, *prepared.model)),
+      order(train.sets(), resolved.data.shuffle, resolved.seed),
+      length(length_of(resolved, order, start.position)),
+      trainer(make_trainer(resolved, plan_target(), *prepared.model, device, length.total_steps, ranks)) {
+  if (!ranks.alone() && !resolved.training.replay_cuts.empty())
     throw ConfigError("training.replay_cuts: repeats the steps of one process, and this run has several");
 }
 
@@ -217,11 +217,11 @@ PlanTarget RunParts::plan_target() const {
 
 std::map<std::string, int64_t> RunParts::learned_budgets() {
   if (has_moved) return {};  // a run that resumes begins on the first device again
-  return budgets_to_keep(config, device, trainer.budgets(), generation_budget());
+  return budgets_to_keep(resolved, device, trainer.budgets(), generation_budget());
 }
 
 bool RunParts::restore_budgets(const RunPosition& position) {
-  return put_back_budgets(position.budgets, config, device, trainer.budgets(), generation_budget());
+  return put_back_budgets(position.budgets, resolved, device, trainer.budgets(), generation_budget());
 }
 
 }  // namespace trainer

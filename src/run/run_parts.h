@@ -28,7 +28,7 @@ namespace trainer {
 struct RunParts {
   // Takes the device, loads the model, opens the data and plans the memory. Writes nothing into `output`,
   // which, like `ranks`, must outlive it. Throws the errors of each of these.
-  RunParts(const Config& asked, OutputDirectory& output, const Resumption& start,
+  RunParts(const Config& from_user, OutputDirectory& output, const Resumption& start,
            const Ranks& ranks = Ranks::none(), const RankPlace& place = {});
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;
@@ -44,7 +44,7 @@ struct RunParts {
 
   OutputDirectory& output;
   const Ranks& ranks;
-  Config given;  // the configuration as given, with the dtype that the run began with
+  Config asked;  // the configuration as it was given, with the dtype that the run began with
   DeviceLease lease;
   at::Device device;       // where the run is now
   bool has_moved = false;  // from the device that the plan is for
@@ -54,7 +54,7 @@ struct RunParts {
   const SampleLengths lengths;
   const std::optional<Dataset> eval;
   const RunPlan plan;
-  const Config& config;                // that of the plan, with numbers in place of auto
+  const Config& resolved;              // that of the plan, with numbers in place of auto
   std::optional<Predictor> predictor;  // if answers are generated
   const SampleOrder order;             // of the training data
   const RunLength length;

@@ -15,7 +15,7 @@
 #include "trainer/training/solve_plan.h"
 
 #include "memory/offload.h"
-#include "training/measures.h"
+#include "training/memory_advice.h"
 
 namespace trainer {
 namespace {
@@ -77,7 +77,7 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
                         "memory.offload fits. The smallest plan is\n",
                         plan_table(planner.as_configured().plan, most),
                         "Shorter samples help, or more memory (memory.limit, another device).",
-                        measures_to_fit(config, target, device))));
+                        advice_to_fit(config, target, device))));
   }
   return {planner.with(*choice), choice->plan, limit, true};
 }
@@ -167,20 +167,20 @@ static int64_t room_of_run(const Config& config, c10::Device device) {
   }
 }
 
-std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device) {
+std::string advice_to_fit(const Config& config, const PlanTarget& target, c10::Device device) {
   const std::string text =
       what_would_fit(config, config.model.path, target, memory_for_run(device), room_of_run(config, device));
   return text.empty() ? "" : "\n" + text;
 }
 
-std::string measures_after_retries(const Config& config, const PlanTarget& target, c10::Device device) {
+std::string advice_after_retries(const Config& config, const PlanTarget& target, c10::Device device) {
   Config smallest = config;
   smallest.training.effective_batch_size = config.effective_batch_size();
   smallest.training.gradient_accumulation_steps.reset();
   smallest.training.batch_size =
       std::min<int64_t>(config.training.batch_size, config.recovery.min_batch_size);
   smallest.memory.gradient_checkpointing = true;
-  return measures_to_fit(smallest, target, device);
+  return advice_to_fit(smallest, target, device);
 }
 
 }  // namespace trainer

@@ -63,10 +63,10 @@ inline constexpr char kModelNeedsMore[] =
 
 // Returns a line break and lines with the measures that make this run fit, by its plan, and for which there
 // is room; "" if there are none or if the plan fails, too. Never throws.
-std::string measures_to_fit(const Config& config, const PlanTarget& target, c10::Device device);
+std::string advice_to_fit(const Config& config, const PlanTarget& target, c10::Device device);
 
 // The same for a run in which micro-batches were split and blocks were recomputed as far as
 // config.recovery allows.
-std::string measures_after_retries(const Config& config, const PlanTarget& target, c10::Device device);
+std::string advice_after_retries(const Config& config, const PlanTarget& target, c10::Device device);
 
 }  // namespace trainer

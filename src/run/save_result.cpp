@@ -56,7 +56,7 @@ struct Result {
 // Weights that other ranks have are on meta, unless they are in a file.
 Result make_result(RunParts& parts, const RunProgress& progress) {
   std::optional<std::filesystem::path> earlier;
-  if (parts.config.training.load_best_model_at_end) earlier = load_best_model(parts, progress);
+  if (parts.resolved.training.load_best_model_at_end) earlier = load_best_model(parts, progress);
   Result result{parts.prepared.artefacts.weights(parts.model()), !earlier};
   if (!earlier || parts.trainer.divided().empty() || parts.prepared.artefacts.adapter) return result;
   const ModelWeights stored = read_model_weights(*earlier);
@@ -77,7 +77,7 @@ void collect_divided(const RunParts& parts, SavedWeights& weights) {
     const at::Tensor values = ranks.rank() == owner->second
                                   ? value.detach().cpu().contiguous()
                                   : at::empty(value.sizes(), at::TensorOptions().dtype(value.scalar_type()));
-    ranks.copy_from(owner->second, values);
+    ranks.broadcast(owner->second, values);
     if (ranks.is_first()) weights.tensors.at(parameter.name) = values;
   }
 }
@@ -100,14 +100,14 @@ Masters collect_masters(const RunParts& parts) {
     if (const auto master = kept.find("master"); master != kept.end()) masters[name] = master->second;
   }
   const Ranks& ranks = parts.ranks;
-  if (parts.trainer.owners().empty() || !parts.config.optimizer.master_weights) return masters;
+  if (parts.trainer.owners().empty() || !parts.resolved.optimizer.master_weights) return masters;
   for (const TrainedParameter& parameter : parts.trainer.parameters()) {
     const int64_t owner = parts.trainer.owners().at(parameter.name);
     if (owner == 0 || parameter.value.scalar_type() == at::kFloat) continue;
     const at::Tensor values = ranks.rank() == owner
                                   ? masters.at(parameter.name).cpu().contiguous()
                                   : at::empty(parameter.value.sizes(), at::TensorOptions().dtype(at::kFloat));
-    ranks.copy_from(owner, values);
+    ranks.broadcast(owner, values);
     if (ranks.is_first()) masters[parameter.name] = values;
   }
   return masters;
@@ -262,7 +262,7 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
   if (!last.empty()) collect_divided(parts, result.weights);
   const std::string masters =
       on_first([&] {
-        choose_result_types(result.weights, parts.prepared.artefacts, parts.config.save.result_dtype);
+        choose_result_types(result.weights, parts.prepared.artefacts, parts.resolved.save.result_dtype);
         return std::string(!last.empty() && !result.weights.types.empty() ? "masters" : "");
       }).front();
   if (!masters.empty()) take_masters(result.weights, collect_masters(parts));

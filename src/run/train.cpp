@@ -24,7 +24,7 @@
 #include "data/measure.h"
 #include "notify/notifier.h"
 #include "run/describe_data.h"
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 #include "run/fixed_settings.h"
 #include "run/loop.h"
 #include "run/output_directory.h"
@@ -39,7 +39,7 @@ namespace {
 
 // Ranks on several machines may have read different files.
 void check_same_samples(const std::string& own, const Ranks& ranks) {
-  const std::vector<std::string> samples = ranks.exchange(own, Channel::phases);
+  const std::vector<std::string> samples = ranks.all_gather(own, Channel::phases);
   for (size_t rank = 1; rank < samples.size(); rank++) {
     if (samples[rank] == samples[0]) continue;
     throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank],
@@ -52,7 +52,7 @@ void fix_settings(const RunParts& parts, const Config& asked, Resumption& start)
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
   const std::string samples = samples_text(parts.train);
   check_same_samples(samples, parts.ranks);
-  check_samples(start.position, samples, parts.length.dataset_size, parts.config);
+  check_samples(start.position, samples, parts.length.dataset_size, parts.resolved);
   start.position.fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
 }
 
@@ -64,7 +64,7 @@ void settle(RunParts& parts) {
 
 // From here on the output directory belongs to this run. All problems of the data were found before.
 void begin_output(RunParts& parts, const Resumption& start) {
-  const Config& config = parts.config;
+  const Config& config = parts.resolved;
   OutputDirectory& output = parts.output;
   if (!parts.ranks.is_first()) return settle(parts);
   const RunDataReport data = [&] {
@@ -120,7 +120,7 @@ void check_same_start(const Config& config, const Ranks& ranks) {
   std::ostringstream text;
   write_yaml(config, text);
   const std::string own = concat("trainer: ", kVersion, "\n", text.str());
-  const std::vector<std::string> starts = ranks.exchange(own, Channel::phases);
+  const std::vector<std::string> starts = ranks.all_gather(own, Channel::phases);
   for (size_t rank = 1; rank < starts.size(); rank++) {
     if (starts[rank] == starts[0]) continue;
     const auto [first, other] = first_difference(starts[0], starts[rank]);
@@ -166,7 +166,8 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);
     check_shared_output(output.directory(), ranks);
-    notifier.begin(start.position.step, outlook_of(parts.config, parts.length, parts.eval_data() != nullptr));
+    notifier.begin(start.position.step,
+                   outlook_of(parts.resolved, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();
   } catch (const std::exception& error) {
     record_end(output, ranks, error);

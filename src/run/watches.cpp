@@ -40,7 +40,7 @@ bool GrowthWatch::rises() const {
 
 std::optional<Growth> GrowthWatch::add(int64_t step, int64_t bytes_in_use) {
   const int64_t at = seen_++ - skip_;
-  if (told_ || at < 0) return std::nullopt;
+  if (warned_ || at < 0) return std::nullopt;
   if (at % kStretch == 0) {
     if (floors_.size() == kFloors) floors_.erase(floors_.begin());
     floors_.push_back({step, bytes_in_use});
@@ -49,7 +49,7 @@ std::optional<Growth> GrowthWatch::add(int64_t step, int64_t bytes_in_use) {
   }
   const bool is_complete = at % kStretch == kStretch - 1 && floors_.size() == kFloors;
   if (!is_complete || !rises()) return std::nullopt;
-  told_ = true;
+  warned_ = true;
   const Floor &first = floors_.front(), &last = floors_.back();
   return Growth{(last.bytes - first.bytes) / (last.step - first.step), first.step, last.step, first.bytes,
                 last.bytes};
@@ -57,12 +57,12 @@ std::optional<Growth> GrowthWatch::add(int64_t step, int64_t bytes_in_use) {
 
 void MemoryWatch::add(const RunPosition& position, const MemorySummary& memory, OutputDirectory& output) {
   if (const auto growth = tensors_.add(position.step, memory.allocated))
-    tell(position, "tensors", *growth, memory.limit, output);
+    warn(position, "tensors", *growth, memory.limit, output);
   const int64_t outside = memory.device.is_cpu() ? memory.resident - memory.reserved : memory.resident;
-  if (const auto growth = process_.add(position.step, outside)) tell(position, "process", *growth, 0, output);
+  if (const auto growth = process_.add(position.step, outside)) warn(position, "process", *growth, 0, output);
 }
 
-void MemoryWatch::tell(const RunPosition& position, const char* what, const Growth& growth, int64_t limit,
+void MemoryWatch::warn(const RunPosition& position, const char* what, const Growth& growth, int64_t limit,
                        OutputDirectory& output) {
   std::string text = concat("memory of the ", what, " grows by ", bytes_string(growth.bytes_per_step),
                             " a step: ", bytes_string(growth.from), " after step ", growth.first_step, ", ",
@@ -82,7 +82,7 @@ void MemoryWatch::tell(const RunPosition& position, const char* what, const Grow
 }
 
 std::string DataWatch::add(const StepSeconds& seconds, const Config& config) {
-  if (std::exchange(is_first_step_, false) || told_) return "";
+  if (std::exchange(is_first_step_, false) || warned_) return "";
   steps_++;
   sum_.all += seconds.all;
   sum_.data_wait += seconds.data_wait;
@@ -91,7 +91,7 @@ std::string DataWatch::add(const StepSeconds& seconds, const Config& config) {
   const int64_t steps = std::exchange(steps_, 0);
   sum_ = {};
   if (share <= kTolerated) return "";
-  told_ = true;
+  warned_ = true;
   return concat("the last ", steps, " steps waited ", std::lround(100 * share),
                 " % of their time for data. What helps: more training.num_workers (now ",
                 config.training.num_workers, "), if processors are idle; more data.prefetch (now ",

@@ -62,7 +62,7 @@ class GrowthWatch {
 
   int64_t noise_, skip_, seen_ = 0;
   std::vector<Floor> floors_;  // the last one belongs to the current group
-  bool told_ = false;
+  bool warned_ = false;
 };
 
 // Detects memory that grows during a run. It warns once, with the growth per step.
@@ -72,7 +72,7 @@ class MemoryWatch {
   void add(const RunPosition& position, const MemorySummary& memory, OutputDirectory& output);
 
  private:
-  void tell(const RunPosition& position, const char* what, const Growth& growth, int64_t limit,
+  void warn(const RunPosition& position, const char* what, const Growth& growth, int64_t limit,
             OutputDirectory& output);
 
   // A step leaves as many tensors as it found, except for small ones.
@@ -90,7 +90,7 @@ class DataWatch {
 
  private:
   bool is_first_step_ = true;  // its data could not be prepared ahead
-  bool told_ = false;
+  bool warned_ = false;
   int64_t steps_ = 0;
   StepSeconds sum_;
 };

@@ -173,9 +173,9 @@ std::vector<SharedTensor> GradientSums::tensors_of(const Piece& piece) const {
   return tensors;
 }
 
-void GradientSums::add_up_rest() {
+void GradientSums::all_reduce_rest() {
   for (const Piece& piece : pieces_)
-    if (piece.state != State::summed) exchange_.add_up(tensors_of(piece));
+    if (piece.state != State::summed) exchange_.all_reduce(tensors_of(piece));
   for (Piece& piece : pieces_) piece.state = State::open;
 }
 
@@ -215,23 +215,25 @@ void GradientSums::take_turns() {
 
 // Returns whether there may be sums of later pieces.
 bool GradientSums::exchange_once(Piece& piece, std::unique_lock<std::mutex>& lock) {
-  const char own = word_for(piece);
+  const char own = vote_for(piece);
   if (own != kGives) piece.state = State::later;
   lock.unlock();
-  const std::vector<std::string> words = ranks_.exchange(std::string(1, own));
-  const auto is = [](char word) { return [word](const std::string& told) { return told.front() == word; }; };
-  const bool all_give = std::ranges::all_of(words, is(kGives));
+  const std::vector<std::string> votes = ranks_.all_gather(std::string(1, own));
+  const auto is = [](char vote) {
+    return [vote](const std::string& other) { return other.front() == vote; };
+  };
+  const bool all_give = std::ranges::all_of(votes, is(kGives));
   if (all_give) {
     CopyStream::host_waits_for(piece.ready);
-    exchange_.add_up(piece.sums);
+    exchange_.all_reduce(piece.sums);
   }
   lock.lock();
   if (all_give) piece.state = State::summed;
-  return std::ranges::none_of(words, is(kNoMore));
+  return std::ranges::none_of(votes, is(kNoMore));
 }
 
-// What this rank tells the others when it is the piece's turn.
-char GradientSums::word_for(const Piece& piece) const {
+// Returns what this rank answers when it is the piece's turn.
+char GradientSums::vote_for(const Piece& piece) const {
   if (failed_) return kNoMore;
   if (piece.state == State::given) return kGives;
   const bool none = ended_ && std::ranges::none_of(pieces_, [&](const Piece& other) {

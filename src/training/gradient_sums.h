@@ -40,7 +40,7 @@ class GradientSums {
   GradientSums(const GradientSums&) = delete;
   GradientSums& operator=(const GradientSums&) = delete;
 
-  // Calls `share`, the passes of this rank in a step, and waits until the others have told which pieces they
+  // Calls `share`, the passes of this rank in a step, and waits until it is known which pieces the others
   // give. Throws what `share` throws, and LostRank.
   void during(const std::function<void()>& share);
   // Each backward pass is between these calls. `recomputed_blocks`: which passes are alike. `last`: all that
@@ -49,7 +49,7 @@ class GradientSums {
   void end_pass();
   // Adds up the pieces that are left; gradients that no rank has are left out. Every rank must call it after
   // during(), with gradients of the same parameters. Throws LostRank.
-  void add_up_rest();
+  void all_reduce_rest();
 
  private:
   enum class State { open, given, later, summed };
@@ -68,7 +68,7 @@ class GradientSums {
   void take_turns();
   void take_turn();
   bool exchange_once(Piece& piece, std::unique_lock<std::mutex>& lock);
-  char word_for(const Piece& piece) const;
+  char vote_for(const Piece& piece) const;
   void begin();
   void end(bool failed);
   void arrived(size_t place);

@@ -51,7 +51,7 @@ Rows rows_of(at::Device device) {
           {"limit", memory.limit > 0 ? bytes_string(memory.limit) : "none (memory.limit)"}};
 }
 
-// Other measures have figures, in the memory plan (training/measures.h).
+// Other measures have figures, in the memory plan (training/memory_advice.h).
 std::string advice(const Config& config, const Model& model) {
   std::vector<std::string> lines;
   if (!config.memory.limit.empty()) lines.push_back("a larger memory.limit, if the device has it");

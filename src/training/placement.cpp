@@ -123,7 +123,7 @@ void Placement::lend_offloaded_weights() {
 void Placement::lend_sharded_weights() {
   if (divided_.empty()) return;
   lend_weights_of(sharded_blocks(model_.blocks(), ranks_, exchange_, copies_->device()));
-  dynamic_cast<BlockHook&>(model_).after_share = [store = block_store_] { store->serve(); };
+  dynamic_cast<BlockHook&>(model_).after_share = [store = block_store_] { store->serve_until_all_end(); };
 }
 
 void Placement::lend_weights_of(std::unique_ptr<BlockSource> source) {
@@ -161,7 +161,7 @@ void Placement::broadcast_updates() const {
   for (const TrainedParameter& parameter : seen_) {
     if (!divided_.contains(parameter.name)) weights.push_back({parameter.value, owner_of(parameter)});
   }
-  exchange_.copy(weights);
+  exchange_.broadcast(weights);
 }
 
 void Placement::finish_copies() { copies_->finish(); }

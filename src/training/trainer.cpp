@@ -249,7 +249,7 @@ std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, OomR
       });
     }
   });
-  return add_up(ranks_, losses);
+  return all_reduce(ranks_, losses);
 }
 
 MicroBatchSplit Trainer::first_split(const EffectiveBatch& batch, const StepCuts* replay) const {

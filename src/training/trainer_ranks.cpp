@@ -18,7 +18,7 @@
 namespace trainer {
 namespace {
 
-// The peak of tensors on this rank and its limit; nothing to tell for one rank alone and in a plan.
+// The peak of tensors on this rank and its limit; empty for one rank alone and in a plan.
 std::string peak_note(const Ranks& ranks, at::Device device) {
   if (ranks.alone() || device.is_meta()) return "";
   const MemorySummary memory = memory_summary(device);
@@ -77,7 +77,7 @@ void Trainer::sum_gradients(const std::vector<std::string>& reached, OomRecovery
     });
   }
   placement_->finish_copies();
-  placement_->sums()->add_up_rest();
+  placement_->sums()->all_reduce_rest();
   for (const TrainedParameter& parameter : parameters_)
     if (!placement_->is_updated_here(parameter)) gradients_.drop(parameter);
 }

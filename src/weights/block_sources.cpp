@@ -7,7 +7,7 @@
 
 #include "base/release_pages.h"
 #include "memory/offload.h"
-#include "parallel/lent_tensors.h"
+#include "parallel/shard_fetcher.h"
 #include "parallel/rank_shares.h"
 #include "weights/block_store.h"
 
@@ -102,9 +102,9 @@ class ShardedBlocks : public BlockSource {
       : owners_(shard_weights(blocks, ranks.count())), rank_(ranks.rank()) {
     for (Module* block : blocks) blocks_.push_back({large_weights(*block), {}});
     if (!device.is_meta()) share_metadata(ranks);
-    std::vector<std::vector<LentTensor>> groups;
+    std::vector<std::vector<OwnedTensor>> groups;
     for (size_t i = 0; i < blocks.size(); i++) {
-      std::vector<LentTensor>& group = groups.emplace_back();
+      std::vector<OwnedTensor>& group = groups.emplace_back();
       for (const Parameter* parameter : blocks_[i].parameters) {
         const Weight& weight = parameter->value;
         const int64_t owner = owners_.at(parameter);
@@ -115,7 +115,7 @@ class ShardedBlocks : public BlockSource {
         blocks_[i].of_others.push_back(weight);
       }
     }
-    if (!device.is_meta()) lent_ = std::make_unique<LentTensors>(ranks, exchange, device, std::move(groups));
+    if (!device.is_meta()) lent_ = std::make_unique<ShardFetcher>(ranks, exchange, device, std::move(groups));
   }
 
   const std::vector<Weight>& weights(size_t block) const override { return blocks_[block].of_others; }
@@ -132,8 +132,8 @@ class ShardedBlocks : public BlockSource {
     }
     return {nullptr, lent_->fetch(block, std::move(of_group), std::move(free))};
   }
-  void serve() override {
-    if (lent_) lent_->serve();
+  void serve_until_all_end() override {
+    if (lent_) lent_->serve_until_all_end();
   }
 
  private:
@@ -156,7 +156,7 @@ class ShardedBlocks : public BlockSource {
       own.push_back(static_cast<char>(metadata.size()));
       own += metadata;
     });
-    const std::vector<std::string> notes = ranks.exchange(own, Channel::phases);
+    const std::vector<std::string> notes = ranks.all_gather(own, Channel::phases);
     std::vector<size_t> read(notes.size(), 0);
     for_each([&](Parameter& parameter, int64_t owner) {
       const auto of = static_cast<size_t>(owner);
@@ -170,7 +170,7 @@ class ShardedBlocks : public BlockSource {
   std::map<const Parameter*, int64_t> owners_;
   int64_t rank_;
   std::vector<Block> blocks_;
-  std::unique_ptr<LentTensors> lent_;  // null on meta, where nothing travels
+  std::unique_ptr<ShardFetcher> lent_;  // null on meta, where nothing travels
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ class BlockSource {
   // The block has run.
   virtual void leave(size_t /*block*/, BlockPass /*pass*/) {}
   // This rank has run all of its blocks: gives others what they fetch until all have. Throws LostRank.
-  virtual void serve() {}
+  virtual void serve_until_all_end() {}
 };
 
 // Returns the weights of these blocks that are offloaded (memory/offload.h). On a GPU they are copied to it;
@@ -88,7 +88,7 @@ class BlockStore {
   std::shared_ptr<void> enter(const Module& block, BlockPass pass);
   // To be called when weights have changed, on any rank: what the buffers hold is of no use any more.
   void forget();
-  void serve() { source_->serve(); }  // see BlockSource
+  void serve_until_all_end() { source_->serve_until_all_end(); }  // see BlockSource
 
  private:
   struct Block {

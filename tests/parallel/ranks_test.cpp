@@ -27,16 +27,16 @@ TEST(Ranks, GiveNotesOfAnyLengthToAll) {
   in_ranks(3, [&](const Ranks& ranks) {
     const std::string own = ranks.rank() == 1 ? longer : ranks.rank() == 2 ? "" : std::string("a\0b", 3);
     for (const Channel channel : {Channel::steps, Channel::phases, Channel::checkpoints})
-      EXPECT_EQ(ranks.exchange(own, channel), (Notes{std::string("a\0b", 3), longer, ""}));
+      EXPECT_EQ(ranks.all_gather(own, channel), (Notes{std::string("a\0b", 3), longer, ""}));
   });
 }
 
 TEST(Ranks, OneAloneNeedsNobody) {
   const Ranks alone;
   EXPECT_TRUE(alone.alone() && alone.is_first());
-  EXPECT_EQ(alone.exchange("note"), Notes{"note"});
+  EXPECT_EQ(alone.all_gather("note"), Notes{"note"});
   const at::Tensor tensor = at::ones({3});
-  TensorExchange(alone, at::kCPU, 12).add_up({{tensor, std::nullopt}});
+  TensorExchange(alone, at::kCPU, 12).all_reduce({{tensor, std::nullopt}});
   EXPECT_TRUE(tensor.equal(at::ones({3})));
 }
 
@@ -44,7 +44,7 @@ TEST(Ranks, AddNumbersUpInOneOrder) {
   // In another order the sum is 0.
   in_ranks(3, [](const Ranks& ranks) {
     const std::vector<double> own{std::vector<double>{1e17, -1e17, 1}.at(static_cast<size_t>(ranks.rank()))};
-    EXPECT_EQ(add_up(ranks, own), std::vector<double>{1});
+    EXPECT_EQ(all_reduce(ranks, own), std::vector<double>{1});
   });
 }
 
@@ -66,7 +66,7 @@ TEST(TensorExchange, AddsUpTensorsOfAllSizesAndTypes) {
     for (size_t i = 0; i < own.size(); i++)
       shared.push_back({own[i], i % 4 == 3 ? std::nullopt : std::optional<int64_t>(i % 3)});
     const TensorExchange exchange(ranks, at::kCPU, 30'000'000);
-    exchange.add_up(shared);
+    exchange.all_reduce(shared);
     for (size_t i = 0; i < own.size(); i++) {
       if (shared[i].owner.value_or(ranks.rank()) != ranks.rank()) continue;
       const double tolerance = own[i].scalar_type() == at::kFloat ? 0 : 4;  // bf16 has 8 bits
@@ -82,7 +82,7 @@ TEST(TensorExchange, CopiesEachTensorFromItsOwner) {
                                   own = tensors_of(ranks.rank());
     std::vector<SharedTensor> shared;
     for (size_t i = 0; i < own.size(); i++) shared.push_back({own[i], static_cast<int64_t>(i % 2)});
-    TensorExchange(ranks, at::kCPU, 30'000'000).copy(shared);
+    TensorExchange(ranks, at::kCPU, 30'000'000).broadcast(shared);
     for (size_t i = 0; i < own.size(); i++) EXPECT_TRUE(own[i].equal(i % 2 == 0 ? first[i] : second[i])) << i;
   });
 }
@@ -116,15 +116,15 @@ TEST(Together, OutOfMemoryStaysThat) {
 
 TEST(Ranks, ARankThatLeavesIsNoticedAndItsWordIsRead) {
   in_ranks(3, [](const Ranks& ranks) {
-    if (ranks.rank() == 1) return ranks.tell_end({1, 4, "the disk is full", ErrorCode::disk_full});
-    EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
+    if (ranks.rank() == 1) return ranks.notify_end({1, 4, "the disk is full", ErrorCode::disk_full});
+    EXPECT_THROW(ranks.all_gather("are you there?"), LostRank);
     const auto end = ranks.first_end();
     ASSERT_TRUE(end);
     EXPECT_EQ(end->rank, 1);
     EXPECT_EQ(end->code, 4);
     EXPECT_EQ(end->message, "the disk is full");
     EXPECT_EQ(end->family, ErrorCode::disk_full);
-    ranks.tell_end(*end);
+    ranks.notify_end(*end);
     ranks.wait_for_ends(10);
   });
 }
@@ -134,9 +134,9 @@ TEST(Ranks, NobodyWaitsForTheEndOfARankThatIsGone) {
   std::latch over(1);
   in_ranks(3, [&](const Ranks& ranks) {
     if (ranks.rank() == 1) return;
-    EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
+    EXPECT_THROW(ranks.all_gather("are you there?"), LostRank);
     if (ranks.rank() == 2) over.wait();
-    ranks.tell_end({ranks.rank(), 8, "lost", std::nullopt});
+    ranks.notify_end({ranks.rank(), 8, "lost", std::nullopt});
     if (ranks.is_first()) over.count_down();
     ranks.wait_for_ends(1e6);  // the test would not end
   });
@@ -150,8 +150,8 @@ TEST(Ranks, ASilentRankIsLostAfterTheTimeout) {
           EXPECT_TRUE(ranks.end_of(0));  // says nothing until rank 0 has ended
           return;
         }
-        EXPECT_THROW(ranks.exchange("are you there?"), LostRank);
-        ranks.tell_end({0, 8, "lost", std::nullopt});
+        EXPECT_THROW(ranks.all_gather("are you there?"), LostRank);
+        ranks.notify_end({0, 8, "lost", std::nullopt});
       },
       3);
 }
@@ -165,7 +165,7 @@ TEST(Ranks, GivingUpEndsTheWaitingOfOtherThreads) {
     for (const Channel channel : {Channel::phases, Channel::checkpoints}) {
       threads.emplace_back([&, channel] {
         waiting.arrive_and_wait();
-        EXPECT_THROW(ranks.exchange("are you there?", channel), LostRank);
+        EXPECT_THROW(ranks.all_gather("are you there?", channel), LostRank);
       });
     }
     waiting.arrive_and_wait();
@@ -180,7 +180,7 @@ TEST(Ranks, WorkOfAPhaseMayTakeLongerThanTheTimeout) {
       2,
       [](const Ranks& ranks) {
         if (ranks.is_first()) std::this_thread::sleep_for(std::chrono::seconds(5));
-        EXPECT_EQ(ranks.exchange("done", Channel::phases), (Notes{"done", "done"}));
+        EXPECT_EQ(ranks.all_gather("done", Channel::phases), (Notes{"done", "done"}));
       },
       2);
 }

@@ -57,7 +57,7 @@ class RunOutOfMemory : public ::testing::Test {
   Resumption start_ = find_resumption(config_, output_);
   RunParts parts_{config_, output_, start_};
   bool begun_ = (begin_run(output_, start_), true);
-  RunProgress progress_{parts_.config, parts_.length};
+  RunProgress progress_{parts_.resolved, parts_.length};
   Checkpoints checkpoints_{parts_, progress_};
   OutOfMemoryHandler handler_{parts_, progress_, checkpoints_};
 };

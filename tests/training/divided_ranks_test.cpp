@@ -142,12 +142,12 @@ TEST(DividedWeights, ARankThatIsGoneIsLost) {
     const Golden golden = golden_of("qwen2", config, ranks);
     Trainer trainer(config, *golden.model, at::kCPU, 10, make_optimizer, ranks);
     trainer.step(batch_of_step(golden, 0, ranks));
-    if (ranks.rank() == 2) return ranks.tell_end({2, 9, "gone"});
+    if (ranks.rank() == 2) return ranks.notify_end({2, 9, "gone"});
     try {
       trainer.step(batch_of_step(golden, 1, ranks));
     } catch (const LostRank&) {
       lost++;
-      ranks.tell_end({ranks.rank(), 8, "lost"});
+      ranks.notify_end({ranks.rank(), 8, "lost"});
     }
   });
   EXPECT_EQ(lost, 2);
@@ -169,7 +169,7 @@ TEST(DividedWeights, TravelAsPlanned) {
     const int64_t before = ranks.bytes_given();
     trainer.step(batch_of_step(golden, 0, ranks));
     const std::vector<double> all =
-        add_up(ranks, {static_cast<double>(ranks.bytes_given() - before)}, Channel::steps);
+        all_reduce(ranks, {static_cast<double>(ranks.bytes_given() - before)}, Channel::steps);
     if (!ranks.is_first()) return;
     for (Module* block : golden.model->blocks()) {
       for (const Parameter* weight : large_weights(*block)) divided += weight->value.nbytes();

@@ -260,12 +260,12 @@ TEST_F(GivenSums, AreLostWithARankThatIsGone) {
   in_ranks(3, [&](const Ranks& ranks) {
     RankRun run("qwen2", one_pass(Shard::optimizer), ranks);
     run.step(0);
-    if (ranks.rank() == 2) return ranks.tell_end({2, 9, "gone"});
+    if (ranks.rank() == 2) return ranks.notify_end({2, 9, "gone"});
     try {
       run.step(1);
     } catch (const LostRank&) {
       lost++;
-      ranks.tell_end({ranks.rank(), 8, "lost"});
+      ranks.notify_end({ranks.rank(), 8, "lost"});
     }
   });
   EXPECT_EQ(lost, 2);

@@ -9,7 +9,7 @@
 #include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
-#include "training/measures.h"
+#include "training/memory_advice.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {
@@ -105,22 +105,22 @@ TEST(Planner, DividesAStepAmongRanks) {
   EXPECT_NEAR(one_of_eight.seconds(part) * 6 / alone.seconds(whole), 1, 1e-9);
 }
 
-TEST(Measures, WithoutRoomNothingIsOffloaded) {
+TEST(MemoryAdvice, WithoutRoomNothingIsOffloaded) {
   const test::TemporaryDirectory directory;
   write_model(directory.path());
   Config config;
   config.training.batch_size = 1;
   const MemoryPlan plan = Planner(config, directory.path(), {}).as_configured().plan;
-  Measures measures(config, directory.path(), {}, plan);
+  MemoryAdvice measures(config, directory.path(), {}, plan);
   const int64_t limit = plan.total() - plan.optimizer_state / 2;
   int64_t needed = 0;
-  for (const Measure& measure : measures.fitting(limit)) {
+  for (const Saving& measure : measures.fitting(limit)) {
     if (measure.same_result()) needed = measure.plan.offloaded.total();
   }
   ASSERT_GT(needed, 0) << "the optimizer's state has to leave";
   const auto offloads = [&](int64_t room) {
     return std::ranges::any_of(measures.fitting(limit, room),
-                               [](const Measure& measure) { return measure.plan.offloaded.total() > 0; });
+                               [](const Saving& measure) { return measure.plan.offloaded.total() > 0; });
   };
   EXPECT_TRUE(offloads(needed));
   EXPECT_FALSE(offloads(0));

@@ -35,13 +35,13 @@ struct RankEnd {
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
 // `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
 // thread that writes them, and is as patient. In both, a rank is lost when its process has stood still for
-// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/lent_tensors.h); there,
+// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/shard_fetcher.h); there,
 // as in `steps`, nobody may be silent for longer than parallel.timeout.
 enum class Channel { steps, phases, checkpoints, weights };
 
-// A tensor that one rank gives to another: on `from` its values, on `to` a place of as many bytes. Others
+// A tensor that one rank sends to another: on `from` its values, on `to` a place of as many bytes. Others
 // know only who takes part. Contiguous, in main memory.
-struct Handover {
+struct Transfer {
   at::Tensor tensor;
   int64_t from = 0, to = 0;
 };
@@ -65,34 +65,35 @@ class Ranks {
   int64_t on_this_machine() const { return here_; }  // this one included
   double timeout() const { return timeout_; }        // parallel.timeout, in seconds
 
-  // Gives a note to all, and returns the notes of all, in the order of the ranks. Throws LostRank.
-  std::vector<std::string> exchange(const std::string& note, Channel channel = Channel::steps) const;
+  // Gathers the notes of all ranks, in the order of the ranks. Throws LostRank.
+  std::vector<std::string> all_gather(const std::string& note, Channel channel = Channel::steps) const;
 
   // Adds a tensor up over all ranks, in place and in its type. The sum has the same bits everywhere. With
   // `owner`, only that rank has the sum, and the tensor has any values elsewhere. The tensor must be
   // contiguous and in main memory. Throws LostRank.
-  void add_up(const at::Tensor& tensor, std::optional<int64_t> owner = std::nullopt) const;
+  void all_reduce(const at::Tensor& tensor, std::optional<int64_t> owner = std::nullopt) const;
   // Copies the owner's values to all ranks, in place.
-  void copy_from(int64_t owner, const at::Tensor& tensor) const;
-  // Hands tensors over, all at once, on Channel::weights. Every rank names the same ones in the same order.
-  void hand_over(const std::vector<Handover>& tensors) const;
-  // Returns how many bytes of tensors this rank has given to others: those of add_up(), copy_from() and
-  // hand_over(), and what others, as between GPUs, have told count_given().
+  void broadcast(int64_t owner, const at::Tensor& tensor) const;
+  // Sends and receives tensors, all at once, on Channel::weights. Every rank names the same ones in the same
+  // order.
+  void send_recv(const std::vector<Transfer>& tensors) const;
+  // Returns how many bytes of tensors this rank has given to others: those of all_reduce(), broadcast() and
+  // send_recv(), and what others, as between GPUs, have added by count_given().
   int64_t bytes_given() const;
   void count_given(int64_t bytes) const;
 
-  // Ends all waiting for a rank that was lost elsewhere, as between GPUs: exchange() in `phases` and
+  // Ends all waiting for a rank that was lost elsewhere, as between GPUs: all_gather() in `phases` and
   // `checkpoints`, of any thread, throws LostRank. In `steps` it ends after parallel.timeout anyway.
   void give_up() const noexcept;
 
-  // Leave a word for those who will find this rank lost, and read the first such word of another rank. They
-  // never throw: when rank 0 is gone, so are the words. tell_end() also closes the connections, so that the
-  // others notice at once.
-  void tell_end(const RankEnd& end) const noexcept;
+  // Leave a message for those who will find this rank lost, and read the first such message of another rank.
+  // They never throw: when rank 0 is gone, so are the messages. notify_end() also closes the connections, so
+  // that the others notice at once.
+  void notify_end(const RankEnd& end) const noexcept;
   std::optional<RankEnd> first_end() const noexcept;
   std::optional<RankEnd> end_of(int64_t rank) const noexcept;
-  // The last call of a rank that has left a word. Rank 0, which holds the words of all, waits here at most so
-  // long until the others have made it, but for one that was lost without a word.
+  // The last call of a rank that has left a message. Rank 0, which holds those of all, waits here at most so
+  // long until the others have made it, but for one that was lost without a message.
   void wait_for_ends(double seconds) const noexcept;
 
  private:
@@ -111,8 +112,8 @@ template <class Work>
 auto run_on_all_ranks(const Ranks& ranks, const Work& work, Channel channel = Channel::steps);
 
 // Returns the sums of what each rank gives, added in the order of the ranks, so that all have the same bits.
-std::vector<double> add_up(const Ranks& ranks, const std::vector<double>& values,
-                           Channel channel = Channel::steps);
+std::vector<double> all_reduce(const Ranks& ranks, const std::vector<double>& values,
+                               Channel channel = Channel::steps);
 
 // Numbers as a note, and back, bit by bit.
 std::string note_of(const std::vector<double>& values);

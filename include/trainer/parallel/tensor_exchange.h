@@ -34,16 +34,16 @@ class TensorExchange {
   // Replaces each tensor by its sum over the ranks, in its own type: at its owner, whose sum then has the
   // same bits as with every other rank, or everywhere. What other ranks keep has any values. Throws LostRank.
   // Allocates nothing for contiguous tensors.
-  void add_up(const std::vector<SharedTensor>& tensors) const;
+  void all_reduce(const std::vector<SharedTensor>& tensors) const;
   // Copies each tensor from its owner to all.
-  void copy(const std::vector<SharedTensor>& tensors) const;
+  void broadcast(const std::vector<SharedTensor>& tensors) const;
   // Hands tensors of bytes on the device over (parallel/ranks.h).
-  void hand_over(const std::vector<Handover>& tensors) const;
+  void send_recv(const std::vector<Transfer>& tensors) const;
 
  private:
-  enum class What { sum, copy };
+  enum class Collective { all_reduce, broadcast };
   class Message;
-  void exchange(std::vector<SharedTensor> tensors, What what) const;
+  void exchange(std::vector<SharedTensor> tensors, Collective collective) const;
   template <class Work>
   void ended_with_lost(const Work& work) const;
 

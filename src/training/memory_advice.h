@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-struct Measure {
+struct Saving {
   std::vector<std::string> settings;  // to add: {"memory.offload=[optimizer]"}
   std::string changes;                // about the numbers; empty: the result is the same, up to rounding
   MemoryPlan plan;                    // of the configuration with these settings
@@ -26,25 +26,25 @@ struct Measure {
 };
 
 // The measures for one configuration. Each plan is made once and kept.
-class Measures {
+class MemoryAdvice {
  public:
   // `start`: what the configuration's plan chose where it leaves something open (PlanChoice::plan).
   // `after_plan` is called after each plan that was made.
-  Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
-           const MemoryPlan& start, std::function<void()> after_plan = {});
+  MemoryAdvice(const Config& config, std::filesystem::path model, const PlanTarget& target,
+               const MemoryPlan& start, std::function<void()> after_plan = {});
 
   // Returns single measures that save at least a hundredth of the total. Those with the same result come
   // first; then the fastest.
-  std::vector<Measure> single();
+  std::vector<Saving> single();
   // Returns combinations that need at most `limit` bytes in all, in the same order: at most two with the same
   // result and at most three others. None is listed if a part of it is enough, or if it offloads more than
   // `room` bytes. Empty: nothing fits, or nothing needs to be changed.
-  std::vector<Measure> fitting(int64_t limit, int64_t room = std::numeric_limits<int64_t>::max());
+  std::vector<Saving> fitting(int64_t limit, int64_t room = std::numeric_limits<int64_t>::max());
 
  private:
   // The configuration with what changes numbers, if anything does.
   struct Variant {
-    unsigned parts = 0;  // bits, of MeasurePart in measures.cpp
+    unsigned parts = 0;  // bits, of SavingPart in memory_advice.cpp
     std::string changes;
     Config config;
     Planner planner;
@@ -55,8 +55,8 @@ class Measures {
   // Returns what `parts` that keep the result make of the start; nullopt if they change nothing about it.
   std::optional<PlanChoice> changed_start(unsigned parts) const;
   double fetch_seconds(const Config& config) const;
-  std::optional<Measure> measure(Variant& variant, unsigned exact_parts);
-  std::optional<Measure> fitting_at(Variant& variant, unsigned exact_parts, int64_t limit);
+  std::optional<Saving> measure(Variant& variant, unsigned exact_parts);
+  std::optional<Saving> fitting_at(Variant& variant, unsigned exact_parts, int64_t limit);
 
   Config config_;  // with numbers in place of auto
   std::filesystem::path model_;
@@ -66,9 +66,9 @@ class Measures {
   std::vector<Variant> variants_;
 };
 
-// Returns lines that say which of these measures, the result of Measures::fitting(), make a run fit; "" if
-// there are none. The text ends without a newline.
-std::string fitting_text(const std::vector<Measure>& measures);
+// Returns lines that say which of these measures, the result of MemoryAdvice::fitting(), make a run fit; ""
+// if there are none. The text ends without a newline.
+std::string fitting_text(const std::vector<Saving>& measures);
 
 // Returns the same for a run that needs more than `limit` bytes, from a plan of its own. `room`: as above.
 // Never throws: "" if nothing fits, or if the plan fails.

@@ -22,7 +22,7 @@
 namespace trainer {
 
 // On its owner the tensor, contiguous; elsewhere undefined.
-struct LentTensor {
+struct OwnedTensor {
   at::Tensor tensor;
   int64_t owner = 0;
 };
@@ -30,24 +30,24 @@ struct LentTensor {
 // A thread of each rank tells the others which group its rank wants next, or that it wants no more, and
 // learns the same of them. Then the owners send what is wanted, and so on. So a rank may fetch what it likes,
 // in any order and as often as it likes, as long as all do so in the same section: a section of a rank begins
-// with its first fetch() and ends with serve(). A rank that waits for another waits for its next fetch() or
-// its serve().
-class LentTensors {
+// with its first fetch() and ends with serve_until_all_end(). A rank that waits for another waits for its
+// next fetch() or its serve_until_all_end().
+class ShardFetcher {
  public:
   // Every rank names the same groups, with the same owners. The tensors may change between sections. `ranks`
   // and `exchange` must outlive it; `exchange` must not be used within sections.
-  LentTensors(const Ranks& ranks, const TensorExchange& exchange, at::Device device,
-              std::vector<std::vector<LentTensor>> groups);
-  ~LentTensors();
-  LentTensors(const LentTensors&) = delete;
-  LentTensors& operator=(const LentTensors&) = delete;
+  ShardFetcher(const Ranks& ranks, const TensorExchange& exchange, at::Device device,
+               std::vector<std::vector<OwnedTensor>> groups);
+  ~ShardFetcher();
+  ShardFetcher(const ShardFetcher&) = delete;
+  ShardFetcher& operator=(const ShardFetcher&) = delete;
 
   // Begins to fetch a group. `places`: one for each tensor of the group, of as many bytes; those of this
   // rank's own are not used. They are written when the device has reached `free`. The result is ready when
   // the values are on the device; get() throws LostRank.
   std::shared_future<void> fetch(size_t group, std::vector<at::Tensor> places, StreamMark free);
   // Ends this rank's section: gives others what they fetch until all have ended theirs. Throws LostRank.
-  void serve();
+  void serve_until_all_end();
 
  private:
   struct Request {
@@ -65,7 +65,7 @@ class LentTensors {
   const Ranks& ranks_;
   const TensorExchange& exchange_;
   at::Device device_;
-  std::vector<std::vector<LentTensor>> groups_;
+  std::vector<std::vector<OwnedTensor>> groups_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

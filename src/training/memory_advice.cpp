@@ -1,4 +1,4 @@
-#include "training/measures.h"
+#include "training/memory_advice.h"
 
 #include <algorithm>
 #include <bit>
@@ -17,7 +17,7 @@ namespace trainer {
 namespace {
 
 // The smallest micro-batch implies the half one: a set of parts contains another one when its bits do.
-enum MeasurePart : unsigned {
+enum SavingPart : unsigned {
   kHalfBatch = 1,
   kSmallestBatch = 2 | kHalfBatch,
   kRecompute = 4,
@@ -127,16 +127,16 @@ std::vector<unsigned> single_bits(unsigned parts) {
   return bits;
 }
 
-bool comes_first(const Measure& one, const Measure& other) {
+bool comes_first(const Saving& one, const Saving& other) {
   if (one.same_result() != other.same_result()) return one.same_result();
   if (one.time != other.time) return one.time < other.time;
   return one.plan.total() < other.plan.total();
 }
 
 // Keeps at most so many from the front that keep the result, and that do not.
-std::vector<Measure> first_of(const std::vector<Measure>& sorted, int same_result, int others) {
-  std::vector<Measure> kept;
-  for (const Measure& measure : sorted) {
+std::vector<Saving> first_of(const std::vector<Saving>& sorted, int same_result, int others) {
+  std::vector<Saving> kept;
+  for (const Saving& measure : sorted) {
     int& left = measure.same_result() ? same_result : others;
     if (left-- > 0) kept.push_back(measure);
   }
@@ -150,8 +150,8 @@ std::string recompute_value(const Recompute& recompute) {
 
 }  // namespace
 
-Measures::Measures(const Config& config, std::filesystem::path model, const PlanTarget& target,
-                   const MemoryPlan& start, std::function<void()> after_plan)
+MemoryAdvice::MemoryAdvice(const Config& config, std::filesystem::path model, const PlanTarget& target,
+                           const MemoryPlan& start, std::function<void()> after_plan)
     : config_(config),
       model_(std::move(model)),
       target_(target),
@@ -168,7 +168,7 @@ Measures::Measures(const Config& config, std::filesystem::path model, const Plan
   for (const unsigned parts : kChanges) add_variant(parts);
 }
 
-void Measures::add_variant(unsigned parts) {
+void MemoryAdvice::add_variant(unsigned parts) {
   if ((parts & (kShard | kShardAll)) != 0 && target_.ranks == 1) return;
   Config config = config_;
   std::vector<std::string> texts;
@@ -183,7 +183,7 @@ void Measures::add_variant(unsigned parts) {
   variants_.push_back({parts, join(texts), config, Planner(config, model_, target, after_plan_)});
 }
 
-std::optional<PlanChoice> Measures::changed_start(unsigned parts) const {
+std::optional<PlanChoice> MemoryAdvice::changed_start(unsigned parts) const {
   PlanChoice wanted;
   wanted.plan = start_;
   wanted.plan.offload = config_.memory.offload;
@@ -212,7 +212,7 @@ std::optional<PlanChoice> Measures::changed_start(unsigned parts) const {
   return all_new ? std::optional(wanted) : std::nullopt;
 }
 
-std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts) {
+std::optional<Saving> MemoryAdvice::measure(Variant& variant, unsigned exact_parts) {
   const std::optional<PlanChoice> wanted = changed_start(exact_parts);
   if (!wanted || !variant.possible) return std::nullopt;
   const MemoryPlan& plan = wanted->plan;
@@ -225,7 +225,7 @@ std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts)
     if (plan.recompute_blocks == plan.num_blocks) changed.memory.gradient_checkpointing = true;
     changed.memory.offload = plan.offload;
     const double seconds = variant.planner.seconds(choice.plan) + fetch_seconds(changed);
-    return Measure{
+    return Saving{
         changed_settings(config_, changed), variant.changes, choice.plan,
         seconds / (variants_.front().planner.seconds(start_) + fetch_seconds(variants_.front().config))};
   } catch (const ConfigError&) {  // the model does not allow it
@@ -235,7 +235,7 @@ std::optional<Measure> Measures::measure(Variant& variant, unsigned exact_parts)
 }
 
 // What divided weights take to travel, over PCIe from GPU to GPU, if nothing else happens meanwhile.
-double Measures::fetch_seconds(const Config& config) const {
+double MemoryAdvice::fetch_seconds(const Config& config) const {
   if (!divides_weights(config, target_.ranks)) return 0;
   constexpr double rate = 20e9;
   PlanTarget target = target_;
@@ -246,9 +246,9 @@ double Measures::fetch_seconds(const Config& config) const {
          rate;
 }
 
-std::vector<Measure> Measures::single() {
-  std::vector<Measure> found;
-  const auto add = [&](std::optional<Measure> one) {
+std::vector<Saving> MemoryAdvice::single() {
+  std::vector<Saving> found;
+  const auto add = [&](std::optional<Saving> one) {
     if (one && one->plan.total() <= start_.total() - start_.total() / 100) found.push_back(std::move(*one));
   };
   for (const unsigned parts :
@@ -259,26 +259,26 @@ std::vector<Measure> Measures::single() {
   return found;
 }
 
-std::optional<Measure> Measures::fitting_at(Variant& variant, unsigned exact_parts, int64_t limit) {
-  std::optional<Measure> one = measure(variant, exact_parts);
+std::optional<Saving> MemoryAdvice::fitting_at(Variant& variant, unsigned exact_parts, int64_t limit) {
+  std::optional<Saving> one = measure(variant, exact_parts);
   return one && one->plan.total() <= limit ? std::move(one) : std::nullopt;
 }
 
-std::vector<Measure> Measures::fitting(int64_t limit, int64_t room) {
+std::vector<Saving> MemoryAdvice::fitting(int64_t limit, int64_t room) {
   if (start_.total() <= limit) return {};
   unsigned possible = 0;  // what is not done already
   for (const unsigned part :
        {kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations}) {
     if (changed_start(part)) possible |= part;
   }
-  std::vector<Measure> found;
+  std::vector<Saving> found;
   std::vector<unsigned> enough;
   for (Variant& variant : variants_) {
     if (!fitting_at(variant, kAllExact & possible, limit)) continue;
     for (const unsigned combination : exact_combinations()) {
       const unsigned exact = combination & possible, parts = exact | variant.parts;
       if (std::ranges::any_of(enough, [&](unsigned part) { return contains(parts, part); })) continue;
-      std::optional<Measure> one = fitting_at(variant, exact, limit);
+      std::optional<Saving> one = fitting_at(variant, exact, limit);
       if (!one || one->plan.offloaded.total() > room) continue;
       enough.push_back(parts);
       found.push_back(std::move(*one));
@@ -288,10 +288,10 @@ std::vector<Measure> Measures::fitting(int64_t limit, int64_t room) {
   return first_of(found, /*same_result=*/2, /*others=*/3);
 }
 
-std::string fitting_text(const std::vector<Measure>& measures) {
+std::string fitting_text(const std::vector<Saving>& measures) {
   std::ostringstream out;
   bool same_result = true;
-  for (const Measure& measure : measures) {
+  for (const Saving& measure : measures) {
     const bool is_first = &measure == &measures.front();
     if (is_first) out << "What makes it fit, by the memory plan" << (measure.same_result() ? ":" : "");
     if (same_result && !measure.same_result()) {
@@ -312,7 +312,8 @@ std::string what_would_fit(const Config& config, const std::filesystem::path& mo
                            int64_t limit, int64_t room) {
   try {
     Planner planner(config, model, target);
-    return fitting_text(Measures(config, model, target, planner.as_configured().plan).fitting(limit, room));
+    return fitting_text(
+        MemoryAdvice(config, model, target, planner.as_configured().plan).fitting(limit, room));
   } catch (const std::exception&) {  // the message that this is a part of says what happened
     return "";
   }

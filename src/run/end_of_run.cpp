@@ -1,4 +1,4 @@
-#include "run/end_with_others.h"
+#include "run/end_of_run.h"
 
 #include <exception>
 #include <optional>
@@ -17,7 +17,7 @@
 namespace trainer {
 namespace {
 
-// Rank 0 holds the words of all, so it leaves last.
+// Rank 0 holds the messages of all, so it leaves last.
 constexpr double kSecondsForOthers = 10;
 
 // Whether rank 0 shows the same error.
@@ -51,7 +51,7 @@ void end_with_others(const Ranks& ranks, const std::function<void()>& run) {
   } catch (const std::exception& error) {
     own = end_of_run(ranks, error);
   }
-  ranks.tell_end(own);
+  ranks.notify_end(own);
   const bool is_shown = own.code != 0 && !ranks.is_first() && is_shown_by_first(own, ranks);
   ranks.wait_for_ends(kSecondsForOthers);
   if (own.code == 0) return;

@@ -1,4 +1,4 @@
-#include "parallel/lent_tensors.h"
+#include "parallel/shard_fetcher.h"
 
 #include <atomic>
 
@@ -25,7 +25,7 @@ at::Tensor tensor_of(size_t group, size_t tensor) {
 class Lending {
  public:
   explicit Lending(const Ranks& ranks) : ranks_(ranks), exchange_(ranks, at::kCPU, 0) {
-    std::vector<std::vector<LentTensor>> groups(kGroups);
+    std::vector<std::vector<OwnedTensor>> groups(kGroups);
     for (size_t g = 0; g < kGroups; g++) {
       for (size_t t = 0; t < 2; t++) {
         const int64_t owner = owner_of(g, t, ranks.count());
@@ -43,16 +43,16 @@ class Lending {
       EXPECT_TRUE(own || places[t].equal(tensor_of(group, t))) << group << " " << t;
     }
   }
-  LentTensors& lent() { return *lent_; }
+  ShardFetcher& lent() { return *lent_; }
 
  private:
   const Ranks& ranks_;
   TensorExchange exchange_;
-  std::optional<LentTensors> lent_;
+  std::optional<ShardFetcher> lent_;
 };
 
 // Rank 0 fetches nothing, the others fetch other groups, one of them three times as often.
-TEST(LentTensors, AreFetchedInAnyOrderAndNumber) {
+TEST(ShardFetcher, AreFetchedInAnyOrderAndNumber) {
   in_ranks(3, [](const Ranks& ranks) {
     Lending lending(ranks);
     for (int section = 0; section < 3; section++) {
@@ -60,32 +60,32 @@ TEST(LentTensors, AreFetchedInAnyOrderAndNumber) {
         for (size_t g = 0; g < kGroups; g++) lending.expect_to_get(g);
       if (ranks.rank() == 2)
         for (size_t i = 0; i < 3 * kGroups; i++) lending.expect_to_get((7 * i + 3) % kGroups);
-      lending.lent().serve();
+      lending.lent().serve_until_all_end();
     }
   });
 }
 
-TEST(LentTensors, ArriveWhileTheirRankDoesSomethingElse) {
+TEST(ShardFetcher, ArriveWhileTheirRankDoesSomethingElse) {
   in_ranks(2, [](const Ranks& ranks) {
     Lending lending(ranks);
     std::vector<at::Tensor> places{at::zeros({kElements}), at::zeros({kElements})};
     const auto arrived = lending.lent().fetch(2, places, nullptr);
-    ranks.exchange("something else");
-    lending.lent().serve();
+    ranks.all_gather("something else");
+    lending.lent().serve_until_all_end();
     arrived.get();
     for (size_t t = 0; t < 2; t++)
       EXPECT_TRUE(owner_of(2, t, 2) == ranks.rank() || places[t].equal(tensor_of(2, t)));
   });
 }
 
-TEST(LentTensors, OfARankThatIsGoneAreLost) {
+TEST(ShardFetcher, OfARankThatIsGoneAreLost) {
   std::atomic<int> lost{0};
   in_ranks(3, [&](const Ranks& ranks) {
     Lending lending(ranks);
-    if (ranks.rank() == 1) return ranks.tell_end({1, 9, "gone"});
+    if (ranks.rank() == 1) return ranks.notify_end({1, 9, "gone"});
     EXPECT_THROW(lending.expect_to_get(1), LostRank);
-    EXPECT_THROW(lending.lent().serve(), LostRank);
-    ranks.tell_end({ranks.rank(), 8, "lost"});
+    EXPECT_THROW(lending.lent().serve_until_all_end(), LostRank);
+    ranks.notify_end({ranks.rank(), 8, "lost"});
     lost++;
   });
   EXPECT_EQ(lost, 2);

@@ -1,4 +1,4 @@
-#include "parallel/lent_tensors.h"
+#include "parallel/shard_fetcher.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,13 +19,13 @@ at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.detach().view({-1}
 
 }  // namespace
 
-LentTensors::LentTensors(const Ranks& ranks, const TensorExchange& exchange, at::Device device,
-                         std::vector<std::vector<LentTensor>> groups)
+ShardFetcher::ShardFetcher(const Ranks& ranks, const TensorExchange& exchange, at::Device device,
+                           std::vector<std::vector<OwnedTensor>> groups)
     : ranks_(ranks), exchange_(exchange), device_(device), groups_(std::move(groups)), thread_([this] {
         run();
       }) {}
 
-LentTensors::~LentTensors() {
+ShardFetcher::~ShardFetcher() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -34,7 +34,7 @@ LentTensors::~LentTensors() {
   thread_.join();
 }
 
-std::shared_future<void> LentTensors::fetch(size_t group, std::vector<at::Tensor> places, StreamMark free) {
+std::shared_future<void> ShardFetcher::fetch(size_t group, std::vector<at::Tensor> places, StreamMark free) {
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   Request& request = requests_.emplace_back(Request{group, std::move(places), std::move(free), {}});
@@ -42,7 +42,7 @@ std::shared_future<void> LentTensors::fetch(size_t group, std::vector<at::Tensor
   return request.done.get_future().share();
 }
 
-void LentTensors::serve() {
+void ShardFetcher::serve_until_all_end() {
   std::unique_lock lock(mutex_);
   serving_ = true;
   changed_.notify_all();
@@ -50,7 +50,7 @@ void LentTensors::serve() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void LentTensors::run() {
+void ShardFetcher::run() {
   try {
     const at::NoGradGuard no_grad;
     if (!device_.is_cuda()) return take_turns();
@@ -64,7 +64,7 @@ void LentTensors::run() {
   }
 }
 
-void LentTensors::fail(const std::exception_ptr& failure) {
+void ShardFetcher::fail(const std::exception_ptr& failure) {
   const std::lock_guard lock(mutex_);
   failure_ = failure;
   for (Request& request : requests_) request.done.set_exception(failure);
@@ -72,7 +72,7 @@ void LentTensors::fail(const std::exception_ptr& failure) {
   changed_.notify_all();
 }
 
-void LentTensors::take_turns() {
+void ShardFetcher::take_turns() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return ending_ || serving_ || !requests_.empty(); });
@@ -92,26 +92,26 @@ void LentTensors::take_turns() {
 }
 
 // Returns whether no rank wants any more.
-bool LentTensors::exchange_once(const Request* own) {
+bool ShardFetcher::exchange_once(const Request* own) {
   const int64_t wanted = own != nullptr ? static_cast<int64_t>(own->group) : kNoMore;
-  const std::vector<std::string> notes = ranks_.exchange(std::to_string(wanted), Channel::weights);
+  const std::vector<std::string> notes = ranks_.all_gather(std::to_string(wanted), Channel::weights);
   if (own != nullptr) CopyStream::host_waits_for(own->free);
-  std::vector<Handover> handovers;
+  std::vector<Transfer> transfers;
   bool all_are_done = true;
   for (size_t to = 0; to < notes.size(); to++) {
     const int64_t number = std::stoll(notes[to]);
     if (number == kNoMore) continue;
     all_are_done = false;
-    const std::vector<LentTensor>& group = groups_.at(static_cast<size_t>(number));
+    const std::vector<OwnedTensor>& group = groups_.at(static_cast<size_t>(number));
     for (size_t i = 0; i < group.size(); i++) {
-      Handover one{{}, group[i].owner, static_cast<int64_t>(to)};
+      Transfer one{{}, group[i].owner, static_cast<int64_t>(to)};
       if (one.from == one.to) continue;
       if (one.from == ranks_.rank()) one.tensor = as_bytes(group[i].tensor);
       if (one.to == ranks_.rank()) one.tensor = as_bytes(own->places.at(i));
-      handovers.push_back(std::move(one));
+      transfers.push_back(std::move(one));
     }
   }
-  if (!handovers.empty()) exchange_.hand_over(handovers);
+  if (!transfers.empty()) exchange_.send_recv(transfers);
   return all_are_done;
 }
 
