@@ -120,6 +120,68 @@ TEST_F(SomeModel, AfterAFailureNothingIsHeld) {
   EXPECT_GT(n, 10);
 }
 
+// What an error keeps alive.
+struct KeptByAnError : std::bad_alloc {
+  explicit KeptByAnError(std::shared_ptr<int> kept) : kept_(std::move(kept)) {}
+  std::shared_ptr<int> kept_;
+};
+
+TEST(OomLoop, CleansUpWhenTheErrorIsGoneAndThenRecovers) {
+  const auto kept = std::make_shared<int>(0);
+  std::vector<std::string> order;
+  OomLoop attempts(
+      c10::kCPU,
+      [&] {
+        EXPECT_EQ(kept.use_count(), 1) << "the error still keeps it";
+        order.emplace_back("clean up");
+      },
+      [&](const OutOfMemory& oom) { order.push_back(oom.message); });
+  int runs = 0;
+  while (attempts.next()) {
+    try {
+      order.emplace_back("work");
+      if (++runs <= 2) throw KeptByAnError(kept);
+    } catch (const std::exception& error) {
+      attempts.failed(error);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"work", "clean up", "std::bad_alloc", "work", "clean up",
+                                             "std::bad_alloc", "work"}));
+  EXPECT_FALSE(attempts.next()) << "the work is done";
+}
+
+TEST(OomLoop, LeavesOtherErrorsAlone) {
+  OomLoop attempts(c10::kCPU, {}, [](const OutOfMemory&) { FAIL(); });
+  const auto attempt = [&] {
+    while (attempts.next()) {
+      try {
+        throw DataError("rows.jsonl:3: is bad");
+      } catch (const std::exception& error) {
+        attempts.failed(error);
+      }
+    }
+  };
+  EXPECT_THROW(attempt(), DataError);
+}
+
+TEST(OomLoop, GoesOnAfterALoopThatGaveUp) {
+  bool cleaned_up = false;
+  std::string why;
+  OomLoop attempts(
+      c10::kCPU, [&] { cleaned_up = true; }, [&](const OutOfMemory& oom) { why = oom.message; });
+  int runs = 0;
+  while (attempts.next()) {
+    try {
+      if (++runs == 1) throw OutOfMemoryError("a step did not fit\nweights 1 GB");
+    } catch (const OutOfMemoryError& error) {
+      attempts.gave_up(error);
+    }
+  }
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(why, "a step did not fit\nweights 1 GB") << "the whole text";
+  EXPECT_FALSE(cleaned_up) << "the other loop has";
+}
+
 TEST_F(SomeModel, RetryOnOomReturnsTheResultAndTellsOfRetries) {
   RetryOptions with = options();
   int64_t told = 0;
