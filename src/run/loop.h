@@ -17,7 +17,7 @@
 #include "run/run_parts.h"
 #include "run/run_progress.h"
 #include "run/watches.h"
-#include "training/update_check.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 

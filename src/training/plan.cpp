@@ -20,7 +20,6 @@
 #include "memory/offload.h"
 #include "training/prepare_model.h"
 #include "training/rank_traffic.h"
-#include "training/update_check.h"
 
 namespace trainer {
 namespace {

@@ -1,5 +1,7 @@
 #include "training/prepare_model.h"
 
+#include <ATen/ATen.h>
+
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -49,6 +51,53 @@ std::optional<Quantisation> quantisation_of(const Config& config) {
 
 bool divides_weights(const Config& config, int64_t ranks) {
   return ranks > 1 && config.parallel.shard == Shard::all;
+}
+
+at::Tensor UpdateCheck::sample_of(const at::Tensor& tensor) {
+  constexpr int64_t kElements = 4096;
+  const at::Tensor flat = tensor.detach().view({-1});
+  const int64_t stride = std::max<int64_t>(1, flat.numel() / kElements);
+  return flat.slice(0, 0, flat.numel(), stride)
+      .clone()
+      .view(at::kByte);  // as bytes, so that NaN equals itself
+}
+
+UpdateCheck::UpdateCheck(Model& model) {
+  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (parameter.value.is_of_other_rank()) return;
+    std::vector<Seen>& seen = parameter.trained() ? trained_ : frozen_;
+    for (const at::Tensor& kept : parameter.value.tensors()) seen.push_back({name, kept, sample_of(kept)});
+  });
+}
+
+std::string UpdateCheck::after_update(double learning_rate) const {
+  for (const Seen& seen : frozen_) {
+    if (!sample_of(seen.value).equal(seen.sample)) {
+      throw of_family(ErrorCode::internal_error,
+                      NumericsError(concat("the frozen tensor ", seen.name,
+                                           " changed in the first update; this is a bug: please report "
+                                           "it with the configuration")));
+    }
+  }
+  size_t moved = 0, waiting = 0;
+  for (const Seen& seen : trained_) {
+    const bool has_moved = !sample_of(seen.value).equal(seen.sample);
+    moved += has_moved ? 1 : 0;
+    waiting += !has_moved && seen.name.ends_with(".lora_A.weight") ? 1 : 0;
+  }
+  if (moved == 0) {
+    throw of_family(
+        ErrorCode::nothing_learned,
+        NumericsError(concat("none of the ", trained_.size(),
+                             " trained tensors moved in an update with learning rate ", learning_rate,
+                             ": all gradients are zero, or the learning rate is too small for the type "
+                             "of the weights")));
+  }
+  std::string text = concat("first update: ", moved, " of ", trained_.size(), " trained tensors changed");
+  if (waiting > 0 && moved + waiting == trained_.size())
+    text += concat(" (the other ", waiting,
+                   " are lora_A, whose gradient is 0 while lora_B is 0: as it should be)");
+  return frozen_.empty() ? text : concat(text, "; none of the ", frozen_.size(), " frozen ones did");
 }
 
 }  // namespace trainer

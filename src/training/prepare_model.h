@@ -1,8 +1,12 @@
-// A loaded model -> the model as it will be trained.
+// How a loaded model becomes the one that is trained, and whether training then changes the right tensors.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
 #include "trainer/formats/peft.h"
@@ -24,5 +28,25 @@ std::optional<Quantisation> quantisation_of(const Config& config);
 
 // Returns whether the weights of blocks are divided among so many ranks (parallel.shard: all).
 bool divides_weights(const Config& config, int64_t ranks);
+
+// Checks after the first update that the trained tensors have changed, and the frozen ones have not.
+class UpdateCheck {
+ public:
+  // Remembers up to 4,096 elements of every tensor, spread over it.
+  explicit UpdateCheck(Model& model);
+
+  // Returns a line for the log. Throws NumericsError when no trained tensor has changed (a `learning_rate`
+  // above 0 was applied), or a frozen one has. A tensor whose gradient was zero (LoRA's A while B is zero)
+  // may stay the same.
+  std::string after_update(double learning_rate) const;
+
+ private:
+  struct Seen {
+    std::string name;
+    at::Tensor value, sample;
+  };
+  static at::Tensor sample_of(const at::Tensor& tensor);
+  std::vector<Seen> trained_, frozen_;
+};
 
 }  // namespace trainer

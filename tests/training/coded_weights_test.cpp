@@ -8,7 +8,7 @@
 
 #include "models/golden.h"
 #include "support/coded_weight.h"
-#include "training/update_check.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {

@@ -16,7 +16,6 @@
 #include "models/golden.h"
 #include "support/temporary_directory.h"
 #include "training/prepare_model.h"
-#include "training/update_check.h"
 
 namespace trainer {
 namespace {

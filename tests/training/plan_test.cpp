@@ -16,7 +16,6 @@
 #include "support/counting_allocator.h"
 #include "support/temporary_directory.h"
 #include "training/prepare_model.h"
-#include "training/update_check.h"
 #include "weights/nf4_weight.h"
 
 namespace trainer {
