@@ -7,8 +7,8 @@
 
 #include "base/release_pages.h"
 #include "memory/offload.h"
-#include "parallel/shard_fetcher.h"
 #include "parallel/rank_shares.h"
+#include "parallel/shard_fetcher.h"
 #include "weights/block_store.h"
 
 namespace trainer {
