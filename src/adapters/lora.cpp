@@ -15,6 +15,7 @@
 #include "adapters/target_modules.h"
 #include "base/random.h"
 #include "nn/embedding.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -234,9 +235,19 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
 std::optional<Quantisation> quantisation_in_training(const std::filesystem::path& adapter) {
   const std::map<std::string, std::string> metadata = read_adapter_weights(adapter).metadata;
   const auto found = metadata.find(kTrainedOn);
-  if (found == metadata.end() || !found->second.starts_with(kOnNf4)) return std::nullopt;
+  if (found == metadata.end()) return std::nullopt;
+  const std::string name = found->second.substr(0, found->second.find(' '));
+  const std::vector<const WeightFormat*> formats = weight_formats();
+  if (std::ranges::none_of(formats, [&](const auto* one) { return one->name().name == name; }))
+    return std::nullopt;
   return Quantisation{.double_quant = found->second.ends_with(kDoublyQuantised),
-                      .keep_dense = read_adapter_config(adapter).modules_to_save};
+                      .keep_dense = read_adapter_config(adapter).modules_to_save,
+                      .format = name};
+}
+
+std::string trained_on(const Quantisation& quantisation) {
+  return concat(weight_format(quantisation.format).name().name,
+                quantisation.double_quant ? kDoublyQuantised : "");
 }
 
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
@@ -246,8 +257,9 @@ std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& direct
   if (!options.quantise) {
     as_in_training.quantise = quantisation_in_training(directory);
     if (as_in_training.quantise)
-      log::info(
-          concat(directory.string(), ": was trained on NF4 weights; its base is quantised in the same way"));
+      log::info(concat(directory.string(), ": was trained on ",
+                       weight_format(as_in_training.quantise->format).name().title,
+                       " weights; its base is quantised in the same way"));
   }
   return load_with_adapter(base_directory(directory), directory, as_in_training, report);
 }

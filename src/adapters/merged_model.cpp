@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
 #include <regex>
+
+#include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -10,9 +15,10 @@
 #include "trainer/models/registry.h"
 
 #include "adapters/merge_plan.h"
-#include "adapters/nf4_base.h"
+#include "base/join_some.h"
 #include "formats/model_limits.h"
 #include "models/build_model.h"
+#include "models/tensor_views.h"
 
 namespace trainer {
 namespace {
@@ -28,7 +34,7 @@ nlohmann::ordered_json changed_keys(const MergedModel& model) {
   }
   // For a T5 the key only says how the output is scaled; a T5 has a head of its own if one is stored.
   if (model.plan.untied && !is_t5(model)) changes["tie_word_embeddings"] = false;
-  if (model.stored_in_nf4) changes["quantization_config"] = nullptr;
+  if (model.stored_in != nullptr) changes["quantization_config"] = nullptr;
   return changes;
 }
 
@@ -64,7 +70,98 @@ void require_floating(const MergedModel& model) {
   }
 }
 
+// Of the values that codes stand for.
+Dtype dtype_of_values(const nlohmann::json& config) {
+  const std::string name = config_string(config, "torch_dtype", "bfloat16");
+  if (name == "float32") return Dtype::f32;
+  return name == "float16" ? Dtype::f16 : Dtype::bf16;
+}
+
+// Codes stay in the file.
+std::shared_ptr<const WeightSource> opened(const WeightFormat& format, const StoredWeight& stored) {
+  std::vector<at::Tensor> tensors;
+  for (const TensorView& part : stored.parts) {
+    const at::Tensor on_file = at::from_blob(part.data, part.shape, at::dtype(scalar_type(part.dtype)));
+    tensors.push_back(tensors.empty() ? on_file : on_file.clone());
+  }
+  return format.open(stored, tensors, at::kFloat);
+}
+
+// The shapes of the weights that are quantised.
+std::map<std::string, std::vector<int64_t>> quantised_shapes(const std::filesystem::path& model,
+                                                             const std::optional<Quantisation>& how) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  model_on_meta(model, at::kFloat, /*train_all=*/false, how)
+      ->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+        if (!parameter.value.is_tensor()) shapes[name] = parameter.shape;
+      });
+  return shapes;
+}
+
+const WeightFormat* format_in(const MergedModel& model) {
+  try {
+    const std::optional<StoredQuantisation> stored = read_quantization_config(model.config);
+    return stored ? stored->format : nullptr;
+  } catch (const FormatError& error) {
+    throw FormatError(concat((model.base / "").string(), error.what()));
+  }
+}
+
+// If the base is stored in a format, puts one view with the shape and the type of the values in the place of
+// each weight's parts, and returns the parts. Throws FormatError that lists those that do not fit.
+std::map<std::string, StoredWeight> take_stored_weights(MergedModel& model) {
+  std::map<std::string, StoredWeight> taken;
+  model.stored_in = format_in(model);
+  if (model.stored_in == nullptr) return taken;
+  StoredTensors& tensors = model.weights.tensors;
+  std::vector<std::string> problems;
+  for (const auto& [name, shape] : quantised_shapes(model.base, std::nullopt)) {
+    const auto stored = model.stored_in->find(tensors, name, shape, problems);
+    if (!stored) continue;
+    for (const std::string& companion : model.stored_in->companions(name)) tensors.erase(companion);
+    const TensorView& codes = stored->parts.at(0);
+    tensors.at(name) = {dtype_of_values(model.config), shape, codes.data, codes.nbytes};
+    taken[name] = *stored;
+  }
+  if (!problems.empty()) {
+    throw FormatError(concat(model.base.string(), ": the weights in ", model.stored_in->name().title,
+                             " do not fit config.json:\n  ", join_some(problems, 100, "\n  ")));
+  }
+  return taken;
+}
+
+void attach_stored(MergedModel& model, const std::map<std::string, StoredWeight>& stored_weights) {
+  for (const auto& [name, stored] : stored_weights) {
+    MergedTensor& tensor = model.plan.tensors.at(name);
+    const bool is_replaced = tensor.base.data != stored.parts.at(0).data;
+    if (is_replaced) continue;
+    tensor.quantised = [format = model.stored_in, stored = stored] { return opened(*format, stored); };
+  }
+}
+
+// Takes the weights as they are when they are quantised and dequantised again.
+void attach_quantised(MergedModel& model, const Quantisation& through) {
+  const WeightFormat& format = weight_format(through.format);
+  for (const std::string& name : quantised_weights(model.base, through)) {
+    const auto found = model.plan.tensors.find(name);
+    if (found == model.plan.tensors.end()) continue;
+    MergedTensor base;
+    base.base = found->second.base;
+    base.dtype = base.base.dtype;
+    found->second.quantised = [base, name, &format, double_quant = through.double_quant] {
+      return base.in_format(format, name, double_quant);
+    };
+  }
+}
+
 }  // namespace
+
+std::set<std::string> quantised_weights(const std::filesystem::path& model,
+                                        const Quantisation& quantisation) {
+  std::set<std::string> names;
+  for (const auto& [name, shape] : quantised_shapes(model, quantisation)) names.insert(name);
+  return names;
+}
 
 Dtype MergedModel::most_common_dtype() const {
   std::map<Dtype, size_t> bytes;
@@ -83,7 +180,7 @@ void MergedModel::set_dtype(Dtype dtype) {
 bool MergedModel::is_exact() const {
   return plan.merged == 0 && std::ranges::all_of(plan.tensors, [](const auto& item) {
            const MergedTensor& tensor = item.second;
-           if (tensor.nf4) return tensor.dtype == Dtype::f32;
+           if (tensor.quantised) return tensor.dtype == Dtype::f32;
            return tensor.dtype == tensor.base.dtype ||
                   (tensor.dtype == Dtype::f32 && tensor.base.dtype != Dtype::f64);
          });
@@ -97,8 +194,7 @@ MergedModel open_merged(const std::filesystem::path& source, const MergeOptions&
   const Architecture& architecture = architecture_of(model.config, model.base);
   model.embedding = architecture.embedding;
   model.weights = read_model_weights(model.base);
-  const Nf4Base quantised(model.base, model.config, model.weights);
-  model.stored_in_nf4 = quantised.is_stored();
+  const std::map<std::string, StoredWeight> stored = take_stored_weights(model);
   if (model.is_adapter()) {
     model.adapter = read_adapter_weights(source);
     model.plan = plan_merge(model.weights, read_adapter_config(source), model.adapter, model.embedding,
@@ -106,7 +202,11 @@ MergedModel open_merged(const std::filesystem::path& source, const MergeOptions&
   } else {
     model.plan = plan_copy(model.weights, model.embedding);
   }
-  quantised.attach(model.plan, options.through);
+  if (model.stored_in != nullptr) {
+    attach_stored(model, stored);
+  } else if (options.through) {
+    attach_quantised(model, *options.through);
+  }
   drop_superfluous(model, architecture);
   require_floating(model);
   model.changes = changed_keys(model);

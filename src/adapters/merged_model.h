@@ -21,7 +21,7 @@ struct MergedModel {
   std::string embedding;               // the name of the embedding's tensor
   ModelWeights weights;
   SafetensorsFile adapter;
-  bool stored_in_nf4 = false;  // the base; its plan has the values
+  const WeightFormat* stored_in = nullptr;  // the base's weights, if they are quantised; the plan has values
   MergePlan plan;  // the tensors that Transformers would save: a tied head once, nothing superfluous
 
   bool is_adapter() const { return source != base; }
@@ -36,7 +36,7 @@ struct MergedModel {
 struct MergeOptions {
   std::filesystem::path base = {};  // instead of the one that the adapter names, if set
   // Takes the base's weights as they are when they are quantised and dequantised again. Has no effect on a
-  // base that is stored in NF4.
+  // base that is stored so.
   std::optional<Quantisation> through = std::nullopt;
 };
 
@@ -44,8 +44,8 @@ struct MergeOptions {
 // fit its base.
 MergedModel open_merged(const std::filesystem::path& source, const MergeOptions& options = {});
 
-// Returns the names of the weights that are kept in NF4 when the model is quantised or, if it is stored in
-// NF4, of those that are.
-std::set<std::string> nf4_weights(const std::filesystem::path& model, const Quantisation& quantisation);
+// Returns the names of the weights that are quantised so or, if the model is stored in a format, of those
+// that are.
+std::set<std::string> quantised_weights(const std::filesystem::path& model, const Quantisation& quantisation);
 
 }  // namespace trainer

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -50,16 +49,11 @@ at::Tensor stored_rows(const TensorView& view, int64_t row, int64_t rows) {
   return wide;
 }
 
-at::Tensor nf4_rows(const Nf4Tensor& tensor, int64_t row, int64_t rows) {
-  const int64_t columns = tensor.shape.at(1);
-  return dequantise_nf4(tensor, row * columns, rows * columns, at::kFloat).view({rows, columns});
-}
-
 }  // namespace
 
 // Rows of W plus the adapter's part, fp32 [rows, columns], before the magnitude is applied.
-at::Tensor MergedTensor::piece(const Nf4Tensor* quantised, int64_t row, int64_t rows) const {
-  at::Tensor wide = quantised != nullptr ? nf4_rows(*quantised, row, rows) : stored_rows(base, row, rows);
+at::Tensor MergedTensor::piece(const WeightSource* source, int64_t row, int64_t rows) const {
+  at::Tensor wide = source != nullptr ? source->rows(row, rows, at::kFloat) : stored_rows(base, row, rows);
   if (!a.defined()) return wide;
   if (embedding) return wide.addmm_(a.narrow(1, row, rows).t(), b.t(), 1, scale);
   return wide.addmm_(b.narrow(0, row, rows), a, 1, scale);
@@ -77,9 +71,9 @@ at::Tensor MergedTensor::column_factors() const {
 void MergedTensor::in_rows(int64_t multiple, const std::function<void(const at::Tensor&)>& use) const {
   const at::NoGradGuard no_grad;
   const at::Tensor columns = embedding && magnitude.defined() ? column_factors() : at::Tensor();
-  const std::optional<Nf4Tensor> quantised = nf4 ? std::optional(nf4()) : std::nullopt;
+  const std::shared_ptr<const WeightSource> source = quantised ? quantised() : nullptr;
   in_pieces(base, multiple, [&](int64_t row, int64_t rows) {
-    at::Tensor sum = piece(quantised ? &*quantised : nullptr, row, rows);
+    at::Tensor sum = piece(source.get(), row, rows);
     if (added.defined()) sum.add_(added.narrow(0, row, rows).unsqueeze(1));
     if (columns.defined()) {
       sum.mul_(columns);
@@ -89,11 +83,11 @@ void MergedTensor::in_rows(int64_t multiple, const std::function<void(const at::
     }
     use(sum);
   });
-  if (nf4) release_pages(base.data, static_cast<int64_t>(base.nbytes));
+  if (quantised) release_pages(base.data, static_cast<int64_t>(base.nbytes));
 }
 
 void MergedTensor::write(std::ostream& out, const std::string& name) const {
-  if (dtype == base.dtype && !is_changed() && !nf4) {
+  if (dtype == base.dtype && !is_changed() && !quantised) {
     in_pieces(base, 1, [&](int64_t row, int64_t rows) {
       const int64_t bytes = rows * columns_of(base) * static_cast<int64_t>(dtype_size(base.dtype));
       out.write(reinterpret_cast<const char*>(row_bytes(base, row)), bytes);
@@ -109,14 +103,18 @@ void MergedTensor::write(std::ostream& out, const std::string& name) const {
   });
 }
 
-Nf4Tensor MergedTensor::to_nf4(const std::string& name, bool double_quant) const {
-  if (nf4 && !is_changed()) return nf4();
-  Nf4Quantiser quantiser(name, base.shape);
-  in_rows(kNf4Block / std::gcd(kNf4Block, columns_of(base)), [&](const at::Tensor& rows) {
+std::shared_ptr<const WeightSource> MergedTensor::in_format(const WeightFormat& format,
+                                                            const std::string& name,
+                                                            bool double_quant) const {
+  if (quantised && !is_changed()) {
+    if (auto source = quantised(); source->format() == &format) return source;
+  }
+  const auto quantiser = format.quantiser(name, base.shape, scalar_type(dtype), double_quant);
+  in_rows(format.block() / std::gcd(format.block(), columns_of(base)), [&](const at::Tensor& rows) {
     if (dtype == Dtype::f16) require_fp16_range(rows, name);
-    quantiser.add(rows.to(scalar_type(dtype)));
+    quantiser->add(rows.to(scalar_type(dtype)));
   });
-  return quantiser.finish(double_quant);
+  return quantiser->finish();
 }
 
 void require_fp16_range(const at::Tensor& values, const std::string& name) {

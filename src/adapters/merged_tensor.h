@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -10,16 +11,16 @@
 
 #include "trainer/formats/safetensors.h"
 
-#include "ops/nf4.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 
 struct MergedTensor {
   TensorView base;  // W, which the rest is added to; lies in a mapped file
   Dtype dtype;      // the type in which the result is written
-  // If W is in NF4, returns it, on the CPU. Then `base` has the shape and the type of its values, and the
+  // If W is quantised, returns it, on the CPU. Then `base` has the shape and the type of its values, and the
   // bytes that it is made from.
-  std::function<Nf4Tensor()> nf4;
+  std::function<std::shared_ptr<const WeightSource>()> quantised;
   // W + scale * B A. For a Linear: a [r, in], b [out, r]. For an embedding: a [r, rows], b [size, r]; the
   // product is transposed before it is added. Undefined: nothing is added.
   at::Tensor a, b;
@@ -37,12 +38,13 @@ struct MergedTensor {
   // Writes the bytes in `dtype`, rounded once. Throws FormatError that names the tensor if a value is out of
   // the type's range.
   void write(std::ostream& out, const std::string& name) const;
-  // Returns the result in NF4, quantised from its values in `dtype`; if W is in NF4 and nothing is added, W
-  // itself. Memory: the codes and one piece. Throws FormatError that names the tensor.
-  Nf4Tensor to_nf4(const std::string& name, bool double_quant) const;
+  // Returns the result in this format, quantised from its values in `dtype`; if W is in it and nothing is
+  // added, W itself. Memory: the codes and one piece. Throws FormatError that names the tensor.
+  std::shared_ptr<const WeightSource> in_format(const WeightFormat& format, const std::string& name,
+                                                bool double_quant) const;
 
  private:
-  at::Tensor piece(const Nf4Tensor* quantised, int64_t row, int64_t rows) const;
+  at::Tensor piece(const WeightSource* source, int64_t row, int64_t rows) const;
   at::Tensor column_factors() const;
 };
 

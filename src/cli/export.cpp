@@ -7,8 +7,8 @@
 
 #include "base/byte_size.h"
 #include "cli/commands.h"
-#include "cli/nf4_options.h"
 #include "cli/open_core.h"
+#include "cli/quantize_options.h"
 #include "cli/resolve_names.h"
 
 namespace trainer::cli {
@@ -55,7 +55,8 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
   if (options.dtype == "q8_0" && !options.gguf)
     throw ConfigError("export: --dtype q8_0 is a type of GGUF; give OUT a name that ends in .gguf");
   if (options.gguf && !options.quantize.empty())
-    throw ConfigError("export: --quantize nf4 is no type of GGUF; for a small GGUF give --dtype q8_0");
+    throw ConfigError(concat("export: --quantize ", options.quantize,
+                             " is no type of GGUF; for a small GGUF give --dtype q8_0"));
   if (options.adapter && (!options.quantize.empty() || !options.base.empty() || options.dequantised)) {
     throw ConfigError(
         "export: --adapter writes the adapter alone; leave out --quantize, --base and --dequantized");
@@ -102,7 +103,7 @@ void add_export_command(CLI::App& app) {
       "--adapter", options->adapter,
       "Write only the adapter instead of merging it: PEFT files or, if OUT ends in .gguf, one file for "
       "llama.cpp (--lora) and Ollama (ADAPTER)");
-  add_nf4_options(*command, options);
+  add_quantize_options(*command, options);
   command->callback([options, words] {
     resolve_export(*options, *words);
     options->source = resolve_model_name(options->source);

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/nf4_options.h"
 #include "cli/open_core.h"
+#include "cli/quantize_options.h"
 #include "cli/resolve_names.h"
 
 namespace trainer::cli {
@@ -26,7 +26,7 @@ void add_merge_command(CLI::App& app) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
-  add_nf4_options(*command, options);
+  add_quantize_options(*command, options);
   command->callback([options] {
     require_option(options->source, "merge", "DIR (the adapter directory)");
     require_option(options->out, "merge", "OUT (the directory to write)");

@@ -60,8 +60,8 @@ struct ExportOptions {
   int64_t max_shard_bytes = 5'000'000'000;
   bool adapter = false;      // export only the adapter
   std::string base;          // merge onto this model's weights instead of those of the adapter's base
-  bool dequantised = false;  // merge onto the base's weights as NF4 makes them
-  std::string quantize;      // nf4, or empty
+  bool dequantised = false;  // merge onto the base's weights as quantising makes them
+  std::string quantize;      // a value of model.quantize, or empty
   bool double_quant = true;
 };
 

@@ -33,7 +33,8 @@ void run_export(const ExportOptions& options) {
   request.adapter_only = options.adapter;
   request.base = options.base;
   request.dequantised = options.dequantised;
-  if (options.quantize == "nf4") request.quantise = Quantisation{options.double_quant};
+  if (!options.quantize.empty())
+    request.quantise = Quantisation{.double_quant = options.double_quant, .format = options.quantize};
   const ExportReport report =
       options.gguf ? export_gguf(request, gguf_type_of(options.dtype)) : export_model(request);
   std::string text = concat(bytes_string(report.bytes), " written to ", options.out);

@@ -18,6 +18,7 @@
 #include "commands/entry_points.h"
 #include "commands/find_model.h"
 #include "run/end_of_run.h"
+#include "config/weight_formats.h"
 #include "run/run_model.h"
 
 namespace trainer {
@@ -36,15 +37,17 @@ int64_t usable_memory(int64_t card) {
 // A way of training, from the one that changes most to the one that needs least.
 struct Method {
   const char* name;
-  bool lora, nf4;
+  bool lora, quantised;
   const char* optimizer;
-  const char* reason;
+  std::string reason;
 };
-constexpr Method kFull{"full", false, false, "adamw", "all weights are trained"},
+const Method kFull{"full", false, false, "adamw", "all weights are trained"},
     kFull8{"full", false, false, "adamw_8bit",
            "all weights are trained; the optimizer's state has 8 bits, to fit"},
     kLora{"lora", true, false, "adamw", "LoRA: the model stays as it is, and an adapter is trained"},
-    kQlora{"qlora", true, true, "adamw", "QLoRA: LoRA on weights in 4 bits (NF4), to fit"};
+    kQlora{"qlora", true, true, "adamw",
+           concat("QLoRA: LoRA on weights in ", smallest_weight_format().bits, " bits (",
+                  smallest_weight_format().title, "), to fit")};
 
 struct ModelFacts {
   std::filesystem::path path;
@@ -132,7 +135,7 @@ Config with_method(Config config, const Method& method, const ModelFacts& model)
   config.lora->lora_dropout = 0.05;
   config.lora->target_modules = "all-linear";
   config.optimizer.learning_rate = model.encoder_decoder ? 3e-4 : 2e-4;
-  if (method.nf4) config.model.quantize = Quantize::nf4;
+  if (method.quantised) config.model.quantize = smallest_weight_format().name;
   return config;
 }
 
@@ -263,8 +266,9 @@ std::string written(const InitOptions& options, const ModelFacts& model,
   writer.key("path",
              model.has_tokenizer ? "" : "Enough for `trainer plan`; training needs the model's directory.");
   writer.key("dtype");
-  if (config.model.quantize != Quantize::none)
-    writer.key("quantize", "Weights in 4 bits (docs/quantization.md).");
+  if (config.model.quantises())
+    writer.key("quantize",
+               concat("Weights in ", smallest_weight_format().bits, " bits (docs/quantization.md)."));
   if (config.lora) {
     writer.section("lora");
     writer.key("r", concat(chosen.method.reason, ". A higher r: more capacity, more memory."));

@@ -266,8 +266,8 @@ Problems missing_for_training(const Config& config, bool names_stay) {
   check_sources(config.data.eval.sources, "data.eval", names_stay, check);
   if (config.lora) check_adapter(config.lora->adapter, names_stay, check);
   check.require(
-      config.lora || config.model.quantize == Quantize::none, "model.quantize",
-      "weights in 4 bits cannot be trained; add a lora section (lora: {}), or leave it out to train all "
+      config.lora || !config.model.quantises(), "model.quantize",
+      "quantised weights cannot be trained; add a lora section (lora: {}), or leave it out to train all "
       "weights");
   check_webhook(config.notify, check);
   const bool goes_on_from_path = config.resume != "auto" && config.resume != "never";

@@ -30,7 +30,6 @@ inline LoraConfig& part(Config& config, LoraConfig*) {
 
 // The names of an enumeration's values, in their order.
 inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
-inline std::vector<std::string> names_of(Quantize) { return {"none", "nf4"}; }
 inline std::vector<std::string> names_of(DataKind) {
   return {"auto", "seq2seq", "completion", "text", "chat"};
 }

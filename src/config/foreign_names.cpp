@@ -2,7 +2,10 @@
 #include <string>
 #include <unordered_map>
 
+#include "trainer/base/strings.h"
+
 #include "config/unknown_key.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
@@ -11,8 +14,11 @@ constexpr const char* kLater = "not supported by this version";
 constexpr const char* kAlways = "not a key: this is always on; remove the line";
 constexpr const char* kNever = "not a key: this is always off; remove the line";
 constexpr const char* kNoPlace = "not supported; remove the line";
-constexpr const char* kQuantized =
-    "unknown key; write model.quantize: nf4, the only kind of quantised weights (docs/quantization.md)";
+const char* const kQuantized = [] {
+  static const std::string text = concat("unknown key; write model.quantize: ", smallest_weight_format().name,
+                                         " for weights in 4 bits (docs/quantization.md)");
+  return text.c_str();
+}();
 constexpr const char* kProcesses =
     "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
     "(docs/parallel.md)";
@@ -40,7 +46,7 @@ constexpr const char* kLearnPrompt =
 constexpr const char* kMethod = "not supported by this version: training is full or LoRA";
 
 // Hugging Face TrainingArguments, and PEFT's LoraConfig.
-constexpr ForeignName kHuggingFace[] = {
+const ForeignName kHuggingFace[] = {
     {"per_device_train_batch_size", "training.batch_size", ""},
     {"per_gpu_train_batch_size", "training.batch_size", ""},
     {"train_batch_size", "training.batch_size", ""},
@@ -241,7 +247,7 @@ constexpr ForeignName kHuggingFace[] = {
     {"trust_remote_code", "", "not supported: no code of a model is run"},
 };
 
-constexpr ForeignName kLlamaFactory[] = {
+const ForeignName kLlamaFactory[] = {
     {"model_name_or_path", "model.path", ""},
     {"adapter_name_or_path", "lora.adapter", ""},
     {"adapter_path", "lora.adapter", ""},
@@ -285,7 +291,7 @@ constexpr ForeignName kLlamaFactory[] = {
     {"infer_backend", "", kNoPlace},
 };
 
-constexpr ForeignName kAxolotl[] = {
+const ForeignName kAxolotl[] = {
     {"base_model", "model.path", ""},
     {"base_model_config", "", "not a key: config.json is in the directory of model.path"},
     {"model_type", "", "not a key: it is read from the model's config.json"},

@@ -5,6 +5,7 @@
 
 #include "config/import_settings.h"
 #include "config/value.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
@@ -14,14 +15,15 @@ void import_adapter(ForeignKeys& keys, ImportedSettings& settings) {
   const bool lora = adapter == "lora" || adapter == "qlora" || adapter == "dora";
   if (!adapter.empty() && !lora) settings.leave_out("adapter", adapter + " is not supported; there is LoRA");
   if (lora) settings.turn_lora_on();
-  if (adapter == "qlora") settings.set("model.quantize", "nf4", "adapter: qlora");
+  if (adapter == "qlora") settings.set("model.quantize", smallest_weight_format().name, "adapter: qlora");
   if (adapter == "dora") settings.set("lora.use_dora", "true", "adapter: dora");
   if (adapter == "qlora") keys.drop({"load_in_4bit"});
   if (adapter == "lora" && keys.has("load_in_8bit")) {
     const bool asked = keys.take_flag("load_in_8bit");
     if (asked)
       settings.change("load_in_8bit",
-                      "8 bits are not supported: the weights stay in 16; model.quantize: nf4 has 4");
+                      concat("8 bits are not supported: the weights stay in 16; model.quantize: ",
+                             smallest_weight_format().name, " has 4"));
   }
   const std::vector<std::string> names{"lora_r",
                                        "lora_alpha",

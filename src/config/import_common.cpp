@@ -9,6 +9,7 @@
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
@@ -52,20 +53,24 @@ void import_dtype(ForeignKeys& keys, ImportedSettings& settings) {
 }
 
 void import_quantisation(ForeignKeys& keys, ImportedSettings& settings) {
-  const auto quantise = [&](const std::string& from) { settings.set("model.quantize", "nf4", from); };
+  const std::string& four_bits = smallest_weight_format().name;
+  const auto quantise = [&](const std::string& from) { settings.set("model.quantize", four_bits, from); };
   if (keys.take_flag("load_in_4bit")) quantise("load_in_4bit");
   if (const auto bits = keys.take_number("quantization_bit")) {
     if (*bits == 4) {
       quantise("quantization_bit");
     } else {
-      settings.leave_out("quantization_bit", "only 4 bits are supported: model.quantize: nf4");
+      settings.leave_out("quantization_bit",
+                         concat("only 4 bits are supported: model.quantize: ", four_bits));
     }
   }
   if (keys.take_flag("load_in_8bit"))
-    settings.leave_out("load_in_8bit", "8 bits are not supported; model.quantize: nf4 takes half of that");
+    settings.leave_out("load_in_8bit", concat("8 bits are not supported; model.quantize: ", four_bits,
+                                              " takes half of that"));
   for (const char* name : {"bnb_4bit_quant_type", "quantization_type"}) {
     const auto type = keys.take_text(name);
-    if (type && *type != "nf4") settings.change(name, *type + " is not supported; nf4 is taken");
+    if (type && *type != four_bits)
+      settings.change(name, concat(*type, " is not supported; ", four_bits, " is taken"));
   }
   for (const char* name : {"bnb_4bit_use_double_quant", "double_quantization"}) {
     const auto value = keys.take(name);

@@ -5,6 +5,7 @@
 
 #include "config/import_settings.h"
 #include "config/value.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
@@ -59,7 +60,7 @@ void import_model(const YAML::Node& model, ImportedSettings& settings) {
   }
   if (flag(model, "use_dora")) settings.set("lora.use_dora", "true", "model.use_dora");
   if (flag(model, "quantize_base") || name.starts_with("qlora_"))
-    settings.set("model.quantize", "nf4",
+    settings.set("model.quantize", smallest_weight_format().name,
                  name.starts_with("qlora_") ? "model: " + name : "model.quantize_base");
 }
 

@@ -1,14 +1,18 @@
 // A long table on purpose: the one place where keys are described.
 #include "config/schema.h"
 
+#include "trainer/base/strings.h"
+
 #include "config/declare.h"
 #include "config/sections.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
 
 Section model_section() {
   using M = ModelConfig;
+  const std::string& four_bits = smallest_weight_format().name;
   return section(
       "model", "The model to fine-tune.",
       {key(&M::path, "path", OnResume::fixes_run_by_content,
@@ -26,17 +30,18 @@ Section model_section() {
            .refuses("bfloat16", "is called bf16 here")
            .refuses("float32", "is called fp32 here"),
        key(&M::quantize, "quantize", OnResume::fixes_run,
-           "Keep the frozen weights of linear layers in 4 bits (QLoRA). nf4: as bitsandbytes does, quantised "
-           "while "
-           "they are loaded. Embeddings, norms and the output head stay as they are. Only with lora. A model "
-           "whose "
-           "config.json says that it is stored so is read as it is (docs/quantization.md).")
-           .refuses("fp4", "is less accurate than nf4 and not supported; use nf4")
-           .refuses("int8", "is not supported; use nf4")
-           .refuses("int4", "is not supported; use nf4"),
+           concat("Keep the frozen weights of linear layers in fewer bits (QLoRA), quantised while they are "
+                  "loaded. ",
+                  weight_format_help(),
+                  "Embeddings, norms and the output head stay as they are. Only with lora. A model whose "
+                  "config.json says that it is stored so is read as it is (docs/quantization.md)."))
+           .one_of(weight_format_values())
+           .refuses("fp4", concat("is less accurate than ", four_bits, " and not supported; use ", four_bits))
+           .refuses("int8", concat("is not supported; use ", four_bits))
+           .refuses("int4", concat("is not supported; use ", four_bits)),
        key(&M::double_quant, "double_quant", OnResume::fixes_run,
            "Keep the scales of the blocks in 8 bits. 4.13 bits a weight instead of 4.5.")
-           .only_with("model.quantize", "nf4"),
+           .only_with("model.quantize", four_bits),
        key(&M::add_tokens, "add_tokens", OnResume::fixes_run,
            "Tokens to add to the tokenizer. A list of strings. If the embedding has too few rows for them, "
            "it grows, and so does an output head that is not tied to it; new rows are the mean of the "

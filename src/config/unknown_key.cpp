@@ -8,6 +8,7 @@
 
 #include "config/schema.h"
 #include "config/webhook.h"
+#include "config/weight_formats.h"
 
 namespace trainer::config {
 namespace {
@@ -83,7 +84,8 @@ std::string unknown_key(const std::string& section, const std::string& original_
 
 std::string advice_for_value(const std::string& name, const std::string& value) {
   if (name == "adapter" && value == "qlora")
-    return "write lora: {} and model.quantize: nf4 (as overrides: lora={} model.quantize=nf4)";
+    return concat("write lora: {} and model.quantize: ", smallest_weight_format().name,
+                  " (as overrides: lora={} model.quantize=", smallest_weight_format().name, ")");
   if (name == "adapter" && value == "lora")
     return "a section lora: {} turns LoRA on (as an override: lora={})";
   if (name == "lora" && value == "true") return "write lora: {} (as an override: lora={})";

@@ -17,7 +17,7 @@
 #include "export/gguf_export.h"
 #include "export/merge_sources.h"
 #include "export/new_output.h"
-#include "export/nf4_export.h"
+#include "export/quantised_export.h"
 #include "formats/json_file.h"
 
 namespace trainer {
@@ -88,24 +88,27 @@ int64_t bytes_of(const TensorSources& sources) {
   return bytes;
 }
 
+std::string trained_model(const MergeSources& from) {
+  return concat("the trained model (", from.trained_in, " with the adapter)");
+}
+
 // Loads what was written and compares it with what it was made from.
-void check_merged(const MergedModel& model, const MergeSources& from, const Nf4Export* nf4,
+void check_merged(const MergedModel& model, const MergeSources& from, const QuantisedExport* quantised,
                   const fs::path& written, ExportReport& report) {
   const Progress shown("comparing answers");
   const at::Tensor expected = require_finite(streamed_logits(from.merged), model.source);
   const at::Tensor found = streamed_logits({written});
-  if (nf4 != nullptr) {
+  if (quantised != nullptr) {
     require_finite(found, written);
-    report.check = nf4->check(written);
+    report.check = quantised->check(written);
   } else {
     report.check = check_logits(found, expected, model.source,
                                 {model.is_exact(), coarsest(model), blocks_of(model.config)});
   }
   if (from.trained) {
-    report.difference =
-        difference_text(found, from.trained_is_merged ? expected : streamed_logits(*from.trained),
-                        "the trained model (NF4 with the adapter)");
-  } else if (nf4 != nullptr) {
+    report.difference = difference_text(
+        found, from.trained_is_merged ? expected : streamed_logits(*from.trained), trained_model(from));
+  } else if (quantised != nullptr) {
     report.difference = difference_text(found, expected, "the model before it was quantised");
   } else if (model.is_adapter() && coarsest(model) == Dtype::bf16 && !model.is_exact()) {
     report.difference = answers_text(found, expected);
@@ -118,17 +121,17 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   if (request.dtype) model.set_dtype(*request.dtype);
   NewOutput output(request.out, /*file=*/false);
   ExportReport report = report_of(model);
-  const std::optional<Nf4Export> nf4 =
-      request.quantise ? std::make_optional<Nf4Export>(model, *request.quantise) : std::nullopt;
-  const TensorSources sources = nf4 ? nf4->sources() : sources_of(model);
+  const std::optional<QuantisedExport> quantised =
+      request.quantise ? std::make_optional<QuantisedExport>(model, *request.quantise) : std::nullopt;
+  const TensorSources sources = quantised ? quantised->sources() : sources_of(model);
   report.bytes = bytes_of(sources);
   require_space(output.directory(), report.bytes);
   write_model_weights(output.directory(), sources, request.max_shard_bytes);
   write_model_config(model.base, output.directory(), model.most_common_dtype(),
-                     nf4 ? nf4->config_changes() : model.changes);
+                     quantised ? quantised->config_changes() : model.changes);
   copy_companion_files(model.base, output.directory());
   if (model.is_adapter()) copy_companion_files(source, output.directory());
-  check_merged(model, from, nf4 ? &*nf4 : nullptr, output.directory(), report);
+  check_merged(model, from, quantised ? &*quantised : nullptr, output.directory(), report);
   output.complete();
   return report;
 }
@@ -208,7 +211,7 @@ ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> t
   report.check = check_gguf_model(model, output.file());
   if (from.trained && !from.trained_is_merged) {
     report.difference = difference_text(streamed_logits(from.merged), streamed_logits(*from.trained),
-                                        "the trained model (NF4 with the adapter), before the file's type");
+                                        trained_model(from) + ", before the file's type");
   }
   output.complete();
   return report;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "trainer/export/export_model.h"
 
@@ -13,12 +14,13 @@ namespace trainer {
 struct MergeSources {
   MergeOptions options;
   LogitsSource merged;                  // what is merged
-  std::optional<LogitsSource> trained;  // the model on NF4 weights that was trained, if it was
+  std::optional<LogitsSource> trained;  // the model on quantised weights that was trained, if it was
+  std::string trained_in;               // the name of their format
   bool trained_is_merged = false;       // both are the same
 };
 
-// Logs what is merged onto which weights where NF4 is involved. Throws ConfigError for options that do not go
-// together with this source.
+// Logs what is merged onto which weights where they are quantised. Throws ConfigError for options that do not
+// go together with this source.
 MergeSources find_merge_sources(const ExportRequest& request, const std::filesystem::path& source);
 
 }  // namespace trainer

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <regex>
 #include <span>
 #include <vector>
 
@@ -162,25 +161,16 @@ void read_nested(Nf4Reader& reader, const nlohmann::json& state, int64_t blocks,
 
 }  // namespace
 
-std::optional<StoredQuantisation> read_quantization_config(const nlohmann::json& config) {
-  const auto found = config.find("quantization_config");
-  if (found == config.end() || found->is_null()) return std::nullopt;
-  if (!found->is_object()) throw FormatError("config.json: quantization_config: must be an object");
-  const nlohmann::json& stored = *found;
+std::optional<BitsandbytesConfig> read_bitsandbytes_config(const nlohmann::json& stored) {
   const bool in_8_bits = config_bool(stored, "load_in_8bit", false),
              in_4_bits = config_bool(stored, "load_in_4bit", false);
   const std::string method =
       config_string(stored, "quant_method", in_8_bits || in_4_bits ? "bitsandbytes" : "");
-  if (method.empty()) {
-    throw FormatError(
-        "config.json: quantization_config: has no quant_method; if the weights are not quantised, remove "
-        "quantization_config, else use another conversion of the model");
-  }
-  if (method != "bitsandbytes") refuse_method(concat("quant_method ", method));
+  if (method != "bitsandbytes") return std::nullopt;
   if (in_8_bits || !in_4_bits) refuse_method("int8 (load_in_8bit)");
   const std::string type = config_string(stored, "bnb_4bit_quant_type", "fp4");
   if (type != "nf4") refuse_method(concat("bnb_4bit_quant_type ", type));
-  StoredQuantisation out;
+  BitsandbytesConfig out;
   out.double_quant = config_bool(stored, "bnb_4bit_use_double_quant", false);
   const auto skip = stored.find("llm_int8_skip_modules");
   if (skip == stored.end() || skip->is_null()) return out;
@@ -191,17 +181,6 @@ std::optional<StoredQuantisation> read_quantization_config(const nlohmann::json&
     throw FormatError("config.json: quantization_config: llm_int8_skip_modules: must be a list of names");
   }
   return out;
-}
-
-bool is_skipped(const std::string& module, const std::vector<std::string>& entries) {
-  return std::ranges::any_of(entries, [&](const std::string& entry) {
-    if (module.ends_with(entry)) return true;
-    try {
-      return std::regex_search(module, std::regex(concat("^(?:", entry, ")(?=\\.|$)")));
-    } catch (const std::regex_error&) {
-      return false;  // a name, whose end was compared
-    }
-  });
 }
 
 std::vector<std::string> nf4_companions(const std::string& weight) {

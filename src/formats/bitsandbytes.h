@@ -25,13 +25,12 @@ using DynamicMap = std::array<float, 256>;
 DynamicMap dynamic_map(bool with_sign);
 
 // Weights in NF4 as bitsandbytes stores them in a model directory. Behind a weight's name:
-//   X.weight                                   the codes: uint8 [values / 2, 1], or the same bytes as another
-//   type X.weight.absmax                            scales: fp32 [blocks]; with double quantisation uint8
-//   X.weight.quant_map                         the 16 values, fp32
-//   X.weight.nested_absmax, .nested_quant_map  with double quantisation: fp32 [ceil(blocks / 256)] and [256]
-//   X.weight.quant_state.bitsandbytes__nf4     JSON in bytes: quant_type, blocksize, dtype, shape,
-//   nested_blocksize,
-//                                              nested_dtype, nested_offset
+// - X.weight: the codes, uint8 [values / 2, 1], or the same bytes as another type
+// - X.weight.absmax: scales, fp32 [blocks]; with double quantisation uint8
+// - X.weight.quant_map: the 16 values, fp32
+// - X.weight.nested_absmax, .nested_quant_map: with double quantisation, fp32 [ceil(blocks / 256)] and [256]
+// - X.weight.quant_state.bitsandbytes__nf4: JSON in bytes with quant_type, blocksize, dtype, shape,
+//   nested_blocksize, nested_dtype, nested_offset
 
 inline constexpr int64_t kNf4Block = 64;        // values with one scale
 inline constexpr int64_t kNf4ScaleBlock = 256;  // scales with one scale, with double quantisation
@@ -60,20 +59,16 @@ inline constexpr const char *kNf4Scales = ".absmax", *kNf4Map = ".quant_map",
                             *kNf4NestedScales = ".nested_absmax", *kNf4NestedMap = ".nested_quant_map",
                             *kNf4State = ".quant_state.bitsandbytes__nf4";
 
-// The quantization_config of a config.json.
-struct StoredQuantisation {
+// What bitsandbytes' quantization_config of a config.json says.
+struct BitsandbytesConfig {
   bool double_quant = false;
-  // Modules that stay in 16 bits, as Transformers matches them (is_skipped()); nullopt: only the output head.
+  // Modules that stay in 16 bits, as Transformers matches them; nullopt: only the output head.
   std::optional<std::vector<std::string>> skip_modules;
 };
 
-// Returns the quantization_config; nullopt if there is none. Throws FormatError, naming the method and what
-// to do, if it is not NF4 of bitsandbytes.
-std::optional<StoredQuantisation> read_quantization_config(const nlohmann::json& config);
-
-// Whether an entry matches the module's whole name, its beginning up to a dot (also as a regular expression),
-// or its end.
-bool is_skipped(const std::string& module, const std::vector<std::string>& entries);
+// Returns it; nullopt if `stored` is of another method. Throws FormatError, naming the kind and what to do,
+// if it is not NF4.
+std::optional<BitsandbytesConfig> read_bitsandbytes_config(const nlohmann::json& stored);
 
 // A weight in NF4 in a file.
 struct StoredNf4 {

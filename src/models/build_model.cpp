@@ -2,14 +2,10 @@
 
 #include <cstring>
 
-#include <ATen/ATen.h>
-
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "formats/bitsandbytes.h"
-#include "memory/meta_memory.h"
-#include "weights/block_store.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -59,30 +55,6 @@ bool has_separate_head(const Architecture& architecture, const nlohmann::json& c
   const auto shared = weights.tensors.find(architecture.embedding);
   const bool tied = architecture.ties_always || config_bool(config, "tie_word_embeddings", true);
   return !(tied && shared != weights.tensors.end() && same_bytes(head->second, shared->second));
-}
-
-std::set<const Parameter*> weights_to_offload(Model& model, bool wanted) {
-  std::set<const Parameter*> out;
-  if (!wanted) return out;
-  for (Module* block : model.blocks()) {
-    for (const Parameter* weight : large_weights(*block)) out.insert(weight);
-  }
-  return out;
-}
-
-std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks) {
-  std::set<const Parameter*> out;
-  if (ranks == 1) return out;
-  for (const auto& [weight, owner] : shard_weights(model.blocks(), ranks))
-    if (owner != rank) out.insert(weight);
-  return out;
-}
-
-Weight weight_of_other_rank(const std::vector<int64_t>& shape, at::ScalarType dtype) {
-  const RecordingNothing nothing;
-  Weight weight(at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta)));
-  weight.set_of_other_rank();
-  return weight;
 }
 
 }  // namespace trainer

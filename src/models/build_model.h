@@ -1,11 +1,8 @@
 // Builds a model's tree of shapes from its config.json.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <set>
-#include <vector>
 
 #include "trainer/formats/model_directory.h"
 #include "trainer/models/registry.h"
@@ -25,15 +22,5 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
 // its values differ.
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights);
-
-// Returns the weights that memory.offload's `weights` names (weights/block_store.h); none if it is not
-// `wanted`.
-std::set<const Parameter*> weights_to_offload(Model& model, bool wanted);
-
-// Returns the weights that other ranks than `rank` have, if there are several (weights/block_store.h).
-std::set<const Parameter*> weights_of_others(Model& model, int64_t rank, int64_t ranks);
-
-// Returns a plain weight of another rank: on meta, in no memory.
-Weight weight_of_other_rank(const std::vector<int64_t>& shape, at::ScalarType dtype);
 
 }  // namespace trainer

@@ -1,25 +1,29 @@
 #include "trainer/models/load_model.h"
 
 #include <chrono>
-#include <cstring>
+#include <cmath>
+#include <functional>
+#include <map>
 #include <regex>
-#include <set>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
 #include "base/join_some.h"
 #include "base/progress.h"
+#include "base/regular_file.h"
 #include "base/release_pages.h"
 #include "base/seconds_since.h"
 #include "formats/model_limits.h"
 #include "memory/offload.h"
 #include "models/build_model.h"
-#include "models/quantised_weights.h"
 #include "models/tensor_views.h"
+#include "models/weight_placement.h"
 
 namespace trainer {
 namespace {
@@ -38,20 +42,26 @@ std::string stored_name(const std::string& name, const Model& model, const Model
   return name;
 }
 
+using WeightsInFormat = std::map<std::string, StoredWeight>;  // by name
+
 // Compares the model's tree with the stored tensors and reports all differences in one error; fills in the
-// names of ignored tensors.
-void check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
-                   const std::filesystem::path& directory, QuantisedWeights& quantised,
-                   std::vector<std::string>& ignored) {
+// names of ignored tensors. Returns the weights that are stored in a format.
+WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
+                              const std::filesystem::path& directory, const WeightPlacement& placement,
+                              std::vector<std::string>& ignored) {
+  WeightsInFormat in_format;
   std::vector<std::string> problems;
   std::map<std::string, bool> wanted;
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const std::string stored = stored_name(name, model, weights);
     wanted[stored] = true;
     const auto found = weights.tensors.find(stored);
-    if (quantised.is_stored(name) && found != weights.tensors.end()) {
-      for (const std::string& companion : nf4_companions(name)) wanted[companion] = true;
-      return quantised.check(name, parameter.shape, problems);
+    const WeightFormat* format = placement.stored_in(name);
+    if (format != nullptr && found != weights.tensors.end()) {
+      for (const std::string& companion : format->companions(name)) wanted[companion] = true;
+      if (auto weight = format->find(weights.tensors, name, parameter.shape, problems))
+        in_format[name] = std::move(*weight);
+      return;
     }
     if (found == weights.tensors.end()) {
       problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
@@ -83,27 +93,136 @@ void check_tensors(Model& model, const ModelWeights& weights, const Architecture
                    architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
                    "\nUse the config.json that was saved with these weights; download damaged ones again.")));
   }
-}
-
-// Releases the file's pages as they are copied, so that the model is in memory only once.
-void copy_into(const at::Tensor& out, const TensorView& view) {
-  const at::Tensor flat = out.view({-1});
-  const int64_t size = static_cast<int64_t>(dtype_size(view.dtype)), count = out.numel(),
-                piece = kPieceBytes / size;
-  for (int64_t first = 0; first < count; first += piece) {
-    const int64_t n = std::min(piece, count - first);
-    std::byte* data = view.data + first * size;
-    flat.narrow(0, first, n)
-        .copy_(at::from_blob(data, {n}, at::TensorOptions().dtype(scalar_type(view.dtype))));
-    release_pages(data, n * size);
-  }
-  release_offloaded(out);
+  return in_format;
 }
 
 int64_t bytes_of(const ModelWeights& weights) {
   int64_t bytes = 0;
   for (const auto& [name, view] : weights.tensors) bytes += static_cast<int64_t>(view.nbytes);
   return bytes;
+}
+
+// Calls `use` with one piece of a stored tensor after another, flat, and the place of its first element. The
+// file's pages are released as they are read, so that the model is in memory only once.
+void in_pieces_of_file(const TensorView& view,
+                       const std::function<void(int64_t first, const at::Tensor& piece)>& use) {
+  const int64_t size = static_cast<int64_t>(dtype_size(view.dtype));
+  const int64_t count = static_cast<int64_t>(view.nbytes) / size, step = kPieceBytes / size;
+  for (int64_t first = 0; first < count; first += step) {
+    const int64_t n = std::min(step, count - first);
+    std::byte* data = view.data + first * size;
+    use(first, at::from_blob(data, {n}, at::TensorOptions().dtype(scalar_type(view.dtype))));
+    release_pages(data, n * size);
+  }
+}
+
+// Brings the weights of a model's files to where they are to lie.
+class WeightLoader {
+ public:
+  WeightLoader(const Model& model, const ModelWeights& weights, WeightsInFormat in_format,
+               const LoadOptions& options, LoadReport& report)
+      : model_(model),
+        weights_(weights),
+        in_format_(std::move(in_format)),
+        options_(options),
+        report_(report),
+        shown_("weights", bytes_of(weights), ProgressUnit::bytes) {}
+
+  Weight load(const WeightPlace& place) {
+    const std::string stored = stored_name(place.name, model_, weights_);
+    const TensorView& view = weights_.tensors.at(stored);
+    const auto bytes = static_cast<int64_t>(view.nbytes);
+    const bool as_stored = options_.dtype == at::ScalarType::Undefined;
+    const at::ScalarType type =
+        place.format == nullptr && as_stored ? scalar_type(view.dtype) : model_.dtype();
+    shown_.add(bytes);
+    if (place.format == nullptr) report_.stored[place.name] = view.dtype;
+    if (place.lies == WeightLies::with_other_rank) return weight_without_values(place, type);
+    report_.bytes += bytes;
+    if (place.format == nullptr) return dense(place, view, type, weights_.mapping_of(stored));
+    Weight weight(place.is_stored_so ? opened(place, type) : quantised(place, view, type));
+    report_.quantised++;
+    report_.quantised_bytes += weight.nbytes();
+    report_.format = place.format->name().title;
+    return weight;
+  }
+
+ private:
+  at::Tensor dense(const WeightPlace& place, const TensorView& view, at::ScalarType type,
+                   std::shared_ptr<const MappedFile> mapping) {
+    const bool same_type = scalar_type(view.dtype) == type;
+    // The format does not guarantee alignment; unaligned tensors are copied.
+    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
+    if (same_type && aligned && options_.device.is_cpu() && !options_.train_all)
+      return mapped(place, view, std::move(mapping));
+    if (!same_type) report_.converted_bytes += static_cast<int64_t>(view.nbytes);
+    const auto options = at::TensorOptions().dtype(type).device(options_.device);
+    at::Tensor value = empty(place, view.shape, options);
+    const at::Tensor flat = value.view({-1});
+    in_pieces_of_file(view, [&](int64_t first, const at::Tensor& piece) {
+      flat.narrow(0, first, piece.numel()).copy_(piece);
+    });
+    release_offloaded(value);
+    return value;
+  }
+
+  // Codes stay in the file on the CPU; what is small is copied.
+  std::shared_ptr<const WeightSource> opened(const WeightPlace& place, at::ScalarType type) {
+    const StoredWeight& stored = in_format_.at(place.name);
+    const TensorView& codes = stored.parts.at(0);
+    std::vector<at::Tensor> tensors;
+    if (options_.device.is_cpu()) {
+      tensors.push_back(mapped(place, codes, weights_.mapping_of(place.name)));
+    } else {
+      tensors.push_back(copied(place, on_file(codes)));
+      release_pages(codes.data, static_cast<int64_t>(codes.nbytes));
+    }
+    for (size_t i = 1; i < stored.parts.size(); i++)
+      tensors.push_back(copied(place, on_file(stored.parts[i])));
+    return place.format->open(stored, tensors, type);
+  }
+
+  std::shared_ptr<const WeightSource> quantised(const WeightPlace& place, const TensorView& view,
+                                                at::ScalarType type) const {
+    const auto quantiser = place.format->quantiser(place.name, view.shape, type, place.double_quant);
+    // Transformers converts a weight to the type of the computation before it quantises it.
+    in_pieces_of_file(view, [&](int64_t, const at::Tensor& piece) { quantiser->add(piece.to(type)); });
+    std::shared_ptr<const WeightSource> made = quantiser->finish();
+    if (place.lies == WeightLies::on_device && options_.device.is_cpu()) return made;
+    std::vector<at::Tensor> tensors = made->tensors();
+    for (at::Tensor& tensor : tensors) tensor = copied(place, tensor);
+    return made->with_storage(tensors);
+  }
+
+  at::Tensor mapped(const WeightPlace& place, const TensorView& view,
+                    std::shared_ptr<const MappedFile> mapping) {
+    report_.mapped_bytes += static_cast<int64_t>(view.nbytes);
+    return mapped_tensor(view, std::move(mapping), /*counted=*/place.lies == WeightLies::on_device);
+  }
+  static at::Tensor empty(const WeightPlace& place, at::IntArrayRef shape, const at::TensorOptions& options) {
+    return place.lies == WeightLies::offloaded ? offloaded_zeros(shape, options) : at::empty(shape, options);
+  }
+  at::Tensor copied(const WeightPlace& place, const at::Tensor& tensor) const {
+    at::Tensor out = empty(place, tensor.sizes(), tensor.options().device(options_.device));
+    out.copy_(tensor);
+    release_offloaded(out);
+    return out;
+  }
+  // A flat tensor on the file.
+  static at::Tensor on_file(const TensorView& view) {
+    return at::from_blob(view.data, view.shape, at::TensorOptions().dtype(scalar_type(view.dtype)));
+  }
+
+  const Model& model_;
+  const ModelWeights& weights_;
+  WeightsInFormat in_format_;
+  const LoadOptions& options_;
+  LoadReport& report_;
+  Progress shown_;
+};
+
+bool has_weights(const std::filesystem::path& path) {
+  return has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json");
 }
 
 }  // namespace
@@ -118,54 +237,32 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   const ModelWeights weights = read_model_weights(directory);
   std::unique_ptr<Model> model =
       build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
-  const bool as_stored = options.dtype == at::ScalarType::Undefined;
-  model->set_dtype(as_stored ? at::kFloat : options.dtype);
-  QuantisedWeights quantised(*model, architecture, &weights, options);
-  check_tensors(*model, weights, architecture, directory, quantised, seen.ignored);
-
-  Progress shown("weights", bytes_of(weights), ProgressUnit::bytes);
-  const std::set<const Parameter*> offloaded = weights_to_offload(*model, options.offload_weights);
-  const std::set<const Parameter*> elsewhere = weights_of_others(*model, options.rank, options.ranks);
-  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    const std::string stored = stored_name(name, *model, weights);
-    const TensorView& view = weights.tensors.at(stored);
-    shown.add(static_cast<int64_t>(view.nbytes));
-    const bool below = offloaded.contains(&parameter);
-    if (quantised.has(name)) {
-      if (elsewhere.contains(&parameter)) {
-        parameter.value =
-            quantised.without_values(name, parameter.shape, model->dtype(), Planned::with_other_rank);
-        return;
-      }
-      parameter.value = quantised.load(name, view, model->dtype(), {options.device, below}, seen);
-      return;
-    }
-    seen.stored[name] = view.dtype;
-    const int64_t bytes = static_cast<int64_t>(view.nbytes);
-    const at::ScalarType dtype = as_stored ? scalar_type(view.dtype) : options.dtype;
-    if (elsewhere.contains(&parameter)) {
-      parameter.value = weight_of_other_rank(parameter.shape, dtype);
-      parameter.value.set_requires_grad(options.train_all);
-      return;
-    }
-    const bool same_type = scalar_type(view.dtype) == dtype;
-    seen.bytes += bytes;
-    // The format does not guarantee alignment; unaligned tensors are copied.
-    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
-    if (same_type && aligned && options.device.is_cpu() && !options.train_all) {
-      parameter.value = mapped_tensor(view, weights.mapping_of(stored), /*counted=*/!below);
-      seen.mapped_bytes += bytes;
-    } else {
-      const auto place = at::TensorOptions().dtype(dtype).device(options.device);
-      const at::Tensor value = below ? offloaded_zeros(view.shape, place) : at::empty(view.shape, place);
-      copy_into(value, view);
-      parameter.value = value;
-      if (!same_type) seen.converted_bytes += bytes;
-    }
-    if (below) parameter.value.set_offloaded();
-    parameter.value.set_requires_grad(options.train_all);
-  });
+  model->set_dtype(options.dtype == at::ScalarType::Undefined ? at::kFloat : options.dtype);
+  const WeightPlacement placement(*model, architecture, &weights, options);
+  WeightLoader loader(*model, weights,
+                      check_tensors(*model, weights, architecture, directory, placement, seen.ignored),
+                      options, seen);
+  placement.fill([&](const WeightPlace& place) { return loader.load(place); });
   seen.seconds = seconds_since(begin);
+  return model;
+}
+
+std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
+                                     const std::optional<Quantisation>& quantise, bool offload_weights,
+                                     int64_t ranks) {
+  const nlohmann::json config = read_model_config(path);
+  const Architecture& architecture = architecture_of(config, path);
+  // If there are weights, they decide; otherwise config.json does.
+  const std::optional<ModelWeights> weights =
+      has_weights(path) ? std::optional(read_model_weights(path)) : std::nullopt;
+  const bool separate_head = weights ? has_separate_head(architecture, config, *weights)
+                                     : !config_bool(config, "tie_word_embeddings", true);
+  std::unique_ptr<Model> model = build_model(architecture, config, separate_head, path);
+  model->set_dtype(dtype);
+  LoadOptions options{at::kMeta, dtype, train_all, quantise, offload_weights};
+  options.ranks = ranks;
+  const WeightPlacement placement(*model, architecture, weights ? &*weights : nullptr, options);
+  placement.fill([&](const WeightPlace& place) { return weight_without_values(place, dtype); });
   return model;
 }
 
@@ -176,7 +273,7 @@ std::string LoadReport::line() const {
   if (mapped_bytes > 0 && mapped_bytes < bytes) text += ", ";
   if (mapped_bytes < bytes) text += concat(bytes_string(bytes - mapped_bytes), " read straight to its place");
   if (quantised > 0)
-    text += concat(", ", quantised, " weights kept in NF4 with ", bytes_string(quantised_bytes));
+    text += concat(", ", quantised, " weights kept in ", format, " with ", bytes_string(quantised_bytes));
   if (converted_bytes > 0) text += concat(", ", bytes_string(converted_bytes), " of it converted on the way");
   return text + ")";
 }

@@ -14,6 +14,7 @@
 #include "base/join_some.h"
 #include "base/progress.h"
 #include "config/on_resume.h"
+#include "config/weight_formats.h"
 #include "hub/name.h"
 #include "training/prepare_model.h"
 
@@ -31,16 +32,17 @@ void warn_of_unused_keys(const Config& config) {
   }
 }
 
-// Rounding to 4 bits costs a small model more than a large one.
-void warn_of_small_model(Model& model) {
+// Rounding to few bits costs a small model more than a large one.
+void warn_of_small_model(Model& model, const WeightFormatName& format) {
   constexpr int64_t kSmall = 3'000'000'000;
   int64_t parameters = 0;
   model.for_each_parameter(
       [&](const std::string&, Parameter& parameter) { parameters += parameter.numel(); });
   if (parameters >= kSmall) return;
   log::warning(
-      concat("model.quantize: nf4: this model has ", grouped(parameters),
-             " parameters; below some 3 billion, weights in 4 bits cost much of its quality. If memory ",
+      concat("model.quantize: ", format.name, ": this model has ", grouped(parameters),
+             " parameters; below some 3 billion, weights in ", format.bits,
+             " bits cost much of its quality. If memory ",
              "allows it, train without quantisation, and compare the evaluation (docs/quantization.md)"));
 }
 
@@ -104,14 +106,16 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.model = load_model(config.model.path, options, &report);
   out.artefacts.came_as = types_that_came(config, report);
   log::info(report.line());
-  if (report.quantised > 0) warn_of_small_model(*out.model);
+  for (const WeightFormatName& format : weight_format_names()) {
+    if (report.quantised > 0 && report.format == format.title && format.bits <= 4)
+      warn_of_small_model(*out.model, format);
+  }
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::info("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;
-  if (options.quantise)
-    out.artefacts.trained_on = concat(kOnNf4, options.quantise->double_quant ? kDoublyQuantised : "");
+  if (options.quantise) out.artefacts.trained_on = trained_on(*options.quantise);
   if (config.lora) warn_of_unused_keys(config);
   const int64_t before = out.model->vocab_size();
   out.artefacts.adapter = prepare_for_training(*out.model, config, tokenizer.vocab_size(), device);
@@ -143,7 +147,8 @@ OpenModel open_model(const ModelConfig& config, at::Device device) {
   out.tokenizer = load_tokenizer(config.path);
   LoadReport report;
   LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
-  if (config.quantize == Quantize::nf4) options.quantise = Quantisation{config.double_quant};
+  if (config.quantises())
+    options.quantise = Quantisation{.double_quant = config.double_quant, .format = config.quantize};
   out.model = load_model_or_adapter(config.path, options, &report);
   log::debug(report.line());
   check_vocabulary(*out.tokenizer, *out.model, config.path);

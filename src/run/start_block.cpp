@@ -24,6 +24,7 @@
 #include "hub/name.h"
 #include "ops/cpu_products.h"
 #include "run/save_result.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -50,11 +51,11 @@ std::string percent(int64_t part, int64_t whole) {
 std::string type_text(Model& model, const Artefacts& artefacts) {
   const bool fp32 = model.dtype() == at::kFloat;
   std::string text = fp32 ? "fp32" : "bf16";
-  bool quantised = false;
+  const WeightFormat* format = nullptr;
   model.for_each_parameter([&](const std::string&, Parameter& parameter) {
-    quantised = quantised || !parameter.value.is_tensor();
+    if (const WeightSource* source = parameter.value.source()) format = source->format();
   });
-  if (quantised) text += ", the frozen linear layers in NF4";
+  if (format != nullptr) text += concat(", the frozen linear layers in ", format->name().title);
   if (artefacts.adapter && !fp32) text += ", the adapter kept in fp32";
   return text;
 }

@@ -10,6 +10,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "config/weight_formats.h"
 #include "training/prepare_model.h"
 #include "training/rank_traffic.h"
 
@@ -30,7 +31,7 @@ enum SavingPart : unsigned {
   kLora = 256,
   kNoMasterWeights = 512,
   kBf16 = 1024,
-  kNf4 = 2048,
+  kQuantised = 2048,
   kShard = 4096,
   kShardAll = 8192,
 };
@@ -73,6 +74,7 @@ struct Change {
 };
 
 const std::vector<Change>& changes() {
+  static const std::string in_bits = concat("frozen weights in ", smallest_weight_format().bits, " bits");
   static const std::vector<Change> list{
       {kAdamw8bit, "moments in 8 bits", [](const Config& config) { return config.optimizer.name == "adamw"; },
        [](Config& config) { config.optimizer.name = "adamw_8bit"; }},
@@ -85,9 +87,9 @@ const std::vector<Change>& changes() {
        [](Config& config) { config.model.dtype = ModelDtype::bf16; }},
       {kLora, "an adapter of rank 8 in place of all weights",
        [](const Config& config) { return !config.lora; }, [](Config& config) { config.lora.emplace(); }},
-      {kNf4, "frozen weights in 4 bits",
-       [](const Config& config) { return config.lora && config.model.quantize == Quantize::none; },
-       [](Config& config) { config.model.quantize = Quantize::nf4; }},
+      {kQuantised, in_bits.c_str(),
+       [](const Config& config) { return config.lora && !config.model.quantises(); },
+       [](Config& config) { config.model.quantize = smallest_weight_format().name; }},
       {kShard, "",
        [](const Config& config) {
          return config.parallel.shard == Shard::none ||
@@ -110,14 +112,14 @@ constexpr unsigned kChanges[] = {kShard,
                                  kNoMasterWeights,
                                  kBf16,
                                  kLora,
-                                 kNf4,
-                                 kNf4 | kAdamw8bit,
-                                 kLora | kNf4,
+                                 kQuantised,
+                                 kQuantised | kAdamw8bit,
+                                 kLora | kQuantised,
                                  kShard | kAdamw8bit,
-                                 kShard | kNf4,
+                                 kShard | kQuantised,
                                  kShardAll,
                                  kShardAll | kAdamw8bit,
-                                 kShardAll | kNf4};
+                                 kShardAll | kQuantised};
 
 const Change& change_of(unsigned part) { return *std::ranges::find(changes(), part, &Change::part); }
 
@@ -358,8 +360,7 @@ std::vector<std::string> changed_settings(const Config& from, const Config& to) 
   if (to.optimizer.master_weights != from.optimizer.master_weights)
     lines.push_back(concat("optimizer.master_weights=", to.optimizer.master_weights ? "true" : "false"));
   if (to.lora && !from.lora) lines.emplace_back("lora={}");
-  if (to.model.quantize != from.model.quantize)
-    lines.push_back(concat("model.quantize=", to.model.quantize == Quantize::nf4 ? "nf4" : "none"));
+  if (to.model.quantize != from.model.quantize) lines.push_back(concat("model.quantize=", to.model.quantize));
   if (to.model.dtype != from.model.dtype)
     lines.push_back(concat("model.dtype=", to.model.dtype == ModelDtype::bf16 ? "bf16" : "fp32"));
   if (to.parallel.shard != from.parallel.shard)

@@ -8,7 +8,6 @@
 #include "device/target_device.h"
 #include "memory/copy_stream.h"
 #include "memory/offload.h"
-#include "models/block_hook.h"
 #include "parallel/rank_shares.h"
 #include "training/gradient_sums.h"
 #include "weights/block_store.h"

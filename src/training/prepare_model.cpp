@@ -39,8 +39,8 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
 }
 
 std::optional<Quantisation> quantisation_of(const Config& config) {
-  if (config.model.quantize == Quantize::none) return std::nullopt;
-  Quantisation out{config.model.double_quant};
+  if (!config.model.quantises()) return std::nullopt;
+  Quantisation out{.double_quant = config.model.double_quant, .format = config.model.quantize};
   if (config.lora) {
     const std::string& adapter = config.lora->adapter;
     out.keep_dense =

@@ -14,6 +14,8 @@
 
 namespace trainer {
 
+const WeightFormat& nf4_format();
+
 // Rows are dequantised when they are asked for: on the CPU by a vectorised loop, on a GPU by
 // nf4.cu.
 class Nf4Weight : public WeightSource {
@@ -27,6 +29,7 @@ class Nf4Weight : public WeightSource {
   at::Tensor look_up(const at::Tensor& ids, at::ScalarType type) const override;
   std::vector<at::Tensor> tensors() const override;
   std::shared_ptr<const WeightSource> with_storage(const std::vector<at::Tensor>& copies) const override;
+  const WeightFormat* format() const override;
   std::string metadata() const override;
   std::shared_ptr<const WeightSource> with_metadata(const std::string& metadata) const override;
 

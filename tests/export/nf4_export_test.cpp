@@ -222,7 +222,7 @@ TEST_P(MergeOnNf4, WhatWasQuantisedInTrainingIsMergedOntoItsOriginalUnlessAskedO
   const TemporaryDirectory directory;
   const fs::path original = golden_directory(GetParam()) / "model";
   const fs::path adapter = adapter_on(original, GetParam(), directory / "adapter",
-                                      {{kTrainedOn, std::string(kOnNf4) + kDoublyQuantised}});
+                                      {{kTrainedOn, std::string("nf4") + kDoublyQuantised}});
   EXPECT_FALSE(names_in_nf4(*load_model_or_adapter(adapter, {})).empty());
   EXPECT_TRUE(contains(export_model({adapter, directory / "out"}).difference, "trained model"));
   export_model({golden_directory(GetParam()) / "adapter", directory / "expected"});

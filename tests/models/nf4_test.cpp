@@ -10,6 +10,7 @@
 
 #include "formats/bitsandbytes.h"
 #include "models/golden.h"
+#include "models/weight_placement.h"
 #include "support/counting_allocator.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"

@@ -23,7 +23,6 @@ constexpr int kWidth = 8;
 namespace bf16_8 {
 using Element = bf16;
 constexpr int kWidth = 8;
-#include "ops/cross_entropy.cu"
 }  // namespace bf16_8
 
 namespace trainer {

@@ -41,6 +41,9 @@ class CodedWeight : public WeightSource {
     return out;
   }
 
+  const WeightFormat* format() const override { return of_format; }
+
+  const WeightFormat* of_format = nullptr;
   int64_t largest_panel() const { return largest_panel_; }  // rows asked for at once so far
 
  private:

@@ -258,7 +258,7 @@ TEST_F(OffloadPlan, MovesAsMuchForPackedSamplesAsAGpuPlans) {
 // On a GPU two buffers for the largest block stay.
 TEST_F(OffloadPlan, HasWeightsInNf4BelowToo) {
   config_.lora.emplace();
-  config_.model.quantize = Quantize::nf4;
+  config_.model.quantize = "nf4";
   for (const c10::DeviceType device : {c10::kCPU, c10::kCUDA}) {
     target_.device = device;
     Config below = config_;

@@ -192,19 +192,19 @@ const std::vector<Variant>& variants() {
        [](Config& c) {
          c.lora.emplace();
          c.lora->target_modules = "all-linear";
-         c.model.quantize = Quantize::nf4;
+         c.model.quantize = "nf4";
          c.memory.gradient_checkpointing = true;
        }},
       {"nf4_bf16_offloaded_weights", at::kBFloat16,
        [](Config& c) {
          c.lora.emplace();
-         c.model.quantize = Quantize::nf4;
+         c.model.quantize = "nf4";
          c.memory.offload.weights = true;
        }},
       {"nf4_fp32_plain_scales", at::kFloat,
        [](Config& c) {
          c.lora.emplace();
-         c.model.quantize = Quantize::nf4;
+         c.model.quantize = "nf4";
          c.model.double_quant = false;
          c.training.batch_size = 3;
        }},

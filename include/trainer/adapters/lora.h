@@ -30,6 +30,8 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model);
 // Returns how the base's weights were quantised while the adapter in this directory was trained; nullopt if
 // they were not, or if another program trained it.
 std::optional<Quantisation> quantisation_in_training(const std::filesystem::path& adapter);
+// Returns what an adapter's file says of that (kTrainedOn).
+std::string trained_on(const Quantisation& quantisation);
 
 // Loads `base` and puts the adapter on it, frozen.
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,

@@ -16,7 +16,6 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
-enum class Quantize { none, nf4 };
 enum class DataKind { automatic, seq2seq, completion, text, chat };
 enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
@@ -105,9 +104,11 @@ struct Offload {
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
-  Quantize quantize = Quantize::none;
+  std::string quantize = "none";  // or a way of keeping frozen weights in fewer bits
   bool double_quant = true;
   std::vector<std::string> add_tokens;
+
+  bool quantises() const { return quantize != "none"; }
 };
 
 struct LoraConfig {

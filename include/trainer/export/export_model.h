@@ -23,8 +23,8 @@ struct ExportRequest {
   bool adapter_only = false;  // write the adapter as an adapter, without its base
   // The model with its original weights, to merge onto instead of the adapter's own base.
   std::filesystem::path base = {};
-  bool dequantised = false;  // merge onto the base's weights as NF4 makes them
-  // Write the weights of linear layers in NF4; not the head.
+  bool dequantised = false;  // merge onto the base's weights as quantising makes them
+  // Write the weights of linear layers quantised; not the head.
   std::optional<Quantisation> quantise = std::nullopt;
 };
 
@@ -34,7 +34,7 @@ struct ExportReport {
   int64_t bytes = 0;            // of all weights that were written
   bool untied = false;          // whether the head became a tensor of its own
   std::string check;            // what was compared, and how well it agrees
-  std::string difference = {};  // where NF4 changes the logits: by how much; else empty
+  std::string difference = {};  // where quantising changes the logits: by how much; else empty
 };
 
 // Writes a Hugging Face model directory: the model itself, or the base of an adapter with the adapter's part

@@ -67,7 +67,8 @@ void write_adapter_weights(const std::filesystem::path& directory,
                            const std::map<std::string, std::string>& metadata = {});
 
 // The key of the file's metadata that says in which form the base's weights were while the adapter was
-// trained: kOnNf4, or kOnNf4 + kDoublyQuantised. Absent: as they are stored. PEFT does not read it.
-inline constexpr const char *kTrainedOn = "trained_on", *kOnNf4 = "nf4", *kDoublyQuantised = " double_quant";
+// trained: a value of model.quantize, and kDoublyQuantised behind it if the scales were, too. Absent: as they
+// are stored. PEFT does not read it.
+inline constexpr const char *kTrainedOn = "trained_on", *kDoublyQuantised = " double_quant";
 
 }  // namespace trainer

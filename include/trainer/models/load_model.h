@@ -19,8 +19,9 @@ namespace trainer {
 
 // Quantises the weights of linear layers while they are loaded; not the head.
 struct Quantisation {
-  bool double_quant = true;
+  bool double_quant = true;                  // also their scales, if the format can
   std::vector<std::string> keep_dense = {};  // ends of the names of modules that stay as they are
+  std::string format = {};                   // a value of model.quantize; empty: the one with the fewest bits
 };
 
 struct LoadOptions {
@@ -28,7 +29,7 @@ struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // Undefined: each weight as it is stored; computation in fp32
   // All parameters will be trained: they are never mapped, and requires_grad is set.
   bool train_all = false;
-  // Weights that are stored in NF4 stay so without it.
+  // Weights that are stored in a format of their own stay so without it.
   std::optional<Quantisation> quantise = std::nullopt;
   bool offload_weights = false;  // those of blocks (weights/block_store.h) lie outside of the device's memory
   // With several ranks, only this one's shard of the weights of blocks is loaded (weights/block_store.h).
@@ -37,10 +38,11 @@ struct LoadOptions {
 
 struct LoadReport {
   int64_t bytes = 0, mapped_bytes = 0, converted_bytes = 0;
-  int64_t quantised = 0, quantised_bytes = 0;  // weights in NF4, and what they take in memory
+  int64_t quantised = 0, quantised_bytes = 0;  // weights in a format, and what they take in memory
+  std::string format;                          // its name in messages
   double seconds = 0;
   std::vector<std::string> ignored;     // stored tensors that the model does not need
-  std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are not in NF4
+  std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are plain tensors
   std::string line() const;             // a line for the log
 };
 
@@ -52,8 +54,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 // Returns the same model on `meta`: shapes without values, for a memory plan. `path` is a model directory, of
 // which only config.json is needed, or a file like config.json (configs/models). Without weights, config.json
-// decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are in
-// NF4. `ranks`: the weights of blocks are divided among so many, and this is rank 0.
+// decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are
+// quantised. `ranks`: the weights of blocks are divided among so many, and this is rank 0.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise = std::nullopt,
                                      bool offload_weights = false, int64_t ranks = 1);

@@ -11,13 +11,16 @@
 
 namespace trainer {
 
+class WeightFormat;  // weights/weight_format.h
+
 // Where a frozen weight comes from if it is not a plain tensor, for example if it is quantised. It never
 // changes. Each call returns new memory, which the caller drops after use.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  virtual const std::vector<int64_t>& shape() const = 0;  // [rows, columns]
-  virtual at::ScalarType scalar_type() const = 0;         // of the values that it stands for
+  virtual const std::vector<int64_t>& shape() const = 0;          // [rows, columns]
+  virtual at::ScalarType scalar_type() const = 0;                 // of the values that it stands for
+  virtual const WeightFormat* format() const { return nullptr; }  // in which files have it; null: in none
   // Returns the rows first, first + 1, ...: [count, columns] in `type`.
   virtual at::Tensor rows(int64_t first, int64_t count, at::ScalarType type) const = 0;
   // Returns the rows `ids` [...] int64: [..., columns] in `type`.
@@ -64,6 +67,7 @@ class Weight {
   int64_t nbytes() const;                   // of these tensors
 
   bool is_tensor() const { return source_ == nullptr; }
+  const WeightSource* source() const { return source_.get(); }  // null: it is a tensor
   bool is_mapped() const;
   // Returns the same weight kept in copies of its tensors, which are in the order of tensors().
   Weight with_storage(const std::vector<at::Tensor>& copies) const;

@@ -1,9 +1,10 @@
-// Writes a merged model in NF4, as Transformers and bitsandbytes store one.
+// Writes a merged model with the weights of its linear layers quantised, as Transformers stores one.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -11,11 +12,11 @@
 
 namespace trainer {
 
-class Nf4Export {
+class QuantisedExport {
  public:
-  // Quantises the weights of linear layers, all but the head, and keeps their scales; weights that are in NF4
-  // and that nothing is added to stay as they are. `model` must outlive this.
-  Nf4Export(const MergedModel& model, const Quantisation& quantisation);
+  // Quantises the weights of linear layers, all but the head, and keeps their scales; weights that are in the
+  // format and that nothing is added to stay as they are. `model` must outlive this.
+  QuantisedExport(const MergedModel& model, const Quantisation& quantisation);
 
   // All tensors. Codes are made again when they are written, one weight at a time.
   TensorSources sources() const;
@@ -26,11 +27,13 @@ class Nf4Export {
   std::string check(const std::filesystem::path& directory) const;
 
  private:
-  void add_parts(const std::string& name, const MergedTensor& tensor, TensorSources& sources) const;
+  std::vector<WrittenPart> parts_of(const std::string& name) const;
+  void add_parts(const std::string& name, TensorSources& sources) const;
 
   const MergedModel& model_;
   Quantisation quantisation_;
-  std::map<std::string, Nf4Tensor> scales_;  // by the weight's name, without codes
+  const WeightFormat& format_;
+  std::map<std::string, std::vector<WrittenPart>> parts_;  // by the weight's name, without codes
 };
 
 }  // namespace trainer
