@@ -12,6 +12,7 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/progress.h"
+#include "objectives/objective.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 
@@ -66,9 +67,13 @@ class EvaluationPasses {
  public:
   EvaluationPasses(const Model& model, const Config& config, at::Device device,
                    const std::function<void()>& between)
-      : model_(model), config_(config), device_(device), between_(between) {
-    context_.count_correct = true;
-  }
+      : model_(model),
+        config_(config),
+        device_(device),
+        between_(between),
+        objective_(make_objective(config)) {}
+
+  const Objective& objective() const { return *objective_; }
 
   // Runs all passes over a batch from the beginning. `shown` goes on from `first`, by `ranks` for each
   // sample.
@@ -84,7 +89,7 @@ class EvaluationPasses {
       first += ranks * std::ssize(slots);
       const MicroBatch micro = collate(batch, slots, collate_options(config_, model_), device_);
       if (micro.supervised_labels.numel() == 0) continue;
-      const LossSum out = model_.loss(micro, context_);
+      const LossSum out = model_.loss(micro, context_, objective_->options(Pass::evaluation));
       sums.loss += out.loss;
       sums.correct += out.correct;
       if (every > 0 && ++micro_batches_ % every == 0) empty_cache(device_);
@@ -97,6 +102,7 @@ class EvaluationPasses {
   const Config& config_;
   at::Device device_;
   const std::function<void()>& between_;
+  std::unique_ptr<Objective> objective_;
   ForwardContext context_;
   int64_t micro_batches_ = 0;
 };
@@ -104,7 +110,8 @@ class EvaluationPasses {
 // What one rank's share of the samples adds up to.
 struct ShareOfEvaluation {
   double loss = 0, correct = 0;
-  int64_t samples = 0, supervised_tokens = 0;  // of all ranks
+  double normaliser = 0;  // of all ranks, as the next two
+  int64_t samples = 0, supervised_tokens = 0;
 };
 
 ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, const Config& config,
@@ -126,6 +133,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
+    result.normaliser += passes.objective().normaliser(batch.samples, split.encoder_decoder);
     OomRecovery recovery = recovery_with(config, device, listener);
     split.limits.halvings = budget.halvings;
     split_by_limits(batch, split);
@@ -171,7 +179,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     correct += sums.at(1);
   }
   const double supervised = static_cast<double>(std::max<int64_t>(own.supervised_tokens, 1));
-  return {loss / supervised, correct / supervised, own.samples, own.supervised_tokens};
+  return {mean_of(loss, own.normaliser), correct / supervised, own.samples, own.supervised_tokens};
 }
 
 }  // namespace trainer

@@ -38,15 +38,14 @@ int64_t bytes_exchanged(const std::vector<TrainedParameter>& parameters, StateDt
 }  // namespace
 
 void run_and_lend(const Model& model, const std::function<void()>& work) {
-  const auto* hook = dynamic_cast<const BlockHook*>(&model);
-  if (hook == nullptr || !hook->after_share) return work();
+  if (!model.after_share) return work();
   try {
     work();
   } catch (...) {
-    hook->after_share();
+    model.after_share();
     throw;
   }
-  hook->after_share();
+  model.after_share();
 }
 
 std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model) {
@@ -109,9 +108,8 @@ Placement::Placement(const Config& config, Model& model, at::Device device, cons
 
 Placement::~Placement() {
   if (!lends_weights()) return;
-  auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = nullptr;
-  hook.after_share = nullptr;
+  model_.around_block = nullptr;
+  model_.after_share = nullptr;
 }
 
 void Placement::lend_offloaded_weights() {
@@ -122,15 +120,14 @@ void Placement::lend_offloaded_weights() {
 void Placement::lend_sharded_weights() {
   if (divided_.empty()) return;
   lend_weights_of(sharded_blocks(model_.blocks(), ranks_, exchange_, copies_->device()));
-  dynamic_cast<BlockHook&>(model_).after_share = [store = block_store_] { store->serve_until_all_end(); };
+  model_.after_share = [store = block_store_] { store->serve_until_all_end(); };
 }
 
 void Placement::lend_weights_of(std::unique_ptr<BlockSource> source) {
-  auto& hook = dynamic_cast<BlockHook&>(model_);
-  hook.around_block = nullptr;  // it shares the store before
+  model_.around_block = nullptr;  // it shares the store before
   block_store_.reset();
   block_store_ = std::make_shared<BlockStore>(model_.blocks(), std::move(source), copies_);
-  hook.around_block = [store = block_store_](const Module& block, BlockPass pass) {
+  model_.around_block = [store = block_store_](const Module& block, BlockPass pass) {
     return store->enter(block, pass);
   };
 }

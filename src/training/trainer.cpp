@@ -22,6 +22,7 @@
 #include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
 #include "nn/attention.h"
+#include "objectives/objective.h"
 #include "optim/state_memory.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
@@ -161,7 +162,6 @@ ForwardContext Trainer::step_context() const {
   context.training = true;
   context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
   context.free_order = !config_.training.deterministic;
-  context.label_smoothing = config_.training.label_smoothing;
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
   context.kept_inputs = placement_->kept_inputs();
@@ -199,9 +199,10 @@ at::Tensor Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSpli
   gradients_.clear();
   ForwardContext context = step_context();
   context.recompute_blocks = split.recomputed_blocks;
-  const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  const std::unique_ptr<Objective> objective = make_objective(config_);
+  const double inverse = mean_of(1.0, objective->normaliser(batch.samples, model_.encoder_decoder()));
   const auto options = at::TensorOptions().device(device_);
-  const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
+  const at::Tensor seed = at::full({}, inverse, options.dtype(at::kFloat));
   at::Tensor loss_sum = at::zeros({}, options.dtype(at::kDouble));
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
@@ -211,7 +212,7 @@ at::Tensor Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSpli
     at.stage = "forward";
     const MicroBatch micro = lay_out(batch, split.micro_batches[at.micro_batch]);
     if (micro.supervised_labels.numel() == 0) continue;
-    const LossSum out = model_.loss(micro, context);
+    const LossSum out = model_.loss(micro, context, objective->options(Pass::training));
     at.stage = "backward";
     backward(out.loss, seed, split.recomputed_blocks, at.micro_batch == last);
     loss_sum += out.loss.detach();
@@ -237,15 +238,17 @@ void Trainer::backward(const at::Tensor& loss, const at::Tensor& seed, int64_t r
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
+  const std::unique_ptr<Objective> objective = make_objective(config_);
   std::vector<double> losses(batch.samples.size());
   run_on_all_ranks(model_, ranks_, [&] {
     for (const int64_t slot : batch.own_slots()) {
       recovery.repeat("forward", [&] {
         const MicroBatch micro = lay_out(batch, {slot});
-        const int64_t supervised = micro.supervised_labels.numel();
-        if (supervised > 0)
-          losses[static_cast<size_t>(slot)] =
-              model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
+        if (micro.supervised_labels.numel() == 0) return;
+        const auto at = static_cast<size_t>(slot);
+        losses[at] =
+            mean_of(model_.loss(micro, context, objective->options(Pass::training)).loss.item<double>(),
+                    objective->normaliser({&batch.samples[at], 1}, model_.encoder_decoder()));
       });
     }
   });

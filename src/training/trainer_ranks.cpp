@@ -11,6 +11,7 @@
 #include "trainer/training/trainer.h"
 
 #include "memory/memory_phase.h"
+#include "objectives/objective.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
@@ -113,7 +114,8 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
       norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
     });
   }
-  result.loss = read[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  result.loss =
+      mean_of(read[0], make_objective(config_)->normaliser(batch.samples, model_.encoder_decoder()));
   result.grad_norm = read[1];
   return norm;
 }
