@@ -12,7 +12,7 @@
 
 #include "data/csv.h"
 #include "formats/json_file.h"
-#include "text/tokenizer/json_bounds.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 

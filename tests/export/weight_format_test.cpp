@@ -18,7 +18,7 @@
 #include "support/coded_weight.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
-#include "training/update_check.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {
