@@ -17,8 +17,8 @@
 #include "base/wrap.h"
 #include "commands/entry_points.h"
 #include "commands/find_model.h"
-#include "run/end_of_run.h"
 #include "config/weight_formats.h"
+#include "run/end_of_run.h"
 #include "run/run_model.h"
 
 namespace trainer {

@@ -37,8 +37,7 @@ at::Tensor wide_copy(const Weight& value) {
 // Keeps the weights of the running block in memory, and leaves those of the others in the file.
 class BlockStream {
  public:
-  explicit BlockStream(Model& model)
-      : model_(model), shown_("blocks", model.num_blocks()) {
+  explicit BlockStream(Model& model) : model_(model), shown_("blocks", model.num_blocks()) {
     model.for_each_module([&](const std::string&, Module& module) { modules_[&module] = &module; });
     model.for_each_parameter([](const std::string&, Parameter& parameter) {
       if (parameter.shape.size() < 2) parameter.value = wide_copy(parameter.value);  // norms and biases

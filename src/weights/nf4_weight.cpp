@@ -7,11 +7,11 @@
 
 #include <ATen/ATen.h>
 
-#include "ops/nf4.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 #include "formats/bitsandbytes.h"
+#include "ops/nf4.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
