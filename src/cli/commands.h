@@ -1,40 +1,32 @@
-// The commands of the program: each adds itself, with its options, to the command line.
+// The commands of the program. One is a file that adds its options, a row of the table in commands.cpp, and a
+// page (docs/dev/adding-a-command.md).
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "trainer/base/error.h"
-
 namespace trainer::cli {
 
-void add_train_command(CLI::App& app);
-void add_config_command(CLI::App& app);
-void add_eval_command(CLI::App& app);
-void add_generate_command(CLI::App& app);
-void add_chat_command(CLI::App& app);
-void add_init_command(CLI::App& app);
-void add_import_config_command(CLI::App& app);
-void add_merge_command(CLI::App& app);
-void add_export_command(CLI::App& app);
-void add_doctor_command(CLI::App& app);
-void add_plan_command(CLI::App& app);
-void add_data_command(CLI::App& app);
-void add_report_command(CLI::App& app);
-void add_tokenize_command(CLI::App& app);
-void add_fetch_command(CLI::App& app);
-void add_status_command(CLI::App& app);
-void add_runs_command(CLI::App& app);
-void add_completion_commands(CLI::App& app);
-void add_help_command(CLI::App& app);
+struct Command {
+  const char* name;
+  const char* help;                // one line
+  void (*add)(CLI::App& command);  // adds its options, and what it does: here, or by run_in_library()
+};
+
+// Returns the commands in the order in which --help lists them.
+std::span<const Command> commands();
+
+// Returns those that are listed.
+std::vector<const CLI::App*> listed_commands(const CLI::App& app);
+
+// Whether a command's words are configuration keys: key=value.
+bool takes_keys(const CLI::App& command);
 
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
 // for here.
-inline void require_option(const std::string& value, const std::string& command, const std::string& option) {
-  if (value.empty())
-    throw of_family(ErrorCode::command_line, ConfigError(command + ": " + option +
-                                                         " is required; see trainer " + command + " --help"));
-}
+void require_option(const std::string& value, const std::string& command, const std::string& option);
 
 }  // namespace trainer::cli

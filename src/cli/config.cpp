@@ -12,26 +12,24 @@
 
 namespace trainer::cli {
 
-void add_config_command(CLI::App& app) {
+void add_config(CLI::App& command) {
   struct Options {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
     bool reference = false, schema = false, list = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("config", "Print the resolved configuration with comments, ready to save");
-  command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
+  command.add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
+  command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  CLI::Option* reference = command->add_flag("--reference", options->reference,
+  CLI::Option* reference = command.add_flag("--reference", options->reference,
                                              "Print the reference of all keys (docs/config.md)");
   CLI::Option* schema =
-      command->add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
+      command.add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
           ->excludes(reference);
-  command->add_flag("--list", options->list, "List the presets that come with the program")
+  command.add_flag("--list", options->list, "List the presets that come with the program")
       ->excludes(reference, schema);
-  command->callback([options] {
+  command.callback([options] {
     if (options->reference) {
       write_reference_page(std::cout);
     } else if (options->schema) {

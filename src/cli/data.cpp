@@ -12,27 +12,25 @@
 
 namespace trainer::cli {
 
-void add_data_command(CLI::App& app) {
+void add_data(CLI::App& command) {
   struct Options {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "data", "Report on the data of a run: lengths, truncated, repeated and unknown rows, samples");
-  command->add_option("-c,--config", options->config, "Configuration of the run (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
+  command.add_option("-c,--config", options->config, "Configuration of the run (YAML)")->type_name("FILE");
+  command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", options->json, "Print one JSON object; docs/data.md describes its keys");
-  command->footer(
+  command.add_flag("--json", options->json, "Print one JSON object; docs/data.md describes its keys");
+  command.footer(
       "Reads all of the data, but only config.json and the tokenizer of the model. Exit code 3: the data\n"
       "cannot be used, or a share is above data.max_truncated, max_unknown or max_malformed.");
-  command->callback([options] {
+  command.callback([options] {
     const Config config = load_training_config(options->config, options->overrides, [](Config& names) {
       resolve_names(names, {.model = hub::ModelParts::tokenizer});
     });
-    open_core(config.training.num_threads).data({config, options->json});
+    run_in_library(DataOptions{config, options->json}, config.training.num_threads);
   });
 }
 

@@ -41,7 +41,7 @@ constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "HF_ENDPOINT",
                                       "HF_HUB_OFFLINE"};
 
-// Before open_core(), which sets some of them itself.
+// Before run_in_library(), which sets some of them itself.
 std::vector<std::pair<std::string, std::string>> set_variables() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name : kVariables) {
@@ -52,23 +52,21 @@ std::vector<std::pair<std::string, std::string>> set_variables() {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app) {
+void add_doctor(CLI::App& command) {
   struct Given {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
     bool json = false, gpus = false;
   };
   auto given = std::make_shared<Given>();
-  CLI::App* command = app.add_subcommand(
-      "doctor", "Check this machine and, given a configuration, whether its run could start; trains nothing");
-  command->add_option("-c,--config", given->config, "Configuration of the run (YAML)")->type_name("FILE");
-  command->add_option("overrides", given->overrides, "Configuration keys that override the file")
+  command.add_option("-c,--config", given->config, "Configuration of the run (YAML)")->type_name("FILE");
+  command.add_option("overrides", given->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", given->json, "Print one JSON object");
-  command->add_flag("--gpus", given->gpus,
+  command.add_flag("--json", given->json, "Print one JSON object");
+  command.add_flag("--gpus", given->gpus,
                     "Also show how the GPUs reach each other, measure copies between them, and estimate what "
                     "that means for the run");
-  command->callback([given] {
+  command.callback([given] {
     DoctorOptions options;
     options.json = given->json;
     options.gpus = given->gpus;
@@ -84,7 +82,7 @@ void add_doctor_command(CLI::App& app) {
       options.problem = error.what();
       options.problem_code = error.code();
     }
-    open_core(config.training.num_threads, config.memory).doctor(options);
+    run_in_library(std::move(options), config.training.num_threads, config.memory);
   });
 }
 

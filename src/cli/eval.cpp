@@ -59,38 +59,36 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app) {
+void add_eval(CLI::App& command) {
   auto options = std::make_shared<EvalOptions>();
   auto words = std::make_shared<EvalWords>();
-  CLI::App* command = app.add_subcommand(
-      "eval", "Evaluate a model on data: loss, perplexity, token accuracy, scores of its answers");
   command
-      ->add_option("MODEL", words->words,
+      .add_option("MODEL", words->words,
                    "A model or adapter directory, files of JSON lines, and configuration keys that override "
                    "the file (data.*, training.eval_batch_size, device, ...)")
       ->option_text("DATA ... [key=value ...]");
   command
-      ->add_option(
+      .add_option(
           "-c,--config", words->config,
           "Configuration of a run; says how its data is read. Without MODEL, the result in its output_dir "
           "is evaluated, or model.path if there is no result yet; without DATA, data.eval is used")
       ->type_name("FILE");
-  command->add_flag("--json", options->json, "Print one JSON object, with the keys of metrics.jsonl");
-  command->add_flag(
+  command.add_flag("--json", options->json, "Print one JSON object, with the keys of metrics.jsonl");
+  command.add_flag(
       "--generate", words->generate,
       "Also generate answers to the inputs and score them; the same as evaluation.generate=true");
   command
-      ->add_option("--max-new-tokens", words->max_new_tokens,
+      .add_option("--max-new-tokens", words->max_new_tokens,
                    "With --generate: longest answer; the same as evaluation.max_new_tokens=N")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   command
-      ->add_option("--predictions", options->predictions_file,
+      .add_option("--predictions", options->predictions_file,
                    "With --generate: write rows with input, target and prediction to this file")
       ->type_name("FILE");
-  command->callback([options, words] {
+  command.callback([options, words] {
     const EvalOptions resolved = resolve_eval(*options, *words);
-    open_core(resolved.config.training.num_threads, resolved.config.memory).eval(resolved);
+    run_in_library(resolved, resolved.config.training.num_threads, resolved.config.memory);
   });
 }
 

@@ -1,18 +1,51 @@
 // trainer export FROM OUT
+#include <CLI/CLI.hpp>
 #include <cctype>
 #include <memory>
 #include <string>
-
-#include "trainer/base/strings.h"
+#include <vector>
 
 #include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
-#include "cli/quantize_options.h"
+#include "config/weight_formats.h"
 #include "cli/resolve_names.h"
+#include "commands/options.h"
+#include "trainer/base/strings.h"
 
 namespace trainer::cli {
 namespace {
+
+// The options about quantised weights that `trainer export` and `trainer merge` share.
+
+void add_quantize_options(CLI::App& command, const std::shared_ptr<ExportOptions>& options) {
+  std::vector<std::string> names, help, titles;
+  for (const WeightFormatName& format : weight_format_names()) {
+    names.push_back(format.name);
+    help.push_back(concat(format.name, ": ", format.written_as));
+    titles.push_back(format.title);
+  }
+  const std::string formats = join(titles, " or ");
+  CLI::Option* quantize = command.add_option("--quantize", options->quantize, join(help, "; "))
+                              ->type_name("NAME")
+                              ->check(CLI::IsMember(names));
+  command
+      .add_flag("!--no-double-quant", options->double_quant,
+                concat("With --quantize ", smallest_weight_format().name,
+                       ": keep the scales in fp32 instead of 8 bits"))
+      ->needs(quantize);
+  command
+      .add_option(
+          "--base", options->base,
+          concat(
+              "For an adapter: the model whose weights it is merged onto (default: the one that it names). "
+              "For the original of a base that is stored in ",
+              formats))
+      ->type_name("DIR");
+  command.add_flag("--dequantized", options->dequantised,
+                   concat("For an adapter that was trained on ", formats,
+                          " weights: merge onto those, not onto the original ones"));
+}
 
 struct ExportWords {
   std::string format;  // empty: by the name of OUT
@@ -73,42 +106,66 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
 
 }  // namespace
 
-void add_export_command(CLI::App& app) {
+void add_export(CLI::App& command) {
   auto options = std::make_shared<ExportOptions>();
   auto words = std::make_shared<ExportWords>();
-  CLI::App* command = app.add_subcommand(
-      "export", "Write a model for other programs: safetensors or GGUF, merged, checked by reloading it");
   command
-      ->add_option("source", options->source,
+      .add_option("source", options->source,
                    "Output directory of a run, a checkpoint, a model directory or an adapter directory")
       ->type_name("FROM");
   command
-      ->add_option(
+      .add_option(
           "out", options->out,
           "What to write: a directory, or a file NAME.gguf. It must not exist yet (an empty directory may)")
       ->type_name("OUT");
-  command->add_option("--format", words->format, "safetensors or gguf (default: decided by the name of OUT)")
+  command.add_option("--format", words->format, "safetensors or gguf (default: decided by the name of OUT)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"safetensors", "gguf"}));
   command
-      ->add_option("--dtype", options->dtype,
+      .add_option("--dtype", options->dtype,
                    "Data type of the weights: auto (as stored), bf16, fp16, fp32; for GGUF also q8_0")
       ->capture_default_str()
       ->type_name("NAME")
       ->transform(CLI::Validator(check_dtype, ""));
   command
-      ->add_option("--max-shard-size", words->max_shard_size, "Maximum size of a weight file (default: 5GB)")
+      .add_option("--max-shard-size", words->max_shard_size, "Maximum size of a weight file (default: 5GB)")
       ->type_name("SIZE");
-  command->add_flag(
+  command.add_flag(
       "--adapter", options->adapter,
       "Write only the adapter instead of merging it: PEFT files or, if OUT ends in .gguf, one file for "
       "llama.cpp (--lora) and Ollama (ADAPTER)");
-  add_quantize_options(*command, options);
-  command->callback([options, words] {
+  add_quantize_options(command, options);
+  command.callback([options, words] {
     resolve_export(*options, *words);
     options->source = resolve_model_name(options->source);
     options->base = resolve_model_name(options->base);
-    open_core(0).export_model(*options);
+    run_in_library(*options);
+  });
+}
+
+// trainer merge MODEL_OR_ADAPTER OUT: `trainer export` with nothing but the type and the base to choose
+void add_merge(CLI::App& command) {
+  auto options = std::make_shared<ExportOptions>();
+  command
+      .add_option("source", options->source,
+                   "Adapter directory (or a model directory, to change its data type)")
+      ->type_name("DIR");
+  command
+      .add_option("out", options->out, "Model directory to write; it must not exist yet, or must be empty")
+      ->type_name("DIR");
+  command
+      .add_option("--dtype", options->dtype,
+                   "Data type of the weights: auto (that of the base), bf16, fp16 or fp32")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
+  add_quantize_options(command, options);
+  command.callback([options] {
+    require_option(options->source, "merge", "DIR (the adapter directory)");
+    require_option(options->out, "merge", "OUT (the directory to write)");
+    options->source = resolve_model_name(options->source);
+    options->base = resolve_model_name(options->base);
+    run_in_library(*options);
   });
 }
 

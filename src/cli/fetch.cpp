@@ -39,25 +39,23 @@ std::filesystem::path fetch(const FetchWords& words) {
 
 }  // namespace
 
-void add_fetch_command(CLI::App& app) {
+void add_fetch(CLI::App& command) {
   auto words = std::make_shared<FetchWords>();
-  CLI::App* command = app.add_subcommand(
-      "fetch", "Download a model or data set of the Hugging Face Hub by its name, and print where it is");
   command
-      ->add_option("name", words->name,
+      .add_option("name", words->name,
                    "google/flan-t5-base, or with a branch, tag or commit: google/flan-t5-base@main; of data "
                    "sets also a "
                    "file: tatsu-lab/alpaca/data/train.parquet")
       ->type_name("NAME[@REVISION]");
-  command->add_flag("--dataset", words->dataset, "The name is that of a data set");
+  command.add_flag("--dataset", words->dataset, "The name is that of a data set");
   command
-      ->add_option("--token-file", words->token_file,
+      .add_option("--token-file", words->token_file,
                    "File that holds the token of your account (default: HF_TOKEN, then HF_HOME/token)")
       ->type_name("FILE");
-  command->footer(
+  command.footer(
       "Downloads go into the cache that other programs use, too (HF_HOME, HF_HUB_CACHE). An interrupted\n"
       "download is resumed by the same command. docs/model-names.md has the rules.");
-  command->callback([words] {
+  command.callback([words] {
     require_option(words->name, "fetch", "NAME");
     std::cout << fetch(*words).string() << "\n";
   });

@@ -23,21 +23,18 @@ void print_notes(const char* title, const std::vector<std::string>& notes) {
 
 }  // namespace
 
-void add_import_config_command(CLI::App& app) {
+void add_import_config(CLI::App& command) {
   struct Options {
     std::string file, out;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "import-config",
-      "Translate a configuration of axolotl, LLaMA-Factory, Hugging Face TrainingArguments or torchtune");
-  command->add_option("file", options->file, "The configuration (YAML or JSON)")->type_name("FILE");
-  command->add_option("-o,--out", options->out, "File to write, which must not exist (default: stdout)")
+  command.add_option("file", options->file, "The configuration (YAML or JSON)")->type_name("FILE");
+  command.add_option("-o,--out", options->out, "File to write, which must not exist (default: stdout)")
       ->type_name("FILE");
-  command->footer(
+  command.footer(
       "What means something else here, and what is left out, stands at the top of the result, and on "
       "stderr.");
-  command->callback([options] {
+  command.callback([options] {
     require_option(options->file, "import-config", "FILE (a configuration of another trainer)");
     if (!options->out.empty()) require_new_file(options->out, "import-config");
     const ImportedConfig imported = import_config(options->file);

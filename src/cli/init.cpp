@@ -116,8 +116,7 @@ void run_init(InitWords& words) {
   require_new_file(words.out, "init");
   words.options.output_dir = "runs/" + std::filesystem::path(words.out).stem().string();
   resolve(words.options, words.data);
-  std::string yaml;
-  open_core(0).init(words.options, yaml);
+  const std::string yaml = run_in_library(words.options).yaml;
   if (asked) {
     std::cerr << '\n' << yaml << '\n';
     const std::string answer = ask("Write " + words.out + "?", "yes", [](const std::string& word) {
@@ -132,20 +131,17 @@ void run_init(InitWords& words) {
 
 }  // namespace
 
-void add_init_command(CLI::App& app) {
+void add_init(CLI::App& command) {
   auto words = std::make_shared<InitWords>();
-  CLI::App* command = app.add_subcommand(
-      "init",
-      "Write a first configuration for a model, data and a card, from a look at the rows and a memory plan");
   command
-      ->add_option("-m,--model", words->options.model,
+      .add_option("-m,--model", words->options.model,
                    "A model directory, a name on the hub, or one of configs/models")
       ->type_name("DIR");
-  command->add_option("-d,--data", words->data, "Training data; can be given several times")
+  command.add_option("-d,--data", words->data, "Training data; can be given several times")
       ->type_name("FILE");
-  command->add_option("--card", words->card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
+  command.add_option("--card", words->card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
   command
-      ->add_option(
+      .add_option(
           "--method", words->options.method,
           "auto (the first that fits of: full for T5 and below 1 billion parameters, lora, qlora), full, "
           "lora or qlora")
@@ -153,15 +149,15 @@ void add_init_command(CLI::App& app) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "full", "lora", "qlora"}));
   command
-      ->add_option("-o,--out", words->out,
+      .add_option("-o,--out", words->out,
                    "File to write, which must not exist (default: the model's name.yaml)")
       ->type_name("FILE");
-  command->add_flag("-y,--yes", words->yes, "Ask nothing");
-  command->footer(
+  command.add_flag("-y,--yes", words->yes, "Ask nothing");
+  command.footer(
       "On a terminal it asks for what is missing. Reads the first 256 rows, and of the model only "
       "config.json\n"
       "and the tokenizer. Never overwrites a file.");
-  command->callback([words] { run_init(*words); });
+  command.callback([words] { run_init(*words); });
 }
 
 }  // namespace trainer::cli

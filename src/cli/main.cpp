@@ -22,7 +22,6 @@
 #include "base/ending.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
-#include "cli/installation_error.h"
 #include "cli/open_core.h"
 
 namespace trainer::cli {
@@ -30,10 +29,11 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-const std::vector<std::string> kCommands{"train",  "eval",          "config",     "generate", "merge",
-                                         "export", "plan",          "tokenize",   "doctor",   "data",
-                                         "fetch",  "report",        "status",     "runs",     "chat",
-                                         "init",   "import-config", "completion", "complete", "help"};
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  return names;
+}
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), text) != names.end();
@@ -47,7 +47,7 @@ Arguments with_command(Arguments arguments) {
   if (first == arguments.end()) {
     throw ConfigError("nothing to do; `trainer --config FILE` trains, `trainer --help` lists the commands");
   }
-  if (is_one_of(*first, kCommands) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
+  if (is_one_of(*first, command_names()) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
   if (!first->starts_with('-') && first->find('=') == std::string::npos) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
       throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
@@ -57,28 +57,26 @@ Arguments with_command(Arguments arguments) {
           "serve: this program serves no model; llama.cpp (llama-server) and Ollama serve the GGUF file, "
           "vLLM the "
           "directory that `trainer export` writes");
-    const std::string near = closest(*first, kCommands);
+    const std::string near = closest(*first, command_names());
     throw ConfigError(
         concat("unknown command '", *first, "'; ",
-               near.empty() ? "commands are " + join(kCommands) : "did you mean " + near + "?"));
+               near.empty() ? "commands are " + join(command_names()) : "did you mean " + near + "?"));
   }
   arguments.insert(first, "train");
   return arguments;
 }
 
 // Keys typed as flags, as other trainers have them: --training.batch_size=4, --learning_rate 1e-4.
-void refuse_keys_as_flags(const Arguments& arguments) {
-  const bool takes_keys =
-      std::ranges::any_of(Arguments{"train", "config", "plan", "doctor", "data"},
-                          [&](const auto& command) { return is_one_of(command, arguments); });
-  if (!takes_keys) return;
+void refuse_keys_as_flags(const CLI::App& app, const Arguments& arguments) {
+  const auto word = std::ranges::find_if(arguments, [](const auto& argument) { return is_one_of(argument, command_names()); });
+  if (word == arguments.end()) return;
+  const CLI::App* command = app.get_subcommand(*word);
+  if (!takes_keys(*command)) return;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!arguments[i].starts_with("--")) continue;
     const size_t equals = arguments[i].find('=');
-    const std::string name = arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (is_one_of(name, {"config", "quiet", "verbose", "plain", "help", "version", "reference", "schema",
-                         "json", "search", "gpus", "ranks", "list", ""}))
-      continue;
+    const std::string flag = arguments[i].substr(0, equals), name = flag.substr(2);
+    if (name.empty() || command->get_option_no_throw(flag) || app.get_option_no_throw(flag)) continue;
     std::string value;
     if (equals != std::string::npos) {
       value = arguments[i].substr(equals + 1);
@@ -119,32 +117,14 @@ void add_general_options(CLI::App& app) {
 }
 
 void run(Arguments arguments) {
-  in_family(ErrorCode::command_line, [&] {
-    arguments = with_command(std::move(arguments));
-    refuse_keys_as_flags(arguments);
-  });
   CLI::App app;
   app.name("trainer");
   add_general_options(app);
-  add_train_command(app);
-  add_eval_command(app);
-  add_config_command(app);
-  add_generate_command(app);
-  add_chat_command(app);
-  add_init_command(app);
-  add_import_config_command(app);
-  add_merge_command(app);
-  add_export_command(app);
-  add_plan_command(app);
-  add_data_command(app);
-  add_report_command(app);
-  add_tokenize_command(app);
-  add_doctor_command(app);
-  add_fetch_command(app);
-  add_status_command(app);
-  add_runs_command(app);
-  add_completion_commands(app);
-  add_help_command(app);
+  for (const Command& command : commands()) command.add(*app.add_subcommand(command.name, command.help));
+  in_family(ErrorCode::command_line, [&] {
+    arguments = with_command(std::move(arguments));
+    refuse_keys_as_flags(app, arguments);
+  });
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);

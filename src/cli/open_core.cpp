@@ -1,24 +1,146 @@
 #include "cli/open_core.h"
 
+#include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <regex>
 #include <string>
+#include <vector>
 
-#include <climits>
-
+#include "base/ask_python.h"
+#include "config/allocator_settings.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-
-#include "cli/find_torch.h"
-#include "cli/installation_error.h"
-#include "config/allocator_settings.h"
 
 namespace trainer::cli {
 namespace {
 
+// Finds LibTorch for a program that is not where it was built. A folder that holds it is a torch package of
+// Python (site-packages/torch) or an unpacked LibTorch; the functions return it without symbolic links.
+//
+// All throw InstallationError, with what to do, for a folder with another version than the program was built
+// with or without the library.
+
+// The library in such a folder.
+inline constexpr const char* kTorchLibrary = "lib/libtorch_cpu.so";
+
 namespace fs = std::filesystem;
+
+// The folder of a wheel's files among the packages of a Python environment.
+constexpr const char* kFolderOfWheel = "trainer_program";
+constexpr const char* kAgain = "--force-reinstall ";
+constexpr const char* kBuiltFor = TRAINER_LIBTORCH_VERSION;  // "2.11"
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string install_with(const std::string& python, const char* options = "") {
+  return concat(python, " -m pip install ", options, "'torch==", kBuiltFor, ".*'");
+}
+
+// Is the folder the package of a Python environment, and not an unpacked LibTorch?
+bool is_package(const fs::path& torch) {
+  return is_there(torch / "__init__.py") || torch.parent_path().filename().string().ends_with("-packages");
+}
+
+std::string advice_for(const fs::path& torch, const char* options) {
+  if (is_package(torch)) return concat("run: ", install_with(python_of(torch.parent_path()), options));
+  return concat("unpack LibTorch ", kBuiltFor, " there, or set TORCH_DIR to the folder of one");
+}
+
+[[noreturn]] void refuse_version(const fs::path& torch, const std::string& version,
+                                 const std::string& named_by) {
+  throw InstallationError(concat(named_by, torch.string(), " is LibTorch ", version,
+                                 ", and this trainer was built for ", kBuiltFor, "; ",
+                                 advice_for(torch, "")));
+}
+
+// "2.11.0+cu130" out of the files in which the forms of LibTorch keep it; "" if there is none.
+std::string version_of(const fs::path& torch) {
+  static const std::regex number("(?:^|__version__ *= *['\"])([0-9]+\\.[0-9]+[0-9A-Za-z.+]*)");
+  for (const char* name : {"version.py", "build-version"}) {
+    std::ifstream file(torch / name);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (std::smatch found; std::regex_search(text, found, number)) return found[1];
+  }
+  return "";
+}
+
+bool is_built_for(const std::string& version) {
+  const std::string start = kBuiltFor;
+  return version.starts_with(start) && (version.size() == start.size() || version[start.size()] == '.');
+}
+
+// Returns `folder` if it holds a LibTorch that the program can use.
+fs::path checked(const fs::path& folder, const std::string& named_by) {
+  std::error_code failed;
+  const fs::path torch = fs::canonical(folder, failed);
+  if (failed) throw InstallationError(concat(named_by, folder.string(), ": ", failed.message()));
+  const std::string version = version_of(torch);
+  if (!version.empty() && !is_built_for(version)) refuse_version(torch, version, named_by);
+  if (!is_there(torch / kTorchLibrary)) {
+    throw InstallationError(
+        concat(named_by, torch.string(), " has no ", kTorchLibrary, "; ", advice_for(torch, kAgain)));
+  }
+  if (version.empty()) {
+    throw InstallationError(concat(named_by, torch.string(),
+                                   " does not say its version, in version.py or build-version; ",
+                                   advice_for(torch, kAgain)));
+  }
+  return torch;
+}
+
+// Where pip has put the program: the folder of the environment's packages; "" for other installations.
+fs::path packages_around(const fs::path& prefix) {
+  return prefix.filename() == kFolderOfWheel ? prefix.parent_path() : fs::path();
+}
+
+// For a LibTorch in `folder` that cannot be opened: the command that mends it.
+std::string torch_advice(const fs::path& folder) { return advice_for(folder, kAgain); }
+
+// For one that the loader has found by itself; nothing is said where the version is not known.
+void check_version(const fs::path& folder) {
+  const std::string version = version_of(folder);
+  if (!version.empty() && !is_built_for(version)) refuse_version(folder, version, "");
+}
+
+// What the environment variable TORCH_DIR names; nullopt if it is not set or empty.
+std::optional<fs::path> torch_by_name() {
+  const char* named = std::getenv("TORCH_DIR");
+  if (named == nullptr || *named == '\0') return std::nullopt;
+  return checked(named, "TORCH_DIR: ");
+}
+
+// The one that belongs to the program installed in `prefix`: the package torch beside it where pip has
+// installed both, else a folder libtorch in `prefix` or beside it. nullopt if there is none.
+std::optional<fs::path> torch_beside(const fs::path& prefix) {
+  std::vector<fs::path> places{prefix / "libtorch", prefix.parent_path() / "libtorch"};
+  if (const fs::path packages = packages_around(prefix); !packages.empty()) places = {packages / "torch"};
+  for (const fs::path& place : places) {
+    if (is_there(place)) return checked(place, "");
+  }
+  return std::nullopt;
+}
+
+// What `import torch` would load in the Python that the program was installed with, else in the first python3
+// on the PATH. Throws if there is none.
+fs::path torch_of_python(const fs::path& prefix) {
+  const fs::path packages = packages_around(prefix);
+  const std::string python = packages.empty() ? "python3" : python_of(packages);
+  if (const std::string found = package_in(python, "torch"); !found.empty()) return checked(found, "");
+  const std::string where = packages.empty() ? concat("in ", prefix.string(), "/libtorch")
+                                             : concat("among the packages of ", packages.string());
+  throw InstallationError(concat("there is no LibTorch: not ", where, ", and ", python,
+                                 " has no torch. Run: ", install_with(python),
+                                 ", or set TORCH_DIR to a folder with LibTorch ", kBuiltFor,
+                                 " (…/site-packages/torch, or one that was unpacked)"));
+}
 
 bool is_open = false;
 
@@ -81,17 +203,6 @@ Place find_library() {
           message, "\nOut of memory: it does not fit into the memory that is allowed (ulimit -v or -d)")));
 }
 
-template <class Function>
-Function find(void* library, const char* name) {
-  void* symbol = dlsym(library, name);
-  if (symbol == nullptr) {
-    throw InstallationError(
-        concat(TRAINER_CORE_LIBRARY, " has no ", name,
-               ": it belongs to another version of the program; build or install both again"));
-  }
-  return reinterpret_cast<Function>(symbol);
-}
-
 void* open(const fs::path& library) { return dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL); }
 
 bool is_torch_missing(const std::string& reason) {
@@ -132,18 +243,15 @@ void* open_library() {
 
 }  // namespace
 
-Core open_core(int64_t num_threads, const MemoryConfig& memory) {
+void run_in_library(const char* command, void* options, int64_t num_threads, const MemoryConfig& memory) {
   set_environment(num_threads, memory);
   void* library = open_library();
   is_open = true;
-  return {find<decltype(Core::train)>(library, "trainer_core_train"),
-          find<decltype(Core::generate)>(library, "trainer_core_generate"),
-          find<decltype(Core::eval)>(library, "trainer_core_eval"),
-          find<decltype(Core::export_model)>(library, "trainer_core_export"),
-          find<decltype(Core::doctor)>(library, "trainer_core_doctor"),
-          find<decltype(Core::plan)>(library, "trainer_core_plan"),
-          find<decltype(Core::data)>(library, "trainer_core_data"),
-          find<decltype(Core::init)>(library, "trainer_core_init")};
+  const auto run = reinterpret_cast<decltype(&trainer_core_run)>(dlsym(library, "trainer_core_run"));
+  if (run == nullptr || run(command, options) != 0)
+    throw InstallationError(
+        concat(TRAINER_CORE_LIBRARY, " has no command ", command,
+               ": it belongs to another version of the program; build or install both again"));
 }
 
 bool core_is_open() { return is_open; }

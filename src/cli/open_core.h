@@ -1,31 +1,33 @@
 // Opens libtrainer_core.so. The launcher itself links no LibTorch, which would take a fifth of a second even
-// to print
-// --help, and which it has to find first where it was installed as a package.
+// to print --help, and which it has to find first where it was installed as a package.
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
-#include "commands/entry_points.h"
+#include "commands/options.h"
 
 namespace trainer::cli {
 
-struct Core {
-  decltype(&trainer_core_train) train;
-  decltype(&trainer_core_generate) generate;
-  decltype(&trainer_core_eval) eval;
-  decltype(&trainer_core_export) export_model;
-  decltype(&trainer_core_doctor) doctor;
-  decltype(&trainer_core_plan) plan;
-  decltype(&trainer_core_data) data;
-  decltype(&trainer_core_init) init;
-};
+// Opens the library and runs its part of a command on `options`, the struct whose name this is. Before, sets
+// the environment that must precede LibTorch, where the user has not set it. num_threads: threads that
+// compute, 0 for the library's default. memory: the settings of the GPU's allocator. Throws InstallationError
+// if the library or LibTorch is not there.
+void run_in_library(const char* command, void* options, int64_t num_threads, const MemoryConfig& memory);
 
-// Sets the environment that must precede LibTorch, where the user has not set it, and opens the library.
-// Throws InstallationError if it or LibTorch is not there. num_threads: threads that compute, 0 for the
-// library's default. memory: the settings of the GPU's allocator.
-Core open_core(int64_t num_threads, const MemoryConfig& memory = {});
+// The same; returns the options, for those that hold a result.
+template <class Options>
+Options run_in_library(Options options, int64_t num_threads = 0, const MemoryConfig& memory = {}) {
+  run_in_library(Options::kCommand, &options, num_threads, memory);
+  return options;
+}
 
-// True after open_core: logging then also goes to the run's log file.
+// True once the library is open: logging then also goes to the run's log file.
 bool core_is_open();
+
+// The program's own files or LibTorch are not there, or do not belong together.
+struct InstallationError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 }  // namespace trainer::cli

@@ -32,7 +32,7 @@ std::vector<Cards> cards_of(const std::vector<std::string>& texts, const Config&
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
+void add_plan(CLI::App& command) {
   struct Options {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
@@ -40,17 +40,15 @@ void add_plan_command(CLI::App& app) {
     std::vector<std::string> gpus;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "plan", "Predict the memory that a run will need, in a second; needs no weights, data or GPU");
-  command->add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
-  command->add_option("overrides", options->overrides, "Configuration keys that override the file")
+  command.add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
+  command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command->add_flag("--json", options->json, "Print the plan as JSON");
-  command->add_flag("--search", options->search,
+  command.add_flag("--json", options->json, "Print the plan as JSON");
+  command.add_flag("--search", options->search,
                     "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
                     "which settings save memory");
   command
-      ->add_option(
+      .add_option(
           "--gpus", options->gpus,
           "Show what fits on GPUs of these sizes: 16,24GB,80GB (a bare number is GB). 2x24GB: on each of "
           "two that train together, and what the connection between them costs in time; 4x8x80GB: on 4 "
@@ -59,17 +57,17 @@ void add_plan_command(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)  // what follows is a key
       ->check(CLI::Validator([](const std::string& text) { return problem_of_cards(text); }, ""));
-  command->footer(
+  command.footer(
       "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "
       "of\n"
       "which only config.json is downloaded, or the name of a file in configs/models. device=cpu plans for "
       "the CPU, anything else for a GPU. Exit code 0: the run fits,\n"
       "5: it does not fit.");
-  command->callback([options] {
+  command.callback([options] {
     Config config = load_config(options->config, options->overrides);
     resolve_names(config, {.model = hub::ModelParts::config, .train = false, .eval = false});
-    open_core(config.training.num_threads)
-        .plan({config, options->json, options->search, cards_of(options->gpus, config)});
+    run_in_library(PlanOptions{config, options->json, options->search, cards_of(options->gpus, config)},
+                   config.training.num_threads);
   });
 }
 

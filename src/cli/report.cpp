@@ -14,24 +14,22 @@
 
 namespace trainer::cli {
 
-void add_report_command(CLI::App& app) {
+void add_report(CLI::App& command) {
   struct Options {
     std::vector<std::string> runs;
     std::string file;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "report", "Write a page with the curves of a run, or of several next to each other (HTML, one file)");
-  command->add_option("runs", options->runs, "Output directories of runs, also of one that is still running")
+  command.add_option("runs", options->runs, "Output directories of runs, also of one that is still running")
       ->type_name("OUT");
   command
-      ->add_option("-o,--output", options->file,
+      .add_option("-o,--output", options->file,
                    "File to write; - is stdout. Default: OUT/report.html, for several runs comparison.html")
       ->type_name("FILE");
-  command->footer(
+  command.footer(
       "Needs no network, to write or to read: everything is in the page. A run writes the page itself, too\n"
       "(observe.report_minutes). docs/curves.md says more.");
-  command->callback([options] {
+  command.callback([options] {
     if (options->runs.empty())
       throw ConfigError("report: OUT is required, the output_dir of a run; see trainer report --help");
     const std::vector<std::filesystem::path> runs(options->runs.begin(), options->runs.end());

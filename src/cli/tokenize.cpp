@@ -1,31 +1,96 @@
 // trainer tokenize --model DIR --input FILE [--decode | --chat]
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "base/join_some.h"
+#include "base/terminal.h"
+#include "cli/commands.h"
+#include "cli/resolve_names.h"
+#include "formats/json_file.h"
+#include "text/tokenizer/json_reader.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
-#include "base/join_some.h"
-#include "base/terminal.h"
-#include "cli/chat_text.h"
-#include "cli/commands.h"
-#include "cli/resolve_names.h"
-#include "formats/json_file.h"
-#include "text/tokenizer/json_reader.h"
-
 namespace trainer::cli {
 namespace {
+
+// A conversation as it is trained on, for people.
+
+std::string marked(const std::string& text, bool colour) {
+  return colour ? "\x1b[32m" + text + "\x1b[0m" : "[[" + text + "]]";
+}
+
+std::string escaped(std::string_view text) { return one_line(text, std::numeric_limits<size_t>::max()); }
+
+// Each line by itself, so that a colour never runs on into the next one.
+void append_text(std::string& out, std::string_view text, bool learn, bool colour) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string line = escaped(text.substr(0, end));
+    if (!line.empty()) out += learn ? marked(line, colour) : line;
+    if (end == text.size()) return;
+    out += "\n    ";
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string marked_text(const ChatTokens& chat, bool colour) {
+  const std::string_view text = chat.text;
+  std::string out = "    ";
+  if (chat.ranges.empty()) {
+    append_text(out, text, true, colour);
+    return out;
+  }
+  size_t begin = 0;
+  for (size_t i = 0; i < chat.ids.size();) {
+    const bool learn = chat.learn[i];
+    size_t end = begin;
+    for (; i < chat.ids.size() && chat.learn[i] == learn; i++) end = std::max(end, chat.ranges[i].end);
+    append_text(out, text.substr(begin, end - begin), learn, colour);
+    begin = end;
+  }
+  append_text(out, text.substr(begin), false, colour);
+  return out;
+}
+
+std::string marked_ids(const ChatTokens& chat, const Terminal& terminal) {
+  const size_t width = std::max<size_t>(terminal.width, 40);
+  std::string out = "   ";
+  size_t column = 3;
+  for (size_t i = 0; i < chat.ids.size(); i++) {
+    const std::string id = std::to_string(chat.ids[i]);
+    const std::string shown = chat.learn[i] ? marked(id, terminal.colour) : id;
+    const size_t columns = 1 + (terminal.colour ? id : shown).size();
+    if (column + columns > width) {
+      out += "\n   ";
+      column = 3;
+    }
+    out += " " + shown;
+    column += columns;
+  }
+  return out;
+}
+
+// Returns how many tokens are learned, the text as the template writes it, and the ids. What is learned is in
+// colour, or in [[ ]]. Control characters other than line breaks are written as escapes. Ends in a line
+// break.
+std::string chat_as_text(const ChatTokens& chat, const Terminal& terminal) {
+  const int64_t supervised = std::ranges::count(chat.learn, true);
+  return concat(grouped(std::ssize(chat.ids)), chat.ids.size() == 1 ? " token, " : " tokens, ",
+                grouped(supervised), " of them supervised", terminal.colour ? " (in colour)" : " (in [[ ]])",
+                "\n\n", marked_text(chat, terminal.colour), "\n\n", marked_ids(chat, terminal), "\n");
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -184,38 +249,35 @@ void tokenize(const Options& options) {
 
 }  // namespace
 
-void add_tokenize_command(CLI::App& app) {
+void add_tokenize(CLI::App& command) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tokenize",
-                                         "Convert rows {\"text\": ...} to {\"ids\": [...]} or back, or show "
-                                         "which tokens of conversations are supervised");
-  command->add_option("-m,--model", options->model, "Model directory with a tokenizer")->type_name("DIR");
-  command->add_option("-i,--input", options->input, "JSON lines; - is stdin")->type_name("FILE");
+  command.add_option("-m,--model", options->model, "Model directory with a tokenizer")->type_name("DIR");
+  command.add_option("-i,--input", options->input, "JSON lines; - is stdin")->type_name("FILE");
   CLI::Option* decode =
-      command->add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");
+      command.add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");
   command
-      ->add_flag("--skip-special-tokens", options->skip_special_tokens,
+      .add_flag("--skip-special-tokens", options->skip_special_tokens,
                  "Leave special tokens such as </s> out of the text")
       ->needs(decode);
   command
-      ->add_flag("--offsets", options->offsets,
+      .add_flag("--offsets", options->offsets,
                  "Also print where each id comes from: [begin, end) in characters of the text")
       ->excludes(decode);
-  CLI::Option* chat = command->add_flag(
+  CLI::Option* chat = command.add_flag(
       "--chat", options->chat,
       "Convert rows with messages, conversations or instruction and output to text, ids and mask (1: "
       "supervised); on a terminal, print the text with the supervised part marked");
   chat->excludes(decode);
   command
-      ->add_option("--chat-template", options->chat_template,
+      .add_option("--chat-template", options->chat_template,
                    "Chat template to use instead of the model's own")
       ->type_name("FILE")
       ->needs(chat);
-  command->add_option("--loss-on", options->loss_on, "Which answers are supervised, like data.loss_on")
+  command.add_option("--loss-on", options->loss_on, "Which answers are supervised, like data.loss_on")
       ->check(CLI::IsMember({"all_turns", "last_turn", "everything"}))
       ->capture_default_str()
       ->needs(chat);
-  command->callback([options] {
+  command.callback([options] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
     options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);

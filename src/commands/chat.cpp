@@ -1,4 +1,3 @@
-#include "commands/chat.h"
 
 #include <atomic>
 #include <csignal>
@@ -10,7 +9,7 @@
 #include "trainer/text/answer_text.h"
 
 #include "base/line_reader.h"
-#include "commands/warn_of_length.h"
+#include "commands/prompts.h"
 
 namespace trainer {
 namespace {

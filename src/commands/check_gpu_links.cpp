@@ -1,4 +1,4 @@
-#include "commands/check_gpu_links.h"
+#include "commands/checkup.h"
 
 #include <algorithm>
 #include <iomanip>

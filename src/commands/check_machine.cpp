@@ -1,4 +1,4 @@
-#include "commands/check_machine.h"
+#include "commands/checkup.h"
 
 #include <algorithm>
 #include <array>

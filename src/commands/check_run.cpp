@@ -1,4 +1,4 @@
-#include "commands/check_run.h"
+#include "commands/checkup.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "trainer/base/strings.h"
-
 #include "base/wrap.h"
+#include "trainer/base/strings.h"
 
 namespace trainer {
 namespace {

@@ -1,13 +1,16 @@
 // The findings of `trainer doctor`: one line each, with a verdict and advice.
 #pragma once
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "commands/options.h"
 #include "trainer/base/error.h"
+#include "trainer/config/config.h"
+#include "trainer/device/gpu_probe.h"
 
 namespace trainer {
 
@@ -44,5 +47,25 @@ class Checkup {
   Finding& add(Finding finding);
   std::vector<Finding> findings_;
 };
+
+// What `trainer doctor` checks without a model: the program, the processor, memory, GPUs, the environment.
+
+void check_program(Checkup& checkup);
+void check_processor(Checkup& checkup, const Config& config);
+void check_host_memory(Checkup& checkup);
+void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config);
+// Variables that the user has set.
+void check_environment(Checkup& checkup, const DoctorOptions& options);
+
+// What `trainer doctor --gpus` checks: how GPUs, and processes, reach each other.
+
+// With the configuration of a run, also says what the connections mean for one of its steps.
+void check_gpu_links(Checkup& checkup, const GpuSight& sight, const std::optional<Config>& config);
+
+// What `trainer doctor --config` checks of a run: its files exist, its model loads, and the disk has room for
+// its results.
+
+// Takes the device and loads the model as the run would, and trains nothing. Leaves no file behind.
+void check_run(Checkup& checkup, const Config& config);
 
 }  // namespace trainer

@@ -10,7 +10,7 @@
 
 #include "base/progress.h"
 #include "base/terminal.h"
-#include "commands/entry_points.h"
+#include "commands/library.h"
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/run_model.h"
@@ -53,11 +53,9 @@ void run_data(const DataOptions& options) {
   check_limits(report, config.data);
 }
 
+const InLibrary data_in_library(+[](DataOptions& options) {
+  translate_torch_errors("Free memory on this machine, or read fewer rows (data.max_samples). The weights are not loaded here.", [&] { run_data(options); });
+});
+
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_data(const trainer::DataOptions& options) {
-  trainer::translate_torch_errors(
-      "Free memory on this machine, or read fewer rows (data.max_samples). The weights are not loaded here.",
-      [&] { trainer::run_data(options); });
-}

@@ -7,11 +7,8 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/terminal.h"
-#include "commands/check_gpu_links.h"
-#include "commands/check_machine.h"
-#include "commands/check_run.h"
 #include "commands/checkup.h"
-#include "commands/entry_points.h"
+#include "commands/library.h"
 #include "ops/cpu_products.h"
 
 namespace trainer {
@@ -47,7 +44,7 @@ void run_doctor(const DoctorOptions& options) {
   if (checkup.code() != ExitCode::done) throw Error(checkup.code(), checkup.conclusion());
 }
 
+const InLibrary doctor_in_library(+[](DoctorOptions& options) { run_doctor(options); });
+
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options) { trainer::run_doctor(options); }

@@ -4,8 +4,9 @@
 #include "trainer/export/export_model.h"
 #include "trainer/memory/device_memory.h"
 
-#include "commands/entry_points.h"
+#include "commands/options.h"
 #include "run/end_of_run.h"
+#include "commands/library.h"
 
 namespace trainer {
 namespace {
@@ -46,11 +47,9 @@ void run_export(const ExportOptions& options) {
   log::info(concat("done: ", text));
 }
 
+const InLibrary export_in_library(+[](ExportOptions& options) {
+  translate_torch_errors("What helps: a machine with more memory, or ending other programs on this one.", [&] { run_export(options); });
+});
+
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_export(const trainer::ExportOptions& options) {
-  trainer::translate_torch_errors(
-      "What helps: a machine with more memory, or ending other programs on this one.",
-      [&] { trainer::run_export(options); });
-}

@@ -15,10 +15,8 @@
 
 #include "base/live_lines.h"
 #include "base/progress.h"
-#include "commands/chat.h"
-#include "commands/entry_points.h"
+#include "commands/library.h"
 #include "commands/prompts.h"
-#include "commands/warn_of_length.h"
 #include "memory/set_up_device.h"
 #include "run/end_of_run.h"
 #include "run/run_model.h"
@@ -163,9 +161,9 @@ void run_generation(const GenerateOptions& options) {
   if (!out) throw FormatError("the answers could not be written");
 }
 
+const InLibrary generate_in_library(+[](GenerateOptions& options) {
+  translate_torch_errors(kMemoryAdvice, [&] { run_generation(options); });
+});
+
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_generate(const trainer::GenerateOptions& options) {
-  trainer::translate_torch_errors(trainer::kMemoryAdvice, [&] { trainer::run_generation(options); });
-}

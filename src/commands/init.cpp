@@ -15,7 +15,7 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/wrap.h"
-#include "commands/entry_points.h"
+#include "commands/library.h"
 #include "commands/find_model.h"
 #include "config/weight_formats.h"
 #include "run/end_of_run.h"
@@ -288,7 +288,7 @@ std::string written(const InitOptions& options, const ModelFacts& model,
   return writer.text();
 }
 
-void run_init(const InitOptions& options, std::string& yaml) {
+std::string first_configuration(const InitOptions& options) {
   set_up_cpu(0);
   const ModelFacts model = look_at_model(options.model_path);
   Config config = beginning(options, model);
@@ -302,13 +302,12 @@ void run_init(const InitOptions& options, std::string& yaml) {
       config.training.eval_strategy = IntervalStrategy::epoch;
     }
   }
-  yaml = written(options, model, rows, choose(config, options, model));
+  return written(options, model, rows, choose(config, options, model));
 }
+
+const InLibrary init_in_library(+[](InitOptions& options) {
+  translate_torch_errors("The plan itself did not fit; it needs some 200 MB.", [&] { options.yaml = first_configuration(options); });
+});
 
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_init(const trainer::InitOptions& options, std::string& yaml) {
-  trainer::translate_torch_errors("The plan itself did not fit; it needs some 200 MB.",
-                                  [&] { trainer::run_init(options, yaml); });
-}

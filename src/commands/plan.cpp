@@ -16,10 +16,9 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/progress.h"
-#include "commands/entry_points.h"
+#include "commands/library.h"
 #include "commands/find_model.h"
 #include "commands/plan_cards.h"
-#include "commands/plan_text.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"
 #include "training/memory_advice.h"
@@ -262,10 +261,9 @@ void run_plan(const PlanOptions& options) {
   throw of_family(ErrorCode::oom_plan, OutOfMemoryError(message));
 }
 
+const InLibrary plan_in_library(+[](PlanOptions& options) {
+  translate_torch_errors("The plan itself did not fit; it needs some 200 MB.", [&] { run_plan(options); });
+});
+
 }  // namespace
 }  // namespace trainer
-
-extern "C" void trainer_core_plan(const trainer::PlanOptions& options) {
-  trainer::translate_torch_errors("The plan itself did not fit; it needs some 200 MB.",
-                                  [&] { trainer::run_plan(options); });
-}

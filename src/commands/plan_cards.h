@@ -5,16 +5,15 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
-
-#include "trainer/training/solve_plan.h"
 
 #include "config/cards.h"
 #include "training/memory_advice.h"
+#include "trainer/training/solve_plan.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {
@@ -51,5 +50,12 @@ int64_t usable(int64_t gpu);
 
 void print_cards(PlansByRanks& plans, const std::vector<Cards>& list, std::ostream& out);
 nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Cards>& list);
+
+// How `trainer plan` says what a plan chose.
+
+nlohmann::ordered_json names_of(const Offload& offload);
+nlohmann::ordered_json as_json(const PlanChoice& choice);
+std::string recomputed_text(const MemoryPlan& plan);
+std::string choice_text(const PlanChoice& choice);
 
 }  // namespace trainer

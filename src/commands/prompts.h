@@ -1,13 +1,16 @@
 // The inputs of `trainer generate`: prompts, rows of JSON, conversations.
 #pragma once
 
+#include <cstdint>
 #include <istream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "run/run_model.h"
+#include "trainer/generation/generate.h"
+#include "trainer/models/model.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/tokenizer.h"
 
@@ -54,5 +57,17 @@ class PromptEncoder {
   bool chat_;
   std::string system_;
 };
+
+// Warns of prompts that are longer than the model supports.
+
+// Warns when a decoder's prompt leaves no position for an answer (max_position_embeddings of config.json).
+void warn_of_length(const Model& model, const std::vector<int32_t>& prompt, const std::string& what);
+
+// A conversation, turn by turn.
+
+// Reads the user's messages from stdin, one per line, until the end or /exit, and answers each on stdout,
+// token by token. On a terminal lines can be edited, Ctrl-C ends an answer, and an Error ends only the turn.
+void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
+          const std::vector<std::string>& stops, at::Device device);
 
 }  // namespace trainer

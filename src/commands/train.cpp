@@ -1,10 +1,17 @@
+// trainer train: the run itself is train() of the layer run.
 #include "trainer/run/train.h"
 
 #include "trainer/base/stop_signals.h"
 
-#include "commands/entry_points.h"
+#include "commands/library.h"
 
-extern "C" void trainer_core_train(const trainer::Config& config) {
-  const trainer::StopSignals signals;
-  trainer::train(config);
-}
+namespace trainer {
+namespace {
+
+const InLibrary train_in_library(+[](TrainOptions& options) {
+  const StopSignals signals;
+  train(options.config);
+});
+
+}  // namespace
+}  // namespace trainer

@@ -1,5 +1,5 @@
-// The functions that the launcher calls in libtrainer_core.so, the library that links LibTorch. It opens the
-// library and looks them up by name, hence extern "C". All throw the types of trainer/base/error.h.
+// The options of the commands that need LibTorch: the launcher fills them in and hands them to
+// trainer_core_run() in libtrainer_core.so. kCommand: the name of the library's part of a command.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,15 @@
 
 namespace trainer {
 
-// Options of `trainer generate`. Those that are not set come from the model's generation_config.json.
+// Options of `trainer train`.
+struct TrainOptions {
+  static constexpr const char* kCommand = "train";
+  Config config;  // has passed check_for_training
+};
+
+// Options of `trainer generate` and `trainer chat`. Those that are not set come from the model's generation_config.json.
 struct GenerateOptions {
+  static constexpr const char* kCommand = "generate";
   std::string model;                 // a model or adapter directory
   std::vector<std::string> prompts;  // answered on stdout
   std::string input_file;            // or: a file with rows of JSON, "-" for stdin
@@ -46,6 +53,7 @@ struct GenerateOptions {
 
 // Options of `trainer eval`.
 struct EvalOptions {
+  static constexpr const char* kCommand = "eval";
   Config config;  // model.path: a model or adapter directory; data.eval: the data
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written
@@ -53,6 +61,7 @@ struct EvalOptions {
 
 // Options of `trainer export` and `trainer merge`.
 struct ExportOptions {
+  static constexpr const char* kCommand = "export";
   std::string source;  // an adapter or model directory, a checkpoint, a run's output directory
   std::string out;     // a directory that does not exist, or is empty; for GGUF a file that does not exist
   bool gguf = false;
@@ -67,6 +76,7 @@ struct ExportOptions {
 
 // Options of `trainer doctor`.
 struct DoctorOptions {
+  static constexpr const char* kCommand = "doctor";
   std::optional<Config> config;  // of the run to check
   std::string problem;           // or: what is wrong with the configuration
   ExitCode problem_code = ExitCode::usage;
@@ -77,6 +87,7 @@ struct DoctorOptions {
 
 // Options of `trainer plan`.
 struct PlanOptions {
+  static constexpr const char* kCommand = "plan";
   Config config;  // model.path: a directory with a config.json, a file like it, or the name of one that comes
                   // with the program
   bool json = false;
@@ -86,39 +97,25 @@ struct PlanOptions {
 
 // Options of `trainer data`.
 struct DataOptions {
-  Config config;
+  static constexpr const char* kCommand = "data";
+  Config config;  // has passed check_for_training
   bool json = false;
 };
 
 // Options of `trainer init`.
 struct InitOptions {
+  static constexpr const char* kCommand = "init";
   std::string model, model_path;  // as the file will name it; where it is, as PlanOptions::config.model.path
   std::vector<DataSource> data, data_paths;  // the same for data.train
   int64_t card = 0;                          // bytes of the GPU's memory; 0: the CPU
   std::string method = "auto";               // auto, full, lora, qlora
   std::string output_dir;
+  std::string yaml;  // the result: a commented configuration that fits
 };
 
 }  // namespace trainer
 
-// Trains as configured. The configuration has passed check_for_training.
-extern "C" void trainer_core_train(const trainer::Config& config);
-
-extern "C" void trainer_core_generate(const trainer::GenerateOptions& options);
-
-extern "C" void trainer_core_eval(const trainer::EvalOptions& options);
-
-extern "C" void trainer_core_export(const trainer::ExportOptions& options);
-
-// Prints the report. Throws Error with the exit code of the first failure.
-extern "C" void trainer_core_doctor(const trainer::DoctorOptions& options);
-
-// The configuration has passed check_for_training. Prints the report, then throws DataError if the data
-// exceed a limit.
-extern "C" void trainer_core_data(const trainer::DataOptions& options);
-
-// Throws OutOfMemoryError if the plan exceeds the limit.
-extern "C" void trainer_core_plan(const trainer::PlanOptions& options);
-
-// Returns a commented configuration that fits. Throws OutOfMemoryError if nothing does.
-extern "C" void trainer_core_init(const trainer::InitOptions& options, std::string& yaml);
+// Carries out the library's part of a command; the launcher looks the function up by name, hence extern "C".
+// `options` points to the command's struct. Returns 0, or 1 if the library has no such command. Throws the
+// types of trainer/base/error.h.
+extern "C" int trainer_core_run(const char* command, void* options);
