@@ -1,5 +1,4 @@
 // trainer completion SHELL, and what its scripts call: trainer complete LINE
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -8,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
+#include "trainer/base/error_code.h"
+
 #include "base/installed.h"
 #include "cli/commands.h"
 #include "config/keys.h"
-#include "trainer/base/error_code.h"
 
 namespace trainer::cli {
 namespace {

@@ -22,8 +22,8 @@ void add_config(CLI::App& command) {
   command.add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
   command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  CLI::Option* reference = command.add_flag("--reference", options->reference,
-                                             "Print the reference of all keys (docs/config.md)");
+  CLI::Option* reference =
+      command.add_flag("--reference", options->reference, "Print the reference of all keys (docs/config.md)");
   CLI::Option* schema =
       command.add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
           ->excludes(reference);

@@ -64,8 +64,8 @@ void add_doctor(CLI::App& command) {
       ->type_name("key=value");
   command.add_flag("--json", given->json, "Print one JSON object");
   command.add_flag("--gpus", given->gpus,
-                    "Also show how the GPUs reach each other, measure copies between them, and estimate what "
-                    "that means for the run");
+                   "Also show how the GPUs reach each other, measure copies between them, and estimate what "
+                   "that means for the run");
   command.callback([given] {
     DoctorOptions options;
     options.json = given->json;

@@ -64,8 +64,8 @@ void add_eval(CLI::App& command) {
   auto words = std::make_shared<EvalWords>();
   command
       .add_option("MODEL", words->words,
-                   "A model or adapter directory, files of JSON lines, and configuration keys that override "
-                   "the file (data.*, training.eval_batch_size, device, ...)")
+                  "A model or adapter directory, files of JSON lines, and configuration keys that override "
+                  "the file (data.*, training.eval_batch_size, device, ...)")
       ->option_text("DATA ... [key=value ...]");
   command
       .add_option(
@@ -79,12 +79,12 @@ void add_eval(CLI::App& command) {
       "Also generate answers to the inputs and score them; the same as evaluation.generate=true");
   command
       .add_option("--max-new-tokens", words->max_new_tokens,
-                   "With --generate: longest answer; the same as evaluation.max_new_tokens=N")
+                  "With --generate: longest answer; the same as evaluation.max_new_tokens=N")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   command
       .add_option("--predictions", options->predictions_file,
-                   "With --generate: write rows with input, target and prediction to this file")
+                  "With --generate: write rows with input, target and prediction to this file")
       ->type_name("FILE");
   command.callback([options, words] {
     const EvalOptions resolved = resolve_eval(*options, *words);

@@ -1,17 +1,19 @@
 // trainer export FROM OUT
-#include <CLI/CLI.hpp>
 #include <cctype>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
+#include "trainer/base/strings.h"
+
 #include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
-#include "config/weight_formats.h"
 #include "cli/resolve_names.h"
 #include "commands/options.h"
-#include "trainer/base/strings.h"
+#include "config/weight_formats.h"
 
 namespace trainer::cli {
 namespace {
@@ -111,7 +113,7 @@ void add_export(CLI::App& command) {
   auto words = std::make_shared<ExportWords>();
   command
       .add_option("source", options->source,
-                   "Output directory of a run, a checkpoint, a model directory or an adapter directory")
+                  "Output directory of a run, a checkpoint, a model directory or an adapter directory")
       ->type_name("FROM");
   command
       .add_option(
@@ -123,7 +125,7 @@ void add_export(CLI::App& command) {
       ->check(CLI::IsMember({"safetensors", "gguf"}));
   command
       .add_option("--dtype", options->dtype,
-                   "Data type of the weights: auto (as stored), bf16, fp16, fp32; for GGUF also q8_0")
+                  "Data type of the weights: auto (as stored), bf16, fp16, fp32; for GGUF also q8_0")
       ->capture_default_str()
       ->type_name("NAME")
       ->transform(CLI::Validator(check_dtype, ""));
@@ -148,14 +150,14 @@ void add_merge(CLI::App& command) {
   auto options = std::make_shared<ExportOptions>();
   command
       .add_option("source", options->source,
-                   "Adapter directory (or a model directory, to change its data type)")
+                  "Adapter directory (or a model directory, to change its data type)")
       ->type_name("DIR");
   command
       .add_option("out", options->out, "Model directory to write; it must not exist yet, or must be empty")
       ->type_name("DIR");
   command
       .add_option("--dtype", options->dtype,
-                   "Data type of the weights: auto (that of the base), bf16, fp16 or fp32")
+                  "Data type of the weights: auto (that of the base), bf16, fp16 or fp32")
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));

@@ -43,14 +43,14 @@ void add_fetch(CLI::App& command) {
   auto words = std::make_shared<FetchWords>();
   command
       .add_option("name", words->name,
-                   "google/flan-t5-base, or with a branch, tag or commit: google/flan-t5-base@main; of data "
-                   "sets also a "
-                   "file: tatsu-lab/alpaca/data/train.parquet")
+                  "google/flan-t5-base, or with a branch, tag or commit: google/flan-t5-base@main; of data "
+                  "sets also a "
+                  "file: tatsu-lab/alpaca/data/train.parquet")
       ->type_name("NAME[@REVISION]");
   command.add_flag("--dataset", words->dataset, "The name is that of a data set");
   command
       .add_option("--token-file", words->token_file,
-                   "File that holds the token of your account (default: HF_TOKEN, then HF_HOME/token)")
+                  "File that holds the token of your account (default: HF_TOKEN, then HF_HOME/token)")
       ->type_name("FILE");
   command.footer(
       "Downloads go into the cache that other programs use, too (HF_HOME, HF_HUB_CACHE). An interrupted\n"

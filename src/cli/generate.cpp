@@ -1,14 +1,16 @@
 // trainer generate MODEL [PROMPT ...] | --input-file FILE | --chat
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
 #include "commands/options.h"
-#include "trainer/base/error.h"
-#include "trainer/base/strings.h"
 
 namespace trainer::cli {
 namespace {

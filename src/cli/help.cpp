@@ -1,5 +1,4 @@
 // trainer help [TOPIC]
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -12,16 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "base/installed.h"
-#include "base/terminal.h"
-#include "base/wrap.h"
-#include "cli/aligned_tables.h"
-#include "cli/commands.h"
+#include <CLI/CLI.hpp>
+
 #include "trainer/base/error.h"
 #include "trainer/base/error_code.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
+
+#include "base/installed.h"
+#include "base/terminal.h"
+#include "base/wrap.h"
+#include "cli/aligned_tables.h"
+#include "cli/commands.h"
 
 namespace trainer::cli {
 namespace {
@@ -247,8 +249,7 @@ void add_help(CLI::App& command) {
   auto folder = std::make_shared<std::string>();
   command.add_option("topic", *topic, "A page, the code of an error, exit-5 for an exit code, or a command")
       ->type_name("TOPIC");
-  command.add_option("--man", *folder, "Write manual pages of all commands to this folder")
-      ->type_name("DIR");
+  command.add_option("--man", *folder, "Write manual pages of all commands to this folder")->type_name("DIR");
   command.callback([&command, topic, folder] {
     const CLI::App& app = *command.get_parent();
     if (!folder->empty()) {

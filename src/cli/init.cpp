@@ -135,7 +135,7 @@ void add_init(CLI::App& command) {
   auto words = std::make_shared<InitWords>();
   command
       .add_option("-m,--model", words->options.model,
-                   "A model directory, a name on the hub, or one of configs/models")
+                  "A model directory, a name on the hub, or one of configs/models")
       ->type_name("DIR");
   command.add_option("-d,--data", words->data, "Training data; can be given several times")
       ->type_name("FILE");
@@ -150,7 +150,7 @@ void add_init(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "full", "lora", "qlora"}));
   command
       .add_option("-o,--out", words->out,
-                   "File to write, which must not exist (default: the model's name.yaml)")
+                  "File to write, which must not exist (default: the model's name.yaml)")
       ->type_name("FILE");
   command.add_flag("-y,--yes", words->yes, "Ask nothing");
   command.footer(

@@ -47,7 +47,8 @@ Arguments with_command(Arguments arguments) {
   if (first == arguments.end()) {
     throw ConfigError("nothing to do; `trainer --config FILE` trains, `trainer --help` lists the commands");
   }
-  if (is_one_of(*first, command_names()) || is_one_of(*first, {"--help", "-h", "--version"})) return arguments;
+  if (is_one_of(*first, command_names()) || is_one_of(*first, {"--help", "-h", "--version"}))
+    return arguments;
   if (!first->starts_with('-') && first->find('=') == std::string::npos) {
     if (first->ends_with(".yaml") || first->ends_with(".yml")) {
       throw ConfigError(concat("to give a configuration, write: trainer --config ", *first));
@@ -68,7 +69,8 @@ Arguments with_command(Arguments arguments) {
 
 // Keys typed as flags, as other trainers have them: --training.batch_size=4, --learning_rate 1e-4.
 void refuse_keys_as_flags(const CLI::App& app, const Arguments& arguments) {
-  const auto word = std::ranges::find_if(arguments, [](const auto& argument) { return is_one_of(argument, command_names()); });
+  const auto word = std::ranges::find_if(
+      arguments, [](const auto& argument) { return is_one_of(argument, command_names()); });
   if (word == arguments.end()) return;
   const CLI::App* command = app.get_subcommand(*word);
   if (!takes_keys(*command)) return;

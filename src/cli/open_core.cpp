@@ -1,6 +1,5 @@
 #include "cli/open_core.h"
 
-#include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -11,10 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/ask_python.h"
-#include "config/allocator_settings.h"
+#include <climits>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "base/ask_python.h"
+#include "config/allocator_settings.h"
 
 namespace trainer::cli {
 namespace {

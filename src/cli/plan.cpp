@@ -45,8 +45,8 @@ void add_plan(CLI::App& command) {
       ->type_name("key=value");
   command.add_flag("--json", options->json, "Print the plan as JSON");
   command.add_flag("--search", options->search,
-                    "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
-                    "which settings save memory");
+                   "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
+                   "which settings save memory");
   command
       .add_option(
           "--gpus", options->gpus,

@@ -24,7 +24,7 @@ void add_report(CLI::App& command) {
       ->type_name("OUT");
   command
       .add_option("-o,--output", options->file,
-                   "File to write; - is stdout. Default: OUT/report.html, for several runs comparison.html")
+                  "File to write; - is stdout. Default: OUT/report.html, for several runs comparison.html")
       ->type_name("FILE");
   command.footer(
       "Needs no network, to write or to read: everything is in the page. A run writes the page itself, too\n"

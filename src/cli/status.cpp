@@ -8,16 +8,18 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
 #include "base/wrap.h"
 #include "cli/commands.h"
 #include "formats/run_status.h"
-#include "trainer/base/error.h"
-#include "trainer/base/strings.h"
 
 namespace trainer::cli {
 namespace {

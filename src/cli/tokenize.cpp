@@ -5,10 +5,17 @@
 #include <iostream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
+#include "trainer/text/tokenizer.h"
 
 #include "base/join_some.h"
 #include "base/terminal.h"
@@ -16,11 +23,6 @@
 #include "cli/resolve_names.h"
 #include "formats/json_file.h"
 #include "text/tokenizer/json_reader.h"
-#include "trainer/base/error.h"
-#include "trainer/base/strings.h"
-#include "trainer/text/chat_template.h"
-#include "trainer/text/conversation.h"
-#include "trainer/text/tokenizer.h"
 
 namespace trainer::cli {
 namespace {
@@ -257,11 +259,11 @@ void add_tokenize(CLI::App& command) {
       command.add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");
   command
       .add_flag("--skip-special-tokens", options->skip_special_tokens,
-                 "Leave special tokens such as </s> out of the text")
+                "Leave special tokens such as </s> out of the text")
       ->needs(decode);
   command
       .add_flag("--offsets", options->offsets,
-                 "Also print where each id comes from: [begin, end) in characters of the text")
+                "Also print where each id comes from: [begin, end) in characters of the text")
       ->excludes(decode);
   CLI::Option* chat = command.add_flag(
       "--chat", options->chat,
@@ -270,7 +272,7 @@ void add_tokenize(CLI::App& command) {
   chat->excludes(decode);
   command
       .add_option("--chat-template", options->chat_template,
-                   "Chat template to use instead of the model's own")
+                  "Chat template to use instead of the model's own")
       ->type_name("FILE")
       ->needs(chat);
   command.add_option("--loss-on", options->loss_on, "Which answers are supervised, like data.loss_on")

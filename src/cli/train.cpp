@@ -19,12 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/ending.h"
-#include "cli/commands.h"
-#include "cli/count_gpus.h"
-#include "cli/open_core.h"
-#include "cli/resolve_names.h"
-#include "cli/watch_ranks.h"
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/rank_place.h"
@@ -32,6 +26,13 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/config.h"
 #include "trainer/config/load.h"
+
+#include "base/ending.h"
+#include "cli/commands.h"
+#include "cli/count_gpus.h"
+#include "cli/open_core.h"
+#include "cli/resolve_names.h"
+#include "cli/watch_ranks.h"
 
 namespace trainer::cli {
 namespace {
@@ -260,11 +261,11 @@ void add_train(CLI::App& command) {
       ->type_name("key=value");
   command
       .add_option("--gpus", options->processes.gpus,
-                   "GPUs of this machine to train on, a process for each (parallel.gpus)")
+                  "GPUs of this machine to train on, a process for each (parallel.gpus)")
       ->type_name("N|all");
   command
       .add_option("--ranks", options->processes.ranks,
-                   "Processes on this machine that train together on the CPU (device=cpu)")
+                  "Processes on this machine that train together on the CPU (device=cpu)")
       ->type_name("N");
   command.footer([] {
     std::ostringstream keys;

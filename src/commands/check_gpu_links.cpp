@@ -1,5 +1,3 @@
-#include "commands/checkup.h"
-
 #include <algorithm>
 #include <iomanip>
 #include <sstream>
@@ -8,6 +6,7 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/dynamic_library.h"
+#include "commands/checkup.h"
 #include "commands/find_model.h"
 #include "device/gpu_links.h"
 #include "parallel/gloo_group.h"

@@ -1,5 +1,3 @@
-#include "commands/checkup.h"
-
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 
+#include "commands/checkup.h"
 #include "config/allocator_settings.h"
 #include "ops/cpu_products.h"
 

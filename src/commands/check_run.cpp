@@ -1,5 +1,3 @@
-#include "commands/checkup.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -18,6 +16,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "base/free_space.h"
+#include "commands/checkup.h"
 #include "data/data_files.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"

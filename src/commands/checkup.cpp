@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "base/wrap.h"
 #include "trainer/base/strings.h"
+
+#include "base/wrap.h"
 
 namespace trainer {
 namespace {

@@ -1,16 +1,18 @@
 // The findings of `trainer doctor`: one line each, with a verdict and advice.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "commands/options.h"
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/error.h"
 #include "trainer/config/config.h"
 #include "trainer/device/gpu_probe.h"
+
+#include "commands/options.h"
 
 namespace trainer {
 

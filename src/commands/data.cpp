@@ -54,7 +54,9 @@ void run_data(const DataOptions& options) {
 }
 
 const InLibrary data_in_library(+[](DataOptions& options) {
-  translate_torch_errors("Free memory on this machine, or read fewer rows (data.max_samples). The weights are not loaded here.", [&] { run_data(options); });
+  translate_torch_errors(
+      "Free memory on this machine, or read fewer rows (data.max_samples). The weights are not loaded here.",
+      [&] { run_data(options); });
 });
 
 }  // namespace

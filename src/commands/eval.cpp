@@ -19,9 +19,9 @@
 #include "trainer/training/predictions.h"
 
 #include "base/progress.h"
+#include "commands/library.h"
 #include "commands/options.h"
 #include "data/report_words.h"
-#include "commands/library.h"
 #include "hub/name.h"
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"
@@ -98,8 +98,10 @@ void run_evaluation(const EvalOptions& options) {
 }
 
 const InLibrary eval_in_library(+[](EvalOptions& options) {
-  translate_torch_errors("What helps: a smaller training.eval_batch_size (--generate answers so many samples at once); a larger "
-      "memory.limit, if the device has it; model.dtype: bf16.", [&] { run_evaluation(options); });
+  translate_torch_errors(
+      "What helps: a smaller training.eval_batch_size (--generate answers so many samples at once); a larger "
+      "memory.limit, if the device has it; model.dtype: bf16.",
+      [&] { run_evaluation(options); });
 });
 
 }  // namespace

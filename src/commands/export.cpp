@@ -4,9 +4,9 @@
 #include "trainer/export/export_model.h"
 #include "trainer/memory/device_memory.h"
 
+#include "commands/library.h"
 #include "commands/options.h"
 #include "run/end_of_run.h"
-#include "commands/library.h"
 
 namespace trainer {
 namespace {
@@ -48,7 +48,8 @@ void run_export(const ExportOptions& options) {
 }
 
 const InLibrary export_in_library(+[](ExportOptions& options) {
-  translate_torch_errors("What helps: a machine with more memory, or ending other programs on this one.", [&] { run_export(options); });
+  translate_torch_errors("What helps: a machine with more memory, or ending other programs on this one.",
+                         [&] { run_export(options); });
 });
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/wrap.h"
-#include "commands/library.h"
 #include "commands/find_model.h"
+#include "commands/library.h"
 #include "config/weight_formats.h"
 #include "run/end_of_run.h"
 #include "run/run_model.h"
@@ -306,7 +306,8 @@ std::string first_configuration(const InitOptions& options) {
 }
 
 const InLibrary init_in_library(+[](InitOptions& options) {
-  translate_torch_errors("The plan itself did not fit; it needs some 200 MB.", [&] { options.yaml = first_configuration(options); });
+  translate_torch_errors("The plan itself did not fit; it needs some 200 MB.",
+                         [&] { options.yaml = first_configuration(options); });
 });
 
 }  // namespace

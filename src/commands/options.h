@@ -21,7 +21,8 @@ struct TrainOptions {
   Config config;  // has passed check_for_training
 };
 
-// Options of `trainer generate` and `trainer chat`. Those that are not set come from the model's generation_config.json.
+// Options of `trainer generate` and `trainer chat`. Those that are not set come from the model's
+// generation_config.json.
 struct GenerateOptions {
   static constexpr const char* kCommand = "generate";
   std::string model;                 // a model or adapter directory

@@ -16,8 +16,8 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/progress.h"
-#include "commands/library.h"
 #include "commands/find_model.h"
+#include "commands/library.h"
 #include "commands/plan_cards.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"

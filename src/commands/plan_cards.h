@@ -5,15 +5,17 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "trainer/training/solve_plan.h"
+
 #include "config/cards.h"
 #include "training/memory_advice.h"
-#include "trainer/training/solve_plan.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {

@@ -3,16 +3,18 @@
 
 #include <cstdint>
 #include <istream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "run/run_model.h"
+#include <nlohmann/json.hpp>
+
 #include "trainer/generation/generate.h"
 #include "trainer/models/model.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/tokenizer.h"
+
+#include "run/run_model.h"
 
 namespace trainer {
 
