@@ -22,7 +22,7 @@
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
 #include "formats/ordered_json.h"
-#include "text/tokenizer/json_bounds.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer::cli {
 namespace {

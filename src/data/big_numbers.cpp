@@ -2,7 +2,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/tokenizer/json_bounds.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 

@@ -1,8 +1,8 @@
-#include "text/tokenizer/json_bounds.h"
-
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
 
-#include "text/chat/content_parts.h"
+#include "text/chat/row_json.h"
 
 namespace trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include "trainer/base/strings.h"
 
 #include "formats/ordered_json.h"
-#include "text/tokenizer/json_bounds.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 
@@ -47,6 +47,32 @@ Json list_of(const Json& value, const std::string& name) {
   }
   if (!list.is_array()) throw DataError(concat(name, " is ", list.type_name(), ", not a list"));
   return list;
+}
+
+void check_parts(const Json& content, const std::string& where) {
+  for (size_t i = 0; i < content.size(); i++) {
+    const Json& part = content[i];
+    const std::string what = concat(where, ": part ", i + 1, " of \"content\"");
+    if (!part.is_object()) throw DataError(concat(what, " is ", part.type_name(), ", not an object"));
+    const Json* type = value_of(part, "type");
+    const bool is_text = !type || *type == "text";
+    if (!is_text) {
+      throw DataError(concat(what, " has the type ", one_line(type->dump(), 60),
+                             "; only \"text\" can be learned from: remove the part, or leave such rows out "
+                             "(data.bad_rows: skip)"));
+    }
+    const Json* text = value_of(part, "text");
+    if (!text || !text->is_string()) throw DataError(concat(what, " has no \"text\""));
+  }
+}
+
+std::string content_text(const Json& message) {
+  const Json* content = value_of(message, "content");
+  if (!content) return "";
+  if (content->is_string()) return *content;
+  std::string text;
+  for (const Json& part : *content) text += part["text"].get_ref<const std::string&>();
+  return text;
 }
 
 }  // namespace trainer

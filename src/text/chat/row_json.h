@@ -20,4 +20,12 @@ std::optional<nlohmann::ordered_json> parsed_text(const std::string& text, const
 // Returns a list, or the list whose JSON is the text `value`; null for a blank text. `name`: what it is.
 nlohmann::ordered_json list_of(const nlohmann::ordered_json& value, const std::string& name);
 
+// Contents that are lists of parts: [{"type": "text", "text": "..."}].
+
+// Throws DataError for a part that is no text; it names the part and its type ("image_url").
+void check_parts(const nlohmann::ordered_json& content, const std::string& where);
+
+// Returns the text of a message's content; the parts of a list one after the other. "" if there is none.
+std::string content_text(const nlohmann::ordered_json& message);
+
 }  // namespace trainer

@@ -4,8 +4,8 @@
 #include "trainer/base/strings.h"
 
 #include "text/jinja/format.h"
-#include "text/jinja/number_format.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/printf_format.h"
 #include "text/jinja/split.h"
 
 namespace trainer::jinja {

@@ -1,6 +1,7 @@
 // Filters and tests by name.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,5 +24,21 @@ Filter find_text_filter(const std::string& name);
 Filter find_number_filter(const std::string& name);
 Filter find_sequence_filter(const std::string& name);
 Filter find_selecting_filter(const std::string& name);
+
+// Finds the part of an item that a filter uses: "a.b.0".
+
+class AttributeGetter {
+ public:
+  // `attribute` is a text, an integer, or None for the item itself. `fallback` replaces undefined values.
+  explicit AttributeGetter(const Value& attribute, std::optional<Value> fallback = std::nullopt);
+  Value operator()(const Value& item) const;
+
+ private:
+  List parts_;
+  std::optional<Value> fallback_;
+};
+
+// Returns a text in lower case, and any other value unchanged.
+Value without_case(const Value& value);
 
 }  // namespace trainer::jinja

@@ -5,9 +5,8 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
-#include "text/jinja/function.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/value.h"
 
 namespace trainer::jinja {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/text_tests.h"
+#include "text/jinja/text.h"
+#include "text/jinja/value.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer::jinja {

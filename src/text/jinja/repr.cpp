@@ -4,7 +4,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/text_tests.h"
+#include "text/jinja/text.h"
 #include "text/jinja/value.h"
 #include "text/unicode/utf8.h"
 

@@ -4,12 +4,11 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
-#include "text/jinja/attribute_getter.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/split.h"
+#include "text/jinja/value.h"
 
 namespace trainer::jinja {
 namespace {

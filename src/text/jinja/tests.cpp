@@ -3,10 +3,10 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/text_tests.h"
+#include "text/jinja/text.h"
+#include "text/jinja/value.h"
 
 namespace trainer::jinja {
 namespace {

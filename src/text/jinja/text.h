@@ -2,16 +2,46 @@
 // slices, appends, and replaced characters. That is how each character keeps its origin.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "text/jinja/budget.h"
-#include "text/jinja/origin.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
+
+// Where a character of a rendered conversation comes from: which message, and which part of it.
+
+class Origin {
+ public:
+  enum class Part : uint32_t {
+    written,  // by the template, in the turn of a message
+    role,     // the message's role
+    said,     // any other string of the message
+  };
+
+  Origin() = default;  // unknown: a literal of the template
+  Origin(size_t message, Part part)
+      : bits_(static_cast<uint32_t>(message + 1) << 3 | static_cast<uint32_t>(part) << 1) {}
+
+  bool is_known() const { return bits_ != 0; }
+  bool has_message() const { return bits_ >> 3 != 0; }
+  size_t message() const { return (bits_ >> 3) - 1; }  // only if has_message()
+  Part part() const { return static_cast<Part>(bits_ >> 1 & 3); }
+  bool is_generated() const { return (bits_ & 1) != 0; }
+  Origin in_generation() const {
+    Origin out = *this;
+    out.bits_ |= 1;
+    return out;
+  }
+  bool operator==(const Origin&) const = default;
+
+ private:
+  uint32_t bits_ = 0;
+};
 
 class Text {
  public:
@@ -157,5 +187,29 @@ Text Text::mapped(const Map& map) const {
   }
   return out;
 }
+
+// Upper, lower and title case of texts. Each character keeps its origin.
+
+Text upper(const Text& text);
+Text lower(const Text& text);
+Text capitalize(const Text& text);  // the first character in title case, the others lower
+Text swap_case(const Text& text);
+Text title(const Text& text);  // str.title()
+Text case_fold(const Text& text);
+
+// str.isalpha() and others: whether all characters are of one kind.
+
+bool is_alnum(const Text& text);
+bool is_alpha(const Text& text);
+bool is_ascii(const Text& text);
+bool is_decimal(const Text& text);
+bool is_digit(const Text& text);  // throws Unsupported for digits that are not decimal, such as superscripts
+bool is_lower_text(const Text& text);
+bool is_printable_text(const Text& text);
+bool is_space_text(const Text& text);
+bool is_title_text(const Text& text);
+bool is_upper_text(const Text& text);
+
+bool is_printable(char32_t c);
 
 }  // namespace trainer::jinja

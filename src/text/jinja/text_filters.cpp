@@ -3,14 +3,13 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/json.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/split.h"
-#include "text/jinja/text_case.h"
-#include "text/jinja/text_tests.h"
+#include "text/jinja/text.h"
+#include "text/jinja/value.h"
 #include "text/unicode/unicode.h"
 #include "text/unicode/utf8.h"
 

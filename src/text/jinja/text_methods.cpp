@@ -4,13 +4,12 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/jinja/arguments.h"
 #include "text/jinja/format.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/split.h"
-#include "text/jinja/text_case.h"
-#include "text/jinja/text_tests.h"
+#include "text/jinja/text.h"
+#include "text/jinja/value.h"
 
 namespace trainer::jinja {
 namespace {

@@ -1,20 +1,72 @@
 // The values of templates, which behave like Python's: their types, comparison and printing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "text/jinja/budget.h"
-#include "text/jinja/hash_index.h"
 #include "text/jinja/text.h"
 
 namespace trainer::jinja {
+
+// Finds the place of a key in a list of items by its hash.
+
+inline uint64_t hash_of(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
+// The finalizer of SplitMix64: neighboring numbers go to distant slots.
+inline uint64_t hash_of(uint64_t number) {
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+  return number ^ (number >> 31);
+}
+
+// An open hash table of item numbers. Each probe is counted, so collisions use up the budget.
+class HashIndex {
+ public:
+  bool empty() const { return hashes_.empty(); }
+
+  // Returns the number of the item with this hash for which is_key(number) holds.
+  template <class IsKey>
+  std::optional<size_t> find(uint64_t hash, const IsKey& is_key) const {
+    for (size_t slot = hash & mask();; slot = (slot + 1) & mask()) {
+      Budget::spend(2);
+      if (slots_[slot] == 0) return std::nullopt;
+      const size_t item = slots_[slot] - 1;
+      if (hashes_[item] == hash && is_key(item)) return item;
+    }
+  }
+
+  // Adds the next item; its key must be new.
+  void add(uint64_t hash) {
+    hashes_.push_back(hash);
+    if (2 * hashes_.size() > slots_.size()) {
+      slots_.assign(std::max<size_t>(64, 2 * slots_.size()), 0);
+      for (size_t item = 0; item < hashes_.size(); item++) enter(item);
+    } else {
+      enter(hashes_.size() - 1);
+    }
+  }
+
+ private:
+  size_t mask() const { return slots_.size() - 1; }
+  void enter(size_t item) {
+    size_t slot = hashes_[item] & mask();
+    for (; slots_[slot] != 0; slot = (slot + 1) & mask()) Budget::spend(2);
+    slots_[slot] = static_cast<uint32_t>(item + 1);
+  }
+
+  CountedVector<uint64_t> hashes_;  // of the items
+  CountedVector<uint32_t> slots_;   // the number of an item + 1; 0: free. Their count is a power of two
+};
 
 // The template does something with its values that is an error in Python too.
 struct RenderError : std::runtime_error {
@@ -160,5 +212,46 @@ Text repr(const Value& value);
 std::string float_repr(double value);
 
 inline Value text_value(std::string bytes) { return Value(Text(std::move(bytes))); }
+
+// A value that can be called as a function.
+
+class Function : public Object {
+ public:
+  using Body = std::function<Value(const Arguments&)>;
+  Function(std::string type_name, Body body) : type_name_(std::move(type_name)), body_(std::move(body)) {}
+  std::string type_name() const override { return type_name_; }
+  bool callable() const override { return true; }
+  Value call(Arguments arguments) override { return body_(arguments); }
+
+ private:
+  const std::string type_name_;
+  const Body body_;
+};
+
+inline Value function(std::string type_name, Function::Body body) {
+  return Value(std::shared_ptr<Object>(std::make_shared<Function>(std::move(type_name), std::move(body))));
+}
+
+// Arguments of filters, tests and functions, bound to their parameters as Python does.
+
+class Bound {
+ public:
+  // `names` are the parameters in order; the first `required` of them have no default. Throws RenderError
+  // that names `function` if the arguments do not fit.
+  Bound(const std::string& function, const Arguments& arguments, std::initializer_list<const char*> names,
+        size_t required = 0);
+
+  // The value of parameter i, or nullptr.
+  const Value* operator[](size_t i) const { return values_[i] ? &*values_[i] : nullptr; }
+  const Value& at(size_t i) const { return *values_[i]; }
+  bool truth(size_t i, bool fallback) const { return values_[i] ? values_[i]->truth() : fallback; }
+  int64_t integer(size_t i, int64_t fallback) const;
+  // A string argument. Throws RenderError for any other type.
+  Text text(size_t i, const char* fallback = "") const;
+
+ private:
+  std::string function_;
+  std::vector<std::optional<Value>> values_;
+};
 
 }  // namespace trainer::jinja

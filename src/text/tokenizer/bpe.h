@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "text/tokenizer/byte_tokens.h"
-#include "text/tokenizer/word_cache.h"
 #include "text/tokenizer/word_model.h"
 
 namespace trainer {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,5 +26,11 @@ class ByteTokens {
 
 // Returns the byte that a token of this name stands for; nullopt if it stands for none.
 std::optional<unsigned char> byte_of_token(std::string_view name);
+
+// GPT-2's way to write bytes as printable characters, used in the vocabulary of byte-level BPE ("Ġthe" is
+// " the").
+
+// Returns the bytes that `token` stands for; nullopt if one of its characters stands for no byte.
+std::optional<std::string> byte_level_bytes(std::string_view token);
 
 }  // namespace trainer

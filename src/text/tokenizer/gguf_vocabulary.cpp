@@ -9,9 +9,9 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
-#include "text/tokenizer/file_tokenizer.h"
 #include "text/tokenizer/gguf_pre_tokenizer.h"
 #include "text/tokenizer/json_reader.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/special_tokens.h"
 

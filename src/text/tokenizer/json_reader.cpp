@@ -1,13 +1,13 @@
 #include "text/tokenizer/json_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <limits>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
-
-#include "text/tokenizer/json_bounds.h"
 
 namespace trainer {
 namespace {
@@ -16,6 +16,58 @@ const nlohmann::json kNull;
 
 std::string below(const std::string& where, const std::string& key) {
   return where + (where.ends_with(':') ? " " : ".") + key;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+size_t skip_digits(std::string_view json, size_t at) {
+  while (at < json.size() && is_digit(json[at])) at++;
+  return at;
+}
+
+// Returns the index after the string that begins at `at`.
+size_t end_of_string(std::string_view json, size_t at) {
+  for (at++; at < json.size() && json[at] != '"'; at++) {
+    if (json[at] == '\\') at++;
+  }
+  return std::min(at + 1, json.size());
+}
+
+// Returns the index after the number that begins at `at`; `at` itself if it is not a valid JSON number.
+size_t end_of_number(std::string_view json, size_t at) {
+  const size_t sign = json[at] == '-' ? 1 : 0, whole = skip_digits(json, at + sign);
+  const size_t digits = whole - at - sign;
+  if (digits == 0 || (digits > 1 && json[at + sign] == '0')) return at;
+  size_t end = whole;
+  if (end < json.size() && json[end] == '.') {
+    end = skip_digits(json, whole + 1);
+    if (end == whole + 1) return at;
+  }
+  if (end < json.size() && (json[end] == 'e' || json[end] == 'E')) {
+    size_t exponent = end + 1;
+    if (exponent < json.size() && (json[exponent] == '+' || json[exponent] == '-')) exponent++;
+    end = skip_digits(json, exponent);
+    if (end == exponent) return at;
+  }
+  return end;
+}
+
+bool is_integer(std::string_view number) { return number.find_first_of(".eE") == std::string_view::npos; }
+
+bool fits(std::string_view number) {
+  const char *begin = number.data(), *end = begin + number.size();
+  if (!is_integer(number)) {
+    double value = 0;
+    // A number that is too small is read as 0, by Python too.
+    const bool is_large = std::from_chars(begin, end, value).ec == std::errc::result_out_of_range &&
+                          number.find("e-") == std::string_view::npos &&
+                          number.find("E-") == std::string_view::npos;
+    return !is_large;
+  }
+  int64_t value = 0;
+  uint64_t positive = 0;
+  return std::from_chars(begin, end, value).ec == std::errc() ||
+         std::from_chars(begin, end, positive).ec == std::errc();
 }
 
 }  // namespace
@@ -80,6 +132,39 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   } catch (const nlohmann::json::exception& error) {
     throw FormatError(concat(path.string(), ": is not JSON: ", error.what()));
   }
+}
+
+std::optional<std::string_view> number_beyond_64_bits(std::string_view json, size_t from) {
+  for (size_t at = from; at < json.size();) {
+    if (json[at] == '"') {
+      at = end_of_string(json, at);
+    } else if (json[at] == '-' || is_digit(json[at])) {
+      const size_t end = end_of_number(json, at);
+      const std::string_view number = json.substr(at, end - at);
+      if (!number.empty() && !fits(number)) return number;
+      at = std::max(end, skip_digits(json, at + 1));  // skip an invalid number as a whole
+    } else {
+      at++;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string_view> integer_beyond_64_bits(std::string_view json) {
+  auto number = number_beyond_64_bits(json);
+  while (number && !is_integer(*number))
+    number = number_beyond_64_bits(json, static_cast<size_t>(number->end() - json.begin()));
+  return number;
+}
+
+bool nested_too_deep(std::string_view json, int deepest) {
+  int depth = 0;
+  for (size_t at = 0; at < json.size() && depth <= deepest;) {
+    if (json[at] == '[' || json[at] == '{') depth++;
+    if (json[at] == ']' || json[at] == '}') depth--;
+    at = json[at] == '"' ? end_of_string(json, at) : at + 1;
+  }
+  return depth > deepest;
 }
 
 }  // namespace trainer

@@ -3,7 +3,9 @@
 
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -34,5 +36,20 @@ struct JsonAt {
 
 // The parsed content of a file. Throws FormatError if it cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
+
+// What the JSON of a row must not contain: nlohmann::json accepts it, but the result is wrong or crashes.
+
+// Returns the first number outside of strings, at or after byte `from`, that fits neither in int64 or uint64
+// (an integer) nor in double (any other number). Text that is not a valid JSON number is skipped. The view is
+// a part of `json`.
+std::optional<std::string_view> number_beyond_64_bits(std::string_view json, size_t from = 0);
+
+// Returns the first integer outside of strings that does not fit in int64 or uint64, or nullopt.
+// nlohmann::json would round it to a double.
+std::optional<std::string_view> integer_beyond_64_bits(std::string_view json);
+
+// Returns whether lists and objects are nested deeper than `deepest`. Copying or writing such JSON would
+// overflow the stack.
+bool nested_too_deep(std::string_view json, int deepest = 1000);
 
 }  // namespace trainer

@@ -9,15 +9,76 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "text/tokenizer/added_tokens.h"
-#include "text/tokenizer/decoder.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/regex.h"
 #include "text/tokenizer/word_model.h"
 
 namespace trainer {
+
+// Turns a list of tokens into text.
+
+// A list of steps. Each is applied to all tokens, in the order in which they were added. Safe to use from
+// several threads at once.
+class Decoder {
+ public:
+  // Turns byte-level names back into bytes and joins them; invalid bytes become U+FFFD.
+  void add_byte_level() { steps_.emplace_back(ByteLevel{}); }
+  // Replaces each `replacement` by a space. The one at the start of the first token is removed instead,
+  // unless the scheme is `never`.
+  void add_metaspace(std::string replacement, PrependScheme scheme) {
+    steps_.emplace_back(Metaspace{std::move(replacement), scheme});
+  }
+  void add_replace(Regex pattern, std::string content) {
+    steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
+  }
+  // Joins adjacent tokens <0x00> to <0xFF> into characters; if they are invalid, each becomes U+FFFD.
+  void add_byte_fallback() { steps_.emplace_back(ByteFallback{}); }
+  // Joins all tokens into one.
+  void add_fuse() { steps_.emplace_back(Fuse{}); }
+  // Removes `content` (one character) up to `start` times from the start of each token, and up to `stop`
+  // times from its end.
+  void add_strip(std::string content, size_t start, size_t stop) {
+    steps_.emplace_back(Strip{std::move(content), start, stop});
+  }
+
+  // Returns the text. Without any steps, this is the tokens with spaces between them.
+  std::string decode(std::vector<std::string> tokens) const;
+  // Whether add_byte_level() is the only step.
+  bool is_byte_level() const { return steps_.size() == 1 && std::holds_alternative<ByteLevel>(steps_[0]); }
+
+ private:
+  using Tokens = std::vector<std::string>;
+  struct ByteLevel {
+    Tokens apply(Tokens tokens) const;
+  };
+  struct Metaspace {
+    std::string replacement;
+    PrependScheme scheme;
+    Tokens apply(Tokens tokens) const;
+  };
+  struct Replace {
+    Regex pattern;
+    std::string content;
+    Tokens apply(Tokens tokens) const;
+  };
+  struct ByteFallback {
+    Tokens apply(Tokens tokens) const;
+  };
+  struct Fuse {
+    Tokens apply(Tokens tokens) const;
+  };
+  struct Strip {
+    std::string content;
+    size_t start, stop;
+    Tokens apply(Tokens tokens) const;
+  };
+  std::vector<std::variant<ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip>> steps_;
+};
 
 struct Pipeline {
   Normalizer normalizer;

@@ -7,7 +7,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
-#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/byte_tokens.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer {

@@ -7,7 +7,6 @@
 #include <vector>
 
 struct pcre2_real_code_8;
-
 namespace trainer {
 
 // Where a match begins and ends, in bytes.

@@ -1,9 +1,12 @@
 #include "text/unicode/unicode.h"
 
 #include <algorithm>
+#include <span>
 #include <utf8proc.h>
 
+#include "text/unicode/special_casing.h"
 #include "text/unicode/unicode_tables.h"
+#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {
@@ -26,6 +29,69 @@ bool is_new_word_character(char32_t c) {
 bool is_newly(char category, char32_t c) {
   const AddedRange* range = find_range(c, added_to_categories());
   return range != nullptr && range->category[0] == category;
+}
+
+constexpr char32_t kCapitalSigma = 0x3a3;
+
+utf8proc_category_t case_category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+struct Span {
+  char32_t first, last;
+};
+
+// Unicode's Other_Lowercase and Other_Uppercase: characters used as letters, in other general categories.
+constexpr Span kOtherLower[] = {
+    {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},    {0x2e0, 0x2e4},
+    {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},   {0x1d78, 0x1d78},  {0x1d9b, 0x1dbf},
+    {0x2071, 0x2071},   {0x207f, 0x207f},   {0x2090, 0x209c},   {0x2170, 0x217f},  {0x24d0, 0x24e9},
+    {0x2c7c, 0x2c7d},   {0xa69c, 0xa69d},   {0xa770, 0xa770},   {0xa7f8, 0xa7f9},  {0xab5c, 0xab5f},
+    {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}};
+constexpr Span kOtherUpper[] = {
+    {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+
+bool within(char32_t c, std::span<const Span> spans) {
+  return std::ranges::any_of(spans, [&](const Span& span) { return c >= span.first && c <= span.last; });
+}
+
+// Unicode's Case_Ignorable: characters between letters that do not end a word.
+bool is_case_ignorable(char32_t c) {
+  switch (case_category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      break;
+  }
+  constexpr std::u32string_view others =
+      U"'.:\u00b7\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a";
+  return others.find(c) != std::u32string_view::npos;
+}
+
+std::string utf8_of(const char32_t* text) {
+  std::string out;
+  for (; *text; text++) append_code_point(out, *text);
+  return out;
+}
+
+char32_t simple(utf8proc_int32_t (*map)(utf8proc_int32_t), char32_t c) {
+  return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c)));
+}
+
+const SpecialCasing* special(char32_t c) {
+  const auto found = std::ranges::lower_bound(kSpecialCasing, c, {}, &SpecialCasing::lower);
+  return found != std::end(kSpecialCasing) && found->lower == c ? &*found : nullptr;
+}
+
+// A sigma at the end of a word has another form.
+bool ends_word(std::span<const char32_t> text, size_t at) {
+  size_t before = at, after = at + 1;
+  while (before > 0 && is_case_ignorable(text[before - 1])) before--;
+  if (before == 0 || !is_cased(text[before - 1])) return false;
+  while (after < text.size() && is_case_ignorable(text[after])) after++;
+  return after == text.size() || !is_cased(text[after]);
 }
 
 }  // namespace
@@ -92,6 +158,45 @@ bool is_mark(char32_t c) {
 
 bool is_python_space(char32_t code_point) {
   return is_white_space(code_point) || (code_point >= 0x1c && code_point <= 0x1f);
+}
+
+bool is_upper(char32_t c) { return case_category(c) == UTF8PROC_CATEGORY_LU || within(c, kOtherUpper); }
+bool is_lower(char32_t c) { return case_category(c) == UTF8PROC_CATEGORY_LL || within(c, kOtherLower); }
+bool is_title(char32_t c) { return case_category(c) == UTF8PROC_CATEGORY_LT; }
+bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
+
+std::string upper_of(char32_t c) {
+  if (const auto* found = special(c)) return utf8_of(found->upper);
+  return utf8(simple(utf8proc_toupper, c));
+}
+
+std::string title_of(char32_t c) {
+  if (const auto* found = special(c)) return utf8_of(found->title);
+  return utf8(simple(utf8proc_totitle, c));
+}
+
+std::string lower_of(std::span<const char32_t> text, size_t at) {
+  const char32_t c = text[at];
+  if (c == kCapitalSigma) return ends_word(text, at) ? "\u03c2" : "\u03c3";
+  if (c == 0x130) return "i\u0307";
+  return utf8(simple(utf8proc_tolower, c));
+}
+
+std::string folded(char32_t c) {
+  utf8proc_int32_t parts[8];
+  int boundary = 0;
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 8, UTF8PROC_CASEFOLD, &boundary);
+  std::string out;
+  for (utf8proc_ssize_t i = 0; i < count; i++) append_code_point(out, static_cast<char32_t>(parts[i]));
+  return out;
+}
+
+std::string lower(std::string_view text) {
+  const std::vector<char32_t> all = code_points(text);
+  std::string out;
+  for (size_t at = 0; at < all.size(); at++) out += lower_of(all, at);
+  return out;
 }
 
 }  // namespace trainer

@@ -1,8 +1,7 @@
-#include "text/tokenizer/decoder.h"
+#include "text/tokenizer/pipeline.h"
 
 #include "trainer/base/strings.h"
 
-#include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/byte_tokens.h"
 #include "text/unicode/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "text/metrics/words.h"
+#include "text/metrics/ngrams.h"
 
 #include "text/unicode/unicode.h"
 #include "text/unicode/utf8.h"

@@ -1,4 +1,4 @@
-#include "text/tokenizer/word_cache.h"
+#include "text/tokenizer/word_model.h"
 
 #include <cstring>
 
