@@ -204,6 +204,14 @@ Section training_section() {
            "Share of the target's weight that is spread over all tokens.")
            .at_least(0)
            .below(1),
+       key(&T::z_loss, "z_loss", OnResume::is_logged,
+           "Coefficient of a term that keeps the logits from drifting: the loss of a token grows by this "
+           "times "
+           "the square of log(Z), where Z is the sum of e^logit over the vocabulary (PaLM, T5X; 1e-4 is "
+           "usual). "
+           "Evaluation is without it.")
+           .at_least(0)
+           .below(1),
        key(&T::dropout, "dropout", OnResume::is_logged,
            "Dropout rate of the model. Default: the one in its config.json.")
            .at_least(0)

@@ -75,7 +75,10 @@ Section data_section() {
        key(&D::loss_on, "loss_on", OnResume::fixes_run,
            "Which part of a conversation is learned. all_turns: every answer of the assistant, with the "
            "token that ends it. last_turn: the last answer only. everything: all of the text. A message with "
-           "weight: 0 is not learned."),
+           "weight: 0 is not learned; other weights multiply the loss of its tokens."),
+       key(&D::loss_weight, "loss_weight", OnResume::fixes_run,
+           "Field with the weight of a row in the loss, a number of 0 or more: the loss of all its tokens is "
+           "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
            "File with a chat template (Jinja) to use instead of the model's own.")
            .path(),

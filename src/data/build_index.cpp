@@ -34,12 +34,15 @@ struct Batch {
   std::vector<RowSpan> rows;
   struct Found {
     IndexedSample entry;
-    std::vector<int32_t> ids;  // when the row has several samples
+    std::vector<int32_t> ids;  // of a part of a row that is learned as it is
   };
   std::vector<Found> samples;
   std::vector<BadRow> bad;
   int64_t bad_rows = 0, rows_taken = 0;
 };
+
+// Whether the ids say all of the sample.
+bool all_learned(const Sample& sample) { return sample.weights.empty() && sample.labels == sample.input_ids; }
 
 uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
@@ -141,7 +144,7 @@ class Builder {
                                   static_cast<uint32_t>(sample.input_tokens),
                                   static_cast<uint32_t>(sample.target_tokens)};
         std::vector<int32_t> ids;
-        if (samples.size() > 1) ids = std::move(sample.sample.input_ids);
+        if (samples.size() > 1 && all_learned(sample.sample)) ids = std::move(sample.sample.input_ids);
         batch.samples.push_back({entry, std::move(ids)});
       }
     } catch (const DataError& e) {

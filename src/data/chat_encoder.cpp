@@ -7,6 +7,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/join_some.h"
+#include "data/fields.h"
 
 namespace trainer {
 namespace {
@@ -47,8 +48,23 @@ void mark_answers(const Conversation& conversation, EncodedSample& encoded) {
   for (size_t i = 0; i < conversation.messages.size(); i++) {
     const Json& message = conversation.messages[i];
     encoded.has_answer |= message["role"] == "assistant";
-    encoded.has_empty_answer |= conversation.learn[i] && is_empty_answer(message);
+    encoded.has_empty_answer |= conversation.weights[i] > 0 && is_empty_answer(message);
   }
+}
+
+// The weight of the answer that is an encoder-decoder's target.
+float weight_of_target(const Conversation& conversation) {
+  const size_t last = before_last_answer(conversation.messages);
+  return last < conversation.weights.size() ? conversation.weights[last] : 1;
+}
+
+// Weights of 0 and 1 as earlier versions wrote them, so that data with no other weights hold out the same
+// rows.
+Json weights_as_json(const std::vector<float>& weights) {
+  Json json = Json::array();
+  for (const float weight : weights)
+    json.push_back(weight == 0 || weight == 1 ? Json(weight == 1) : Json(weight));
+  return json;
 }
 
 void warn_without_end(const ChatTemplate& chat_template) {
@@ -75,7 +91,7 @@ ReadRow ChatEncoder::read(const RowParser& row) const {
   const ConversationForm form = form_of(json);
   if (!template_ && form != ConversationForm::alpaca)
     throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
-  return {.conversation = read_conversation(json, form)};
+  return {.conversation = read_conversation(json, form), .weight = weight_of_row(row, config_.loss_weight)};
 }
 
 // A data set may contain conversations in different forms.
@@ -88,7 +104,10 @@ ConversationForm ChatEncoder::form_of(const Json& row) const {
 std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   if (encoder_decoder_) {
     const Dataset::Texts both = texts(row);
-    return encode_samples(both.input, both.target, DataKind::seq2seq, config_, tokenizer_);
+    std::vector<EncodedSample> samples =
+        encode_samples(both.input, both.target, DataKind::seq2seq, config_, tokenizer_);
+    weigh(samples, row.weight * weight_of_target(row.conversation));
+    return samples;
   }
   const ChatTokens chat = tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on);
   const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
@@ -104,9 +123,12 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
     }
     encoded.sample.input_ids.push_back(chat.ids[i]);
     encoded.sample.labels.push_back(learn ? chat.ids[i] : kIgnore);
+    if (!chat.weights.empty()) encoded.sample.weights.push_back(chat.weights[i]);
     (learn ? encoded.target_tokens : encoded.input_tokens)++;
   }
-  return {std::move(encoded)};
+  std::vector<EncodedSample> samples{std::move(encoded)};
+  weigh(samples, row.weight);
+  return samples;
 }
 
 Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
@@ -129,13 +151,14 @@ std::optional<int32_t> ChatEncoder::end_of_answer() const {
 }
 
 std::string ChatEncoder::content(const ReadRow& row) const {
-  const auto& [messages, tools, variables, learn] = row.conversation;
-  return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',', Json(learn).dump(), ']');
+  const auto& [messages, tools, variables, weights] = row.conversation;
+  return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',',
+                weights_as_json(weights).dump(), ']', weight_as_content(row.weight));
 }
 
 // Does not render the template, because that would cost as much as encoding the sample again.
 std::string ChatEncoder::question(const ReadRow& row) const {
-  const auto& [messages, tools, variables, learn] = row.conversation;
+  const auto& [messages, tools, variables, weights] = row.conversation;
   std::string question = tools.dump() + variables.dump();
   for (size_t i = 0; i < before_last_answer(messages); i++) question += messages[i].dump();
   return question;
@@ -145,7 +168,8 @@ std::string ChatEncoder::settings() const {
   std::string settings =
       concat("chat ", static_cast<int>(form_), "\nloss_on ", static_cast<int>(config_.loss_on), "\nlengths ",
              config_.max_source_length, " ", config_.max_target_length, " ", config_.max_length, "\nlong ",
-             static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side), "\n");
+             static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side),
+             "\nweight ", config_.loss_weight, "\n");
   if (template_) settings += template_->source();
   return settings;
 }

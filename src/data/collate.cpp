@@ -1,6 +1,7 @@
 // Chosen samples of an effective batch -> padded or packed tensors. Everything is laid out on the host first,
 // so that no value is read back from the device.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -30,20 +31,24 @@ class HostMatrix {
   int64_t columns_;
 };
 
-// Rows of the hidden states that predict a supervised token, and these tokens.
+// Rows of the hidden states that predict a supervised token, these tokens, and their weights in the loss.
 struct Supervision {
   std::vector<int64_t> rows, labels;
+  std::vector<float> weights;
+  bool weighted = false;  // some weights are not 1
 };
 
 // Decoders: the state at i - 1 predicts token i, so `lookahead` is 1. T5's decoder gets labels that are
 // already shifted.
-void add_supervision(Supervision& supervision, const std::vector<int32_t>& labels, int64_t first_row,
-                     int64_t lookahead) {
-  for (int64_t i = lookahead; i < static_cast<int64_t>(labels.size()); i++) {
-    const int32_t label = labels[static_cast<size_t>(i)];
-    if (label == kIgnore) continue;
+void add_supervision(Supervision& supervision, const Sample& sample, int64_t first_row, int64_t lookahead) {
+  const bool weighted = !sample.weights.empty();
+  supervision.weighted |= weighted;
+  for (int64_t i = lookahead; i < std::ssize(sample.labels); i++) {
+    const auto at = static_cast<size_t>(i);
+    if (sample.labels[at] == kIgnore) continue;
     supervision.rows.push_back(first_row + i - lookahead);
-    supervision.labels.push_back(label);
+    supervision.labels.push_back(sample.labels[at]);
+    supervision.weights.push_back(weighted ? sample.weights[at] : 1.0f);
   }
 }
 
@@ -53,6 +58,7 @@ void add_vectors(MicroBatch& result, const Supervision& supervision, const std::
   result.input_lengths = upload(host_vector(result.lengths, device));
   result.supervised_rows = upload(host_vector(supervision.rows, device));
   result.supervised_labels = upload(host_vector(supervision.labels, device));
+  if (supervision.weighted) result.supervised_weights = upload(host_vector(supervision.weights, device));
   result.slots = upload(host_vector(slots, device));
 }
 
@@ -112,10 +118,10 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     const Sample& sample = batch.samples[static_cast<size_t>(slots[i])];
     std::copy(sample.input_ids.begin(), sample.input_ids.end(), inputs.ids.at(0, inputs.starts[i]));
     if (options.encoder_decoder) {
-      add_supervision(supervision, sample.labels, targets.starts[i], 0);
+      add_supervision(supervision, sample, targets.starts[i], 0);
       shift_right(sample.labels, targets.ids.at(0, targets.starts[i]), target_lengths[i], options);
     } else {
-      add_supervision(supervision, sample.labels, inputs.starts[i], 1);
+      add_supervision(supervision, sample, inputs.starts[i], 1);
     }
   }
   Upload upload(device);
@@ -161,10 +167,10 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
     result.lengths.push_back(std::max<int64_t>(length, 1));
     result.tokens += token_count(sample, options.encoder_decoder);
     if (!options.encoder_decoder) {
-      add_supervision(supervision, sample.labels, row * source_length, 1);
+      add_supervision(supervision, sample, row * source_length, 1);
       continue;
     }
-    add_supervision(supervision, sample.labels, row * target_length, 0);
+    add_supervision(supervision, sample, row * target_length, 0);
     shift_right(sample.labels, decoder_inputs.at(row, 0), target_length, options);
   }
   Upload upload(device);

@@ -99,6 +99,22 @@ int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std:
   return lost;
 }
 
+void weigh(std::vector<EncodedSample>& samples, float weight) {
+  if (weight == 1) return;
+  for (EncodedSample& encoded : samples) {
+    auto& [input_ids, labels, weights, group] = encoded.sample;
+    if (weight == 0) {
+      std::ranges::fill(labels, kIgnore);
+      weights.clear();
+      encoded.counts = false;
+    } else if (weights.empty()) {
+      weights.assign(labels.size(), weight);
+    } else {
+      for (float& each : weights) each *= weight;
+    }
+  }
+}
+
 std::vector<EncodedSample> encode_samples(std::string_view input, std::string_view target, DataKind kind,
                                           const DataConfig& config, const Tokenizer& tokenizer) {
   std::vector<EncodedSample> samples;

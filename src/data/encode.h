@@ -19,12 +19,16 @@ struct EncodedSample {
   bool dropped = false;                         // too long with data.long_samples: drop; not used as a sample
   bool has_answer = true;                       // conversations: the assistant says something
   bool has_empty_answer = false;                // and one of its answers that count has no text
+  bool counts = true;                           // false: the weight of its row is 0, so nothing is learned
 };
 
 // Truncates as Hugging Face does by default with truncation=True and this truncation_side: to max_length ids,
 // keeping a closing </s>. Returns how many ids were removed.
 int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std::optional<int32_t> eos,
                              TruncationSide side);
+
+// Multiplies the weights of all labels. With 0, they are no longer learned.
+void weigh(std::vector<EncodedSample>& samples, float weight);
 
 // Returns the samples of a row's texts. Samples that are too long are truncated at data.truncation_side,
 // marked as dropped, or (running text) split into several samples.

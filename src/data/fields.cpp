@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -130,5 +134,30 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   throw DataError(concat("no known pair of input and target among the fields ", join_some(names), "; ",
                          advice(config, names, concat(kGiveBoth, text_too))));
 }
+
+namespace {
+
+std::optional<double> number_in(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+float weight_of_row(const RowParser& row, const std::string& field) {
+  if (field.empty()) return 1;
+  const auto value = row.json(field);
+  if (!value) throw DataError(concat("field \"", field, "\" is missing (data.loss_weight)"));
+  std::optional<double> weight;
+  if (value->is_number()) weight = value->get<double>();
+  if (value->is_string()) weight = number_in(value->get_ref<const std::string&>());
+  if (weight && *weight >= 0 && *weight <= 1e6) return static_cast<float>(*weight);
+  throw DataError(concat("field \"", field, "\" is ", value->dump(),
+                         "; data.loss_weight needs a number from 0 (not learned) to 1,000,000"));
+}
+
+std::string weight_as_content(float weight) { return weight == 1 ? "" : concat("weight ", weight); }
 
 }  // namespace trainer

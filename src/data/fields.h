@@ -38,6 +38,12 @@ struct Fields {
   std::string input, target;  // as configured or found; target empty for text
 };
 
+// Returns the weight of a row in the loss: the number in this field, which may be the text of one; 1 for an
+// empty name. Throws DataError for a field that is missing or anything else.
+float weight_of_row(const RowParser& row, const std::string& field);
+// What it adds to the text that makes rows equal: nothing for a weight of 1.
+std::string weight_as_content(float weight);
+
 // Returns the fields from the configuration and, for what it leaves out, from the field names of the first
 // row. On an encoder-decoder, prompt/completion data are source/target, and the other way round. Throws
 // ConfigError for contradictions, and DataError (without the position of the row) when the names do not

@@ -21,6 +21,7 @@ struct ReadRow {
   Dataset::Texts texts = {};       // rows with input and target, or running text
   std::string fields = {};         // the values that the texts are made of, with their names
   Conversation conversation = {};  // chat rows
+  float weight = 1;                // in the loss, from data.loss_weight
 };
 
 // Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has

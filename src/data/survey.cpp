@@ -73,10 +73,11 @@ void Survey::add_conversation(const EncodedSample& encoded) {
 void Survey::add_nothing(const EncodedSample& encoded, const NamedRow& row) {
   NothingToLearn& nothing = counts_.nothing;
   const bool answers = kind_ == DataKind::chat || kind_ == DataKind::completion;
-  RowCount& reason = answers && encoded.target_lost > 0 ? nothing.cut_away
-                     : kind_ != DataKind::chat          ? nothing.too_short
-                     : encoded.has_answer               ? nothing.not_counted
-                                                        : nothing.no_answer;
+  RowCount& reason = !encoded.counts                      ? nothing.not_counted
+                     : answers && encoded.target_lost > 0 ? nothing.cut_away
+                     : kind_ != DataKind::chat            ? nothing.too_short
+                     : encoded.has_answer                 ? nothing.not_counted
+                                                          : nothing.no_answer;
   reason.add(row);
 }
 

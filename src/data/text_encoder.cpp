@@ -32,11 +32,16 @@ ReadRow TextEncoder::read(const RowParser& row) const {
     read.fields += row.text(name);
     read.fields += '\0';
   }
+  read.weight = weight_of_row(row, config_.loss_weight);
+  read.fields += weight_as_content(read.weight);
   return read;
 }
 
 std::vector<EncodedSample> TextEncoder::encode(const ReadRow& row) const {
-  return encode_samples(row.texts.input, row.texts.target, fields_.kind, config_, tokenizer_);
+  std::vector<EncodedSample> samples =
+      encode_samples(row.texts.input, row.texts.target, fields_.kind, config_, tokenizer_);
+  weigh(samples, row.weight);
+  return samples;
 }
 
 // Returns the tokens before the target. If data.max_length leaves no room for the target, all tokens that are
@@ -54,7 +59,7 @@ std::string TextEncoder::settings() const {
   return concat("kind ", static_cast<int>(fields_.kind), "\ninput ", fields_.input, "\ntarget ",
                 fields_.target, "\nlengths ", config_.max_source_length, " ", config_.max_target_length, " ",
                 config_.max_length, "\nlong ", static_cast<int>(config_.long_samples), " ",
-                static_cast<int>(config_.truncation_side));
+                static_cast<int>(config_.truncation_side), "\nweight ", config_.loss_weight);
 }
 
 }  // namespace trainer

@@ -4,7 +4,9 @@
 
 namespace trainer {
 
-UsedColumns used_columns(const DataConfig& config) {
+namespace {
+
+UsedColumns columns_of_texts(const DataConfig& config) {
   UsedColumns used;
   const bool named = !config.input.empty() || !config.target.empty();
   const bool text = config.kind == DataKind::text;
@@ -16,6 +18,14 @@ UsedColumns used_columns(const DataConfig& config) {
     const std::vector<std::string> more = TextTemplate::parse(config.target, "data.target").fields();
     used.columns.insert(used.columns.end(), more.begin(), more.end());
   }
+  return used;
+}
+
+}  // namespace
+
+UsedColumns used_columns(const DataConfig& config) {
+  UsedColumns used = columns_of_texts(config);
+  if (!config.loss_weight.empty() && !used.columns.empty()) used.columns.push_back(config.loss_weight);
   return used;
 }
 

@@ -42,9 +42,10 @@ at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight
   return facts_.soft_cap > 0 ? logits.div(facts_.soft_cap).tanh_().mul_(facts_.soft_cap) : logits;
 }
 
-LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options) const {
+LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options,
+                         const at::Tensor& row_weights) const {
   options.soft_cap = facts_.soft_cap;
-  return linear_cross_entropy(states, weight(states.scalar_type()), labels, options);
+  return linear_cross_entropy(states, weight(states.scalar_type()), labels, options, row_weights);
 }
 
 }  // namespace trainer

@@ -5,7 +5,7 @@
 struct LossTerms {
   int vocab;   // logits of a row
   int stride;  // floats from row to row, a multiple of kWidth
-  float soft_cap, smoothing;
+  float soft_cap, smoothing, z_loss;
 };
 
 // The logit, capped if there is a cap, and the derivative of that.
@@ -18,10 +18,12 @@ DEVICE float capped(float x, float soft_cap, float& slope) {
 }
 
 // One block per row. correct, unless nullptr, gets 1 where the label has the largest logit (the first of
-// equal ones), else 0. With `gradient`, the first half of a row's bytes becomes its gradient if Element is
-// bf16, and the whole row if it is fp32.
-KERNEL loss_of_rows(float* logits, const long long* labels, float* loss, long long* correct, LossTerms terms,
-                    int gradient) {
+// equal ones), else 0. log_p and log_z, unless nullptr, get the logarithms of the label's probability and of
+// the sum of all e^logit. `weights`, unless nullptr, multiplies loss and gradient of each row. With
+// `gradient`, the first half of a row's bytes becomes its gradient if Element is bf16, and the whole row if
+// it is fp32.
+KERNEL loss_of_rows(float* logits, const long long* labels, float* loss, long long* correct,
+                    const float* weights, float* log_p, float* log_z, LossTerms terms, int gradient) {
   float* row = logits + static_cast<long long>(blockIdx.x) * terms.stride;
   const int vocab = terms.vocab, first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
   const long long label = labels[blockIdx.x];
@@ -51,15 +53,22 @@ KERNEL loss_of_rows(float* logits, const long long* labels, float* loss, long lo
   const float normaliser = over_block<Sum>(sum * expf(most - largest));
   if (terms.smoothing > 0.0f) total = over_block<Sum>(total);
   if (correct != nullptr) above = over_block<Most>(above);
+  const float weight = weights != nullptr ? weights[blockIdx.x] : 1.0f;
+  const float log_normaliser = logf(normaliser), log_sum = log_normaliser + largest;
   if (threadIdx.x == 0) {
-    float value = logf(normaliser) + (1.0f - terms.smoothing) * (largest - of_label);
+    float value = log_normaliser + (1.0f - terms.smoothing) * (largest - of_label);
     if (terms.smoothing > 0.0f) value += terms.smoothing * (largest - total / static_cast<float>(vocab));
-    loss[blockIdx.x] = value;
+    if (terms.z_loss > 0.0f) value += terms.z_loss * log_sum * log_sum;
+    loss[blockIdx.x] = value * weight;
+    if (log_p != nullptr) log_p[blockIdx.x] = of_label - largest - log_normaliser;
+    if (log_z != nullptr) log_z[blockIdx.x] = log_sum;
     if (correct != nullptr) correct[blockIdx.x] = above > 0.0f ? 0 : 1;
   }
   if (!gradient) return;
 
-  const float inverse = 1.0f / normaliser, spread = terms.smoothing / static_cast<float>(vocab);
+  float inverse = 1.0f / normaliser;
+  if (terms.z_loss > 0.0f) inverse *= 1.0f + 2.0f * terms.z_loss * log_sum;  // the slope of log_sum^2
+  const float spread = terms.smoothing / static_cast<float>(vocab);
   Element* to = reinterpret_cast<Element*>(row);
   for (int begin = 0; begin < vocab; begin += step) {
     const int c = begin + first;
@@ -69,7 +78,7 @@ KERNEL loss_of_rows(float* logits, const long long* labels, float* loss, long lo
       for (int k = 0; k < kWidth; k++) {
         float g = expf(capped(from.at[k], terms.soft_cap, slope) - largest) * inverse - spread;
         if (c + k == label) g -= 1.0f - terms.smoothing;
-        out.at[k] = narrow<Element>(g * slope);
+        out.at[k] = narrow<Element>(g * slope * weight);
       }
     }
     // What is written now lies where this round or an earlier one has read.

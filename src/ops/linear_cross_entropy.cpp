@@ -10,7 +10,6 @@
 #include "device/target_device.h"
 #include "memory/memory_phase.h"
 #include "ops/matmul.h"
-#include "ops/softmax_loss.h"
 
 namespace trainer {
 namespace {
@@ -27,23 +26,27 @@ at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  // `more` gets what is not differentiable.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                               const at::Tensor& labels, const LossOptions& options, bool with_grad) {
+                               const at::Tensor& labels, const LossOptions& options,
+                               const at::Tensor* row_weights, bool with_grad, LossSum* more) {
     const InPhase phase(MemoryPhase::loss);
     const LossGradients wanted{with_grad && hidden.requires_grad(), with_grad && weight.requires_grad()};
     const bool cpu = target_of(hidden.device()) == c10::kCPU;
-    const LossParts parts = cpu ? loss_parts_composite(hidden, weight, labels, options, wanted)
-                                : loss_parts_gpu(hidden, weight, labels, options, wanted);
+    const LossParts parts =
+        (cpu ? loss_parts_composite : loss_parts_gpu)(hidden, weight, labels, options, wanted, *row_weights);
     ctx->save_for_backward({parts.g_hidden, parts.g_weight});
-    ctx->mark_non_differentiable({parts.correct});
-    return {parts.loss, parts.correct};
+    more->correct = options.count_correct ? parts.correct : at::Tensor();
+    more->z_loss = parts.z_loss;
+    more->log_probabilities = parts.log_probabilities;
+    return {parts.loss};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     // The fp32 scalar times a bf16 tensor: rounded once, after the product.
     const auto scaled = [&](const at::Tensor& g) { return g.defined() ? g * grads[0] : g; };
-    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}};
+    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}, {}};
   }
 };
 
@@ -54,13 +57,38 @@ int64_t rows_per_chunk(int64_t rows, int64_t most) {
   return (rows + chunks - 1) / chunks;
 }
 
+RowsOfLoss::RowsOfLoss(const at::Tensor& hidden, const LossOptions& options, const at::Tensor& row_weights) {
+  const auto empty = [&](bool wanted) {
+    return wanted ? at::empty({hidden.size(0)}, hidden.options().dtype(at::kFloat)) : at::Tensor();
+  };
+  all = {options.z_loss, row_weights.defined() ? row_weights.contiguous() : row_weights,
+         empty(options.log_probabilities), empty(options.z_loss > 0)};
+}
+
+RowTerms RowsOfLoss::narrow(int64_t first, int64_t count) const {
+  const auto part = [&](const at::Tensor& rows) {
+    return rows.defined() ? rows.narrow(0, first, count) : at::Tensor();
+  };
+  return {all.z_loss, part(all.weights), part(all.log_p), part(all.log_z)};
+}
+
+void RowsOfLoss::finish(LossParts& parts) const {
+  parts.log_probabilities = all.log_p;
+  if (!all.log_z.defined()) return;
+  at::Tensor squares = all.log_z.square();
+  if (all.weights.defined()) squares.mul_(all.weights);
+  parts.z_loss = squares.sum().mul_(all.z_loss);
+}
+
 LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                               const LossOptions& options, const LossGradients& wanted) {
+                               const LossOptions& options, const LossGradients& wanted,
+                               const at::Tensor& row_weights) {
   const double smoothing = options.label_smoothing, soft_cap = options.soft_cap;
   LossParts out;
   out.loss = at::zeros({}, hidden.options().dtype(at::kFloat));
   out.correct = at::zeros({}, labels.options());
   if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
+  const RowsOfLoss terms(hidden, options, row_weights);
   // bf16 logits of a built-in product need no copy in fp32, unless they are capped. So 192 MB hold three
   // times as many rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
   const bool in_bf16 =
@@ -75,21 +103,23 @@ LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weigh
     if (!in_bf16) logits = logits.to(at::kFloat);
     const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
     if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
-    out.loss += softmax_loss(logits, y, smoothing, wanted.any()).sum();
+    out.loss += softmax_loss(logits, y, smoothing, wanted.any(), terms.narrow(row, rows)).sum();
     if (wanted.any() && slope.defined()) logits.mul_(slope);
     const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
     if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
     if (wanted.weight) times_into(out.g_weight, g_logits.t(), input);
   }
   if (out.g_weight.defined()) out.g_weight = out.g_weight.to(weight.scalar_type());
+  terms.finish(out);
   return out;
 }
 
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             const LossOptions& options) {
-  const variable_list out =
-      LinearCrossEntropy::apply(hidden, weight, labels, options, at::GradMode::is_enabled());
-  return {out[0], options.count_correct ? out[1] : at::Tensor()};
+                             const LossOptions& options, const at::Tensor& row_weights) {
+  LossSum sum;
+  sum.loss = LinearCrossEntropy::apply(hidden, weight, labels, options, &row_weights,
+                                       at::GradMode::is_enabled(), &sum)[0];
+  return sum;
 }
 
 }  // namespace trainer

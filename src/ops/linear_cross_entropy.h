@@ -7,6 +7,8 @@
 
 #include "trainer/ops/linear_cross_entropy.h"
 
+#include "ops/softmax_loss.h"
+
 namespace trainer {
 
 struct LossGradients {
@@ -15,8 +17,20 @@ struct LossGradients {
 };
 
 struct LossParts {
-  at::Tensor loss, correct;       // LossSum's; correct is 0 unless requested
-  at::Tensor g_hidden, g_weight;  // in the inputs' type; undefined if not needed
+  at::Tensor loss, correct;              // LossSum's; correct is 0 unless requested
+  at::Tensor g_hidden, g_weight;         // in the inputs' type; undefined if not needed
+  at::Tensor z_loss, log_probabilities;  // LossSum's
+};
+
+// What is asked of each row besides its loss.
+struct RowsOfLoss {
+  RowsOfLoss(const at::Tensor& hidden, const LossOptions& options, const at::Tensor& row_weights);
+  // Those of a chunk.
+  RowTerms narrow(int64_t first, int64_t count) const;
+  // Fills in LossParts::z_loss and log_probabilities, after the last chunk.
+  void finish(LossParts& parts) const;
+
+  RowTerms all;
 };
 
 // Returns the rows of a chunk, at most `most`; all chunks but the last are equal.
@@ -29,12 +43,14 @@ inline int64_t rows_of_small_chunks(int64_t vocab) {
 // What the CPU uses, and CUDA without its kernels. Logits become fp32 before
 // the loss, except bf16 ones of built-in products.
 LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                               const LossOptions& options, const LossGradients& wanted);
+                               const LossOptions& options, const LossGradients& wanted,
+                               const at::Tensor& row_weights = {});
 
 // What CUDA uses: cross_entropy.cu, one launch for all between a chunk's products, or the composite
 // if that does not work. The products' fp32 sums are the logits; they are not rounded to the type of hidden.
 // A chunk's memory is that of its fp32 logits, whose place the gradient takes.
 LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                         const LossOptions& options, const LossGradients& wanted);
+                         const LossOptions& options, const LossGradients& wanted,
+                         const at::Tensor& row_weights = {});
 
 }  // namespace trainer

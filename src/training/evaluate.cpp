@@ -12,6 +12,7 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/progress.h"
+#include "objectives/objective.h"
 #include "training/attempts.h"
 #include "training/memory_table.h"
 #include "training/with_blocks_together.h"
@@ -65,15 +66,16 @@ Attempts attempts_with(const Config& config, at::Device device, const RecoveryLi
 // What one rank's share of the samples adds up to.
 struct ShareOfEvaluation {
   double loss = 0, correct = 0;
-  int64_t samples = 0, supervised_tokens = 0;  // of all ranks
+  double normaliser = 0;  // of all ranks, as the next two
+  int64_t samples = 0, supervised_tokens = 0;
 };
 
 ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, const Config& config,
                                  at::Device device, BatchBudget& budget, const RecoveryListener& listener,
                                  const std::function<void()>& between, const Share& share) {
   at::NoGradGuard no_grad;
-  ForwardContext context;
-  context.count_correct = true;
+  const ForwardContext context;
+  const std::unique_ptr<Objective> objective = make_objective(config);
   ShareOfEvaluation result;
   const int64_t batch_size = config.eval_batch_size(),
                 group = batch_size * 16;  // sorted by length within a group
@@ -90,6 +92,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
+    result.normaliser += objective->normaliser(batch.samples, division.encoder_decoder);
     Attempts attempts = attempts_with(config, device, listener);
     division.limits.halvings = budget.halvings;
     cut_by_limits(batch, division);
@@ -104,7 +107,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
         const MicroBatch micro =
             collate(batch, division.slots[place.micro_batch], collate_options(config, model), device);
         if (micro.supervised_labels.numel() == 0) continue;
-        const LossSum out = model.loss(micro, context);
+        const LossSum out = model.loss(micro, context, objective->options(Pass::evaluation));
         sums.loss += out.loss;
         sums.correct += out.correct;
         if (every > 0 && ++micro_batches % every == 0) empty_cache(device);
@@ -144,7 +147,7 @@ EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Conf
     correct += sums.at(1);
   }
   const double supervised = static_cast<double>(std::max<int64_t>(own.supervised_tokens, 1));
-  return {loss / supervised, correct / supervised, own.samples, own.supervised_tokens};
+  return {mean_of(loss, own.normaliser), correct / supervised, own.samples, own.supervised_tokens};
 }
 
 }  // namespace trainer

@@ -15,6 +15,7 @@
 #include "device/target_device.h"
 #include "memory/meta_memory.h"
 #include "memory/offload.h"
+#include "objectives/objective.h"
 #include "training/prepare_model.h"
 #include "training/rank_traffic.h"
 #include "training/update_check.h"
@@ -172,14 +173,12 @@ void run_evaluation(const Config& config, const Model& model, const SampleLength
   larger.training.gradient_accumulation_steps.reset();
   const EffectiveBatch batch = worst_batch(larger, model.encoder_decoder(), lengths);
   const CutLimits limits = cut_limits(config, model.encoder_decoder(), config.eval_batch_size());
-  ForwardContext context;
-  context.count_correct = true;
   const MicroBatch micro = [&] {
     const InPhase phase(MemoryPhase::input);
     return collate(batch, cut(batch, limits, model.encoder_decoder()).front(), collate_options(config, model),
                    at::kMeta);
   }();
-  model.loss(micro, context);
+  model.loss(micro, ForwardContext(), make_objective(config)->options(Pass::evaluation));
 }
 
 PlannedStep run_step(const Config& asked, const std::filesystem::path& path, const PlanTarget& target,

@@ -24,6 +24,7 @@
 #include "memory/offload.h"
 #include "models/block_hook.h"
 #include "nn/attention.h"
+#include "objectives/objective.h"
 #include "optim/state_memory.h"
 #include "training/attempts.h"
 #include "training/gradient_sums.h"
@@ -223,7 +224,6 @@ ForwardContext Trainer::step_context() const {
   context.training = true;
   context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
   context.free_order = !config_.training.deterministic;
-  context.label_smoothing = config_.training.label_smoothing;
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
   context.kept_inputs = kept_inputs_;
@@ -242,7 +242,8 @@ at::Tensor Trainer::gradient_norm(Attempts& attempts) const {
 // Computes the gradient of the whole effective batch; returns the sum of its token losses.
 at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, Attempts& attempts) {
   ForwardContext context = step_context();
-  const double supervised = static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  const std::unique_ptr<Objective> objective = make_objective(config_);
+  const double inverse = mean_of(1.0, objective->normaliser(batch.samples, model_.encoder_decoder()));
   at::Tensor loss_sum;
   attempts.divide(batch, division, budgets_.training, [&](Place& place) {
     place.stage = "forward";
@@ -250,7 +251,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
     weights_changed();  // a checkpoint may have been read
     gradients_.clear();
     const auto options = at::TensorOptions().device(device_);
-    const at::Tensor seed = at::full({}, 1.0 / supervised, options.dtype(at::kFloat));
+    const at::Tensor seed = at::full({}, inverse, options.dtype(at::kFloat));
     loss_sum = at::zeros({}, options.dtype(at::kDouble));
     const int64_t count = std::ssize(division.slots);
     const size_t last = last_with_labels(batch, division);
@@ -263,7 +264,7 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
         return collate(batch, division.slots[place.micro_batch], collate_options(config_, model_), device_);
       }();
       if (micro.supervised_labels.numel() == 0) continue;
-      const LossSum out = model_.loss(micro, context);
+      const LossSum out = model_.loss(micro, context, objective->options(Pass::training));
       place.stage = "backward";
       const Deterministic sums(target_of(device_), config_.training.deterministic);
       if (sums_) sums_->begin_pass(division.recomputed_blocks, place.micro_batch == last);
@@ -279,15 +280,17 @@ at::Tensor Trainer::accumulate(const EffectiveBatch& batch, Division& division, 
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, Attempts& attempts) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
+  const std::unique_ptr<Objective> objective = make_objective(config_);
   std::vector<double> losses(batch.samples.size());
   with_blocks_together(model_, ranks_, [&] {
     for (const int64_t slot : batch.own_slots()) {
       attempts.repeat("forward", [&] {
         const MicroBatch micro = collate(batch, {slot}, collate_options(config_, model_), device_);
-        const int64_t supervised = micro.supervised_labels.numel();
-        if (supervised > 0)
-          losses[static_cast<size_t>(slot)] =
-              model_.loss(micro, context).loss.item<double>() / static_cast<double>(supervised);
+        if (micro.supervised_labels.numel() == 0) return;
+        const auto at = static_cast<size_t>(slot);
+        losses[at] =
+            mean_of(model_.loss(micro, context, objective->options(Pass::training)).loss.item<double>(),
+                    objective->normaliser({&batch.samples[at], 1}, model_.encoder_decoder()));
       });
     }
     return std::string();

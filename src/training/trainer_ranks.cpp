@@ -14,6 +14,7 @@
 #include "memory/memory_phase.h"
 #include "memory/offload.h"
 #include "models/block_hook.h"
+#include "objectives/objective.h"
 #include "parallel/rank_shares.h"
 #include "training/attempts.h"
 #include "training/gradient_sums.h"
@@ -189,7 +190,8 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Te
       norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
     });
   }
-  result.loss = read[0] / static_cast<double>(std::max<int64_t>(batch.supervised_tokens, 1));
+  result.loss =
+      mean_of(read[0], make_objective(config_)->normaliser(batch.samples, model_.encoder_decoder()));
   result.grad_norm = read[1];
   return norm;
 }

@@ -99,6 +99,12 @@ TEST(SupervisedTokens, TheFirstTokenOfADecoderIsNeverPredicted) {
   EXPECT_EQ(supervised_tokens({}, false), 0);
 }
 
+TEST(SupervisedTokens, HaveTheWeightsOfTheirSample) {
+  EXPECT_EQ(supervised_weight({{4, 5, 6}, {kIgnore, 5, kIgnore}}, false), 1);
+  EXPECT_EQ(supervised_weight({{4, 5, 6}, {4, 5, kIgnore}, {8, 0.5, 4}}, false), 0.5);
+  EXPECT_EQ(supervised_weight({{4}, {6, kIgnore, 7}, {0.25, 9, 2}}, true), 2.25);
+}
+
 EffectiveBatch of_lengths(const std::vector<std::pair<size_t, size_t>>& lengths) {
   EffectiveBatch batch;
   for (const auto& [source, target] : lengths) batch.samples.push_back({Ids(source, 5), Ids(target, 6)});
@@ -142,6 +148,46 @@ TEST(SplitTest, TargetsHaveTheirOwnBudget) {
   CutLimits limits{MicroBatching::tokens, 1, 100, 10};
   EXPECT_EQ(cut(batch, limits, true), (Cut{{0}, {1}, {2, 3}}));
   EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 1, 2, 3}}));
+}
+
+// Slots 0 and 3 are a group, 2 and 4 another.
+EffectiveBatch with_groups() {
+  EffectiveBatch batch = of_lengths({{2, 2}, {9, 9}, {4, 4}, {6, 6}, {3, 3}, {5, 5}});
+  batch.samples[0].group = batch.samples[3].group = 7;
+  batch.samples[2].group = batch.samples[4].group = 0;
+  return batch;
+}
+
+TEST(SplitTest, AGroupOfSamplesStaysTogether) {
+  EffectiveBatch batch = with_groups();
+  CutLimits limits{MicroBatching::samples, 3, 10, 10};
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 3, 1}, {2, 4, 5}}));
+  limits.batch_size = 1;
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{0, 3}, {1}, {2, 4}, {5}}));
+  limits.by = MicroBatching::tokens;
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{1}, {0, 3}, {5}, {2, 4}})) << "longest first";
+  limits.packing = true;  // rows of 10 tokens: 9, 2 + 6, 5, 4 + 3
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{1}, {0, 3}, {5}, {2, 4}}));
+  limits.batch_size = 2;
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{1, 0, 3}, {5, 2, 4}}));
+  EXPECT_EQ(cut_as(batch, limits.by, {3, 3}, packed_budget(limits, false)), cut(batch, limits, false));
+  limits.halvings = 70;
+  EXPECT_EQ(cut(batch, limits, false), (Cut{{1}, {0, 3}, {5}, {2, 4}}));
+  limits.packing = false;
+  EXPECT_EQ(cut_as(batch, limits.by, {1, 2, 1, 2}), cut(batch, limits, false));
+  EXPECT_FALSE(can_be_split(batch, {0, 3}));
+  EXPECT_TRUE(can_be_split(batch, {0, 3, 1}));
+  EXPECT_FALSE(can_be_split(batch, {1}));
+}
+
+TEST(SplitTest, AGroupOfSamplesStaysOnOneRank) {
+  EffectiveBatch batch = with_groups();
+  batch.share = {0, 3};
+  EXPECT_EQ(batch.own_slots(), (std::vector<int64_t>{1}));
+  batch.share = {1, 3};
+  EXPECT_EQ(batch.own_slots(), (std::vector<int64_t>{0, 3}));
+  batch.share = {2, 3};
+  EXPECT_EQ(batch.own_slots(), (std::vector<int64_t>{2, 4, 5}));
 }
 
 CutLimits packing(int64_t batch_size, int64_t max_length) {

@@ -52,6 +52,39 @@ TEST_F(ChatData, AnAnswerWithWeight0IsLeftOutOfEverything) {
   EXPECT_EQ(sample.labels, (Ids{3, 120, 4, 1, 100, X, X, 120, 6, 1, 100, 7, 1}));
 }
 
+using Weights = std::vector<float>;
+
+TEST_F(ChatData, AMessagesWeightIsThatOfItsTokens) {
+  std::string row = line(kTwoTurns);
+  row.insert(row.find("\"two\"") + 5, ", \"weight\": 0.5");
+  Sample sample = data(row, false).sample(0);
+  EXPECT_EQ(sample.labels, (Ids{X, X, X, X, X, 5, 1, X, X, X, X, 7, 1}));
+  EXPECT_EQ(sample.weights, (Weights{0, 0, 0, 0, 0, 0.5, 0.5, 0, 0, 0, 0, 1, 1}));
+  config_.data.loss_on = LossOn::everything;
+  sample = data(row, false).sample(0);
+  EXPECT_EQ(sample.labels, sample.input_ids);
+  EXPECT_EQ(sample.weights, (Weights{1, 1, 1, 1, 1, 0.5, 0.5, 1, 1, 1, 1, 1, 1}));
+  config_.data.loss_on = LossOn::last_turn;
+  EXPECT_TRUE(data(row, false).sample(0).weights.empty()) << "all that is learned has the weight 1";
+}
+
+TEST_F(ChatData, TheWeightOfARowMultipliesThoseOfItsMessages) {
+  config_.data.loss_weight = "worth";
+  std::string row = line(kTwoTurns);
+  row.insert(row.find("\"two\"") + 5, ", \"weight\": 0.5");
+  row.insert(1, "\"worth\": 3, ");
+  EXPECT_EQ(data(row, false).sample(0).weights, (Weights{0, 0, 0, 0, 0, 1.5, 1.5, 0, 0, 0, 0, 3, 3}));
+}
+
+// A decoder learns from every answer, an encoder-decoder from the last one.
+TEST_F(ChatData, TheWeightOfTheLastAnswerIsThatOfAnEncoderDecodersTarget) {
+  std::string row = line(kTwoTurns);
+  row.insert(row.find("\"four\"") + 6, ", \"weight\": 0.5");
+  const Sample sample = data(row, true).sample(0);
+  EXPECT_EQ(sample.labels, (Ids{7, 1}));
+  EXPECT_EQ(sample.weights, (Weights{0.5, 0.5}));
+}
+
 TEST_F(ChatData, SetsMayHaveDifferentForms) {
   const std::string share =
       R"({"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"}]})";

@@ -45,6 +45,25 @@ TEST(CollateTest, Decoder) {
   EXPECT_EQ(batch.tokens, 6);
 }
 
+std::vector<float> floats(const at::Tensor& tensor) {
+  EXPECT_EQ(tensor.scalar_type(), at::kFloat);
+  return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
+}
+
+// A sample without weights has those of one, beside others that have some.
+TEST(CollateTest, WeightsAreThoseOfTheSupervisedTokens) {
+  const EffectiveBatch samples{
+      {{{3, 4, 5, 1}, {kIgnore, kIgnore, 5, 1}, {9, 9, 0.5, 0.25}}, {{3, 7}, {3, 7}}}, 0, 0};
+  for (const bool packing : {false, true}) {
+    const CollateOptions decoder{false, 9, 0, packing}, t5{true, 0, 50, packing};
+    EXPECT_EQ(floats(collate(samples, {1, 0}, decoder, at::kCPU).supervised_weights),
+              (std::vector<float>{1, 0.5, 0.25}));
+    EXPECT_EQ(floats(collate(samples, {0, 1}, t5, at::kCPU).supervised_weights),
+              (std::vector<float>{0.5, 0.25, 1, 1}));
+    EXPECT_FALSE(collate(samples, {1}, decoder, at::kCPU).supervised_weights.defined());
+  }
+}
+
 TEST(CollateTest, PackedSamplesShareARow) {
   const EffectiveBatch samples{
       {{{3, 4, 5, 1}, {kIgnore, kIgnore, 5, 1}}, {{3, 7}, {3, 7}}, {{}, {}}, {{8}, {8}}}, 0, 0};

@@ -95,6 +95,47 @@ TEST_F(Policies, LongTextsAreSplit) {
   EXPECT_EQ(report.without_supervision, 0);
 }
 
+// ---- weights of rows
+
+TEST_F(Policies, RowsHaveTheWeightsOfAField) {
+  config_.data.loss_weight = "worth";
+  const Dataset set = data(
+      "{\"input\": \"one\", \"target\": \"two\", \"worth\": 0.5}\n"
+      "{\"input\": \"one\", \"target\": \"two three\", \"worth\": 1}\n"
+      "{\"input\": \"one\", \"target\": \"two\", \"worth\": 0}\n");
+  EXPECT_EQ(set.sample(0).weights, (std::vector<float>{0.5, 0.5}));
+  EXPECT_TRUE(set.sample(1).weights.empty());
+  EXPECT_EQ(set.sample(2).labels, (Ids{kIgnore, kIgnore}));
+  EXPECT_EQ(set.report().supervised_tokens, 2 + 3);
+  EXPECT_EQ(set.report().nothing.not_counted.count, 1);
+}
+
+TEST_F(Policies, ARowWithoutItsWeightIsRefused) {
+  config_.data.loss_weight = "worth";
+  EXPECT_TRUE(has(error(kGood), "data.jsonl:1: field \"worth\" is missing (data.loss_weight)"));
+  EXPECT_TRUE(has(error("{\"input\": \"one\", \"target\": \"two\", \"worth\": -1}\n"),
+                  "data.jsonl:1: field \"worth\" is -1; data.loss_weight needs a number from 0 (not learned) "
+                  "to 1,000,000"));
+}
+
+// Also of the pieces of a row, whose ids are stored without weights.
+TEST_F(Policies, PiecesOfATextHaveTheWeightOfTheirRow) {
+  config_.data.long_samples = LongSamples::split;
+  config_.data.max_length = 3;
+  config_.data.loss_weight = "worth";
+  const Dataset set = data(
+      "{\"text\": \"one two three four five\", \"worth\": 0.5}\n"
+      "{\"text\": \"one two three\", \"worth\": 0}\n"
+      "{\"text\": \"one two three\", \"worth\": 1}\n",
+      false);
+  ASSERT_EQ(set.size(), 3 + 2 + 2);
+  EXPECT_EQ(set.sample(2).labels, (Ids{7, 8, 1}));
+  EXPECT_EQ(set.sample(2).weights, (std::vector<float>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(set.sample(3).labels, (Ids{kIgnore, kIgnore, kIgnore}));
+  EXPECT_EQ(set.sample(5).labels, set.sample(5).input_ids);
+  EXPECT_TRUE(set.sample(5).weights.empty());
+}
+
 TEST_F(Policies, AnswersAreNotSplit) {
   config_.data.long_samples = LongSamples::split;
   EXPECT_TRUE(starts(error<ConfigError>(kGood), "data.long_samples: split is for running text"));

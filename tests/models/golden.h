@@ -68,14 +68,15 @@ struct Golden {
   }
   // Gradients of sum(loss) / supervised tokens by name, over the given cut.
   std::map<std::string, at::Tensor> gradients(const std::vector<std::vector<int64_t>>& cuts,
-                                              const ForwardContext& context, double* loss = nullptr) const {
+                                              const ForwardContext& context, double* loss = nullptr,
+                                              const LossOptions& options = {}) const {
     model->for_each_parameter([](const std::string&, Parameter& p) {
       if (p.trained()) p.value.tensor().mutable_grad().reset();
     });
     double sum = 0;
     const double n = static_cast<double>(batch.supervised_tokens);
     for (const auto& slots : cuts) {
-      const LossSum out = model->loss(micro_batch(slots), context);
+      const LossSum out = model->loss(micro_batch(slots), context, options);
       sum += out.loss.item<double>();
       out.loss.backward(at::full({}, 1.0 / n));
     }

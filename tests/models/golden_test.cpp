@@ -40,10 +40,8 @@ TEST_P(GoldenTest, LogitsLossAndEveryGradientAgreeInFp32) {
 
 TEST_P(GoldenTest, LabelSmoothingAgrees) {
   const Golden golden(GetParam());
-  ForwardContext context = context_for(*golden.model);
-  context.label_smoothing = 0.1;
   double loss = 0;
-  golden.gradients(golden.one_cut(), context, &loss);
+  golden.gradients(golden.one_cut(), context_for(*golden.model), &loss, {.label_smoothing = 0.1});
   EXPECT_NEAR(loss, golden.expected("loss_smoothed").item<double>(), 1e-5 * loss);
 }
 

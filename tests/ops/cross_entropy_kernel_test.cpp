@@ -1,4 +1,5 @@
 // The loss on a GPU: its kernel, run on the CPU (support/emulated_gpu.h), and what is launched and allocated.
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -49,11 +50,19 @@ class LossOnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
   // Compares with what the CPU computes in fp32. bf16: the gradients of the logits and those of the inputs
   // are rounded once each.
   void expect_the_cpus(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                       const LossOptions& options) {
-    const LossParts cpu =
-        loss_parts_composite(hidden.to(at::kFloat), weight.to(at::kFloat), labels, options, kBoth);
-    const LossParts gpu = loss_parts_gpu(hidden, weight, labels, options, kBoth);
+                       const LossOptions& options, const at::Tensor& row_weights = {}) {
+    const LossParts cpu = loss_parts_composite(hidden.to(at::kFloat), weight.to(at::kFloat), labels, options,
+                                               kBoth, row_weights);
+    const LossParts gpu = loss_parts_gpu(hidden, weight, labels, options, kBoth, row_weights);
     EXPECT_LE(relative_difference(gpu.loss, cpu.loss), 5e-7);
+    EXPECT_EQ(gpu.z_loss.defined(), options.z_loss > 0);
+    EXPECT_EQ(gpu.log_probabilities.defined(), options.log_probabilities);
+    if (options.z_loss > 0) {
+      EXPECT_LE(relative_difference(gpu.z_loss, cpu.z_loss), 5e-7);
+    }
+    if (options.log_probabilities) {
+      EXPECT_LE(relative_difference(gpu.log_probabilities, cpu.log_probabilities), 5e-7);
+    }
     EXPECT_TRUE(gpu.correct.equal(cpu.correct));
     EXPECT_LE(relative_difference(gpu.g_hidden, cpu.g_hidden), bf16() ? 3e-3 : 1e-6);
     EXPECT_LE(relative_difference(gpu.g_weight, cpu.g_weight), bf16() ? 3e-3 : 1e-6);
@@ -81,13 +90,36 @@ TEST_P(LossOnAnEmulatedGpu, IsTheCpus) {
   }
 }
 
+TEST_P(LossOnAnEmulatedGpu, WithWeightsAndZLossIsTheCpus) {
+  LossOptions options{0.1, true, 3.0};
+  options.z_loss = 0.01;
+  options.log_probabilities = true;
+  const at::Tensor weights = random_.normal({5}, at::kFloat).abs();
+  for (const int64_t vocab : {7, 1000, 4099}) {
+    SCOPED_TRACE(vocab);
+    expect_the_cpus(normal({5, 12}), normal({vocab, 12}), (at::arange(5) * 977).remainder(vocab), options,
+                    weights);
+  }
+}
+
+TEST_P(LossOnAnEmulatedGpu, WithWeightsOfOneHasTheSameBits) {
+  const at::Tensor hidden = normal({9, 8}), weight = normal({777, 8}), labels = at::arange(9) * 80;
+  const LossParts plain = loss_parts_gpu(hidden, weight, labels, {0.1}, kBoth),
+                  ones = loss_parts_gpu(hidden, weight, labels, {0.1}, kBoth, at::ones({9}));
+  EXPECT_TRUE(ones.loss.equal(plain.loss));
+  EXPECT_TRUE(ones.g_hidden.equal(plain.g_hidden));
+  EXPECT_TRUE(ones.g_weight.equal(plain.g_weight));
+}
+
 // Each chunk finds the last one's gradients where its logits go. One type: it takes seconds.
 class LossInChunks : public LossOnAnEmulatedGpu {};
 
 TEST_P(LossInChunks, IsTheCpus) {
   const int64_t rows = 260, vocab = 130'001;  // small chunks: two of 130 rows
   const at::Tensor labels = (at::arange(rows) * 9973).remainder(vocab);
-  expect_the_cpus(normal({rows, 4}), normal({vocab, 4}), labels, {0.1, true, 0.0, true});
+  LossOptions options{0.1, true, 0.0, true};
+  options.log_probabilities = true;
+  expect_the_cpus(normal({rows, 4}), normal({vocab, 4}), labels, options, at::arange(rows) / 100.0f);
 }
 
 // The hidden states are the identity, so that the weight's columns are the logits and its gradient is theirs.
@@ -255,6 +287,13 @@ TEST(LossKernel, IsOneLaunchBetweenAChunksProducts) {
   const LossOptions small{0.0, true, 0.0, true};
   EXPECT_EQ(launched(small, {true, false}).size(), 3u * 3 + 2);
   EXPECT_EQ(launched({0.0, true}, kNone).size(), 3u * 2 + 2);
+  // weights and probabilities take none
+  LossOptions probabilities;
+  probabilities.log_probabilities = true;
+  const std::vector<std::string> weighted = launches([&] {
+    loss_parts_gpu(hidden, weight, labels, probabilities, {true, false}, at::ones({2048}));
+  });
+  EXPECT_EQ(std::ranges::count(weighted, "loss_of_rows"), 2);
 }
 
 TEST(LossKernel, APlanCountsTheLogitsOfAChunkOnce) {

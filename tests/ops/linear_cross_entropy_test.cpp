@@ -39,5 +39,61 @@ TEST(LinearCrossEntropy, OfBf16LogitsIsThatOfFp64AndKeepsThemOnce) {
   EXPECT_LE(relative_difference(hidden.grad(), x.grad()), 4e-3);  // two roundings to bf16
 }
 
+// Through autograd: fp64 of LibTorch's operators is the reference.
+TEST(LinearCrossEntropy, WithWeightsAndZLossIsThatOfFp64) {
+  constexpr int64_t rows = 50, width = 8, vocab = 5'003;
+  Random random(8);
+  const at::Tensor labels = (at::arange(rows) * 7919).remainder(vocab), weights = random.normal({rows}).abs();
+  at::Tensor hidden = random.normal({rows, width}), weight = random.normal({vocab, width});
+  for (const double soft_cap : {0.0, 4.0}) {
+    const at::Tensor x = hidden.to(at::kDouble).set_requires_grad(true),
+                     w = weight.to(at::kDouble).set_requires_grad(true);
+    at::Tensor logits = x.mm(w.t());
+    if (soft_cap > 0) logits = (logits / soft_cap).tanh() * soft_cap;
+    const at::Tensor log_p = logits.log_softmax(1),
+                     of_label = log_p.gather(1, labels.unsqueeze(1)).squeeze(1);
+    const at::Tensor cross_entropy = -0.9 * of_label - 0.1 * log_p.mean(1),
+                     z = 1e-3 * logits.logsumexp(1).square();
+    ((cross_entropy + z) * weights).sum().mul(0.25).backward();
+
+    const at::Tensor our_x = hidden.clone().set_requires_grad(true),
+                     our_w = weight.clone().set_requires_grad(true);
+    LossOptions options{.label_smoothing = 0.1, .soft_cap = soft_cap};
+    options.z_loss = 1e-3;
+    options.log_probabilities = true;
+    const LossSum sum = linear_cross_entropy(our_x, our_w, labels, options, weights);
+    sum.loss.mul(0.25).backward();
+    EXPECT_LT(relative_difference(sum.loss.detach(), ((cross_entropy + z) * weights).sum().detach()), 1e-6);
+    EXPECT_LT(relative_difference(sum.z_loss, (z * weights).sum().detach()), 1e-6);
+    EXPECT_LT(relative_difference(sum.log_probabilities, of_label.detach()), 1e-6);
+    EXPECT_LT(relative_difference(our_x.grad(), x.grad()), 3e-6);
+    EXPECT_LT(relative_difference(our_w.grad(), w.grad()), 3e-6);
+    EXPECT_FALSE(sum.log_probabilities.requires_grad());
+  }
+}
+
+TEST(LinearCrossEntropy, InChunksEachRowHasItsOwnWeightAndProbability) {
+  constexpr int64_t rows = 40, vocab = 1'000'003;  // two chunks of 20
+  Random random(9);
+  const at::Tensor hidden = random.normal({rows, 2}), weight = random.normal({vocab, 2}),
+                   labels = at::arange(rows) * 977, weights = random.normal({rows}).abs();
+  LossOptions options;
+  options.log_probabilities = true;
+  const LossSum whole = linear_cross_entropy(hidden, weight, labels, options, weights);
+  const LossSum unweighted = linear_cross_entropy(hidden, weight, labels, options);
+  EXPECT_LT(relative_difference(whole.loss, -(whole.log_probabilities * weights).sum()), 1e-6);
+  EXPECT_LT(relative_difference(unweighted.loss, -whole.log_probabilities.sum()), 1e-6);
+  for (const int64_t row : {0, 19, 20, 39}) {
+    const LossSum one =
+        linear_cross_entropy(hidden.narrow(0, row, 1), weight, labels.narrow(0, row, 1), options);
+    EXPECT_NEAR(one.loss.item<double>(), -whole.log_probabilities[row].item<double>(), 1e-5);
+  }
+}
+
+TEST(LinearCrossEntropy, GivesNothingThatIsNotAskedFor) {
+  const LossSum sum = linear_cross_entropy(at::ones({2, 4}), at::ones({5, 4}), at::zeros({2}, at::kLong), {});
+  EXPECT_FALSE(sum.correct.defined() || sum.z_loss.defined() || sum.log_probabilities.defined());
+}
+
 }  // namespace
 }  // namespace trainer

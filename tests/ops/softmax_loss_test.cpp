@@ -43,6 +43,42 @@ TEST(SoftmaxLoss, AndItsGradientAreThoseOfFp64) {
   }
 }
 
+// All that may be asked of a row, on both types: in bf16 the logits are rounded before, and their gradient
+// after.
+TEST(SoftmaxLoss, HasWeightsAndAnotherTermAndTellsItsProbabilities) {
+  Random random(5);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const double smoothing : {0.0, 0.1}) {
+      at::Tensor logits = (random.normal({9, 5003}) * 3).to(type);
+      const at::Tensor labels = at::arange(9).mul_(533);
+      RowTerms terms{0.01, random.normal({9}), at::empty({9}), at::empty({9})};  // also negative weights
+      terms.weights[4] = 0;
+      const at::Tensor exact = logits.to(at::kDouble).set_requires_grad(true), log_p = exact.log_softmax(1),
+                       log_z = exact.logsumexp(1);
+      const at::Tensor of_label = log_p.gather(1, labels.unsqueeze(1)).squeeze(1);
+      const at::Tensor losses =
+          (-(1 - smoothing) * of_label - smoothing * log_p.mean(1) + 0.01 * log_z.square()) *
+          terms.weights.to(at::kDouble);
+      losses.sum().backward();
+      const at::Tensor ours = softmax_loss(logits, labels, smoothing, true, terms);
+      EXPECT_LT(relative_difference(ours, losses.detach()), 3e-7);
+      EXPECT_LT(relative_difference(terms.log_p, of_label.detach()), 3e-7);
+      EXPECT_LT(relative_difference(terms.log_z, log_z.detach()), 3e-7);
+      EXPECT_LT(relative_difference(logits, exact.grad()), type == at::kFloat ? 1e-6 : 3e-3);
+      EXPECT_EQ(logits[4].abs().max().item<float>(), 0.0f);
+    }
+  }
+}
+
+TEST(SoftmaxLoss, HasTheSameBitsWithWeightsOfOne) {
+  Random random(6);
+  at::Tensor plain = random.normal({7, 1003}), weighted = plain.clone();
+  const at::Tensor labels = at::arange(7);
+  const RowTerms ones{0.0, at::ones({7}), {}, {}};
+  EXPECT_TRUE(softmax_loss(plain, labels, 0.1, true).equal(softmax_loss(weighted, labels, 0.1, true, ones)));
+  EXPECT_TRUE(plain.equal(weighted));
+}
+
 // Half a step of bf16, and fp32's error: a label that is almost certain has a gradient near 0, which p - 1
 // would not have if p were rounded.
 TEST(SoftmaxLoss, HasAGradientThatIsRoundedOnceToBf16) {

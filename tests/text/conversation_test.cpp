@@ -76,8 +76,8 @@ TEST(Conversations, AlpacaIsAQuestionAndAnAnswer) {
 
 TEST(Conversations, WeightsAreRemovedFromTheMessages) {
   const Conversation read_in = read(R"({"messages": [{"role": "user", "content": "q"},
-    {"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b", "weight": 1}]})");
-  EXPECT_EQ(read_in.learn, (std::vector<bool>{true, false, true}));
+    {"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b", "weight": 0.5}]})");
+  EXPECT_EQ(read_in.weights, (std::vector<float>{1, 0, 0.5}));
   EXPECT_FALSE(read_in.messages[1].contains("weight"));
 }
 
@@ -94,8 +94,12 @@ TEST(Conversations, ErrorsNameTheMessage) {
             "message 1 (user): \"content\" is number, not text or a list of parts");
   EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": null}]})"),
             "message 1 (assistant): \"content\" is null, and there are no \"tool_calls\"");
-  EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})"),
-            "message 1 (assistant): \"weight\" is 0.5; it must be 0 (not learned) or 1");
+  EXPECT_EQ(
+      problem(R"({"messages": [{"role": "assistant", "content": "a", "weight": -0.5}]})"),
+      "message 1 (assistant): \"weight\" is -0.5; it must be a number from 0 (not learned) to 1,000,000");
+  EXPECT_EQ(
+      problem(R"({"messages": [{"role": "assistant", "content": "a", "weight": true}]})"),
+      "message 1 (assistant): \"weight\" is true; it must be a number from 0 (not learned) to 1,000,000");
   EXPECT_EQ(
       problem(R"({"conversations": [{"from": "alien", "value": "q"}]})"),
       "message 1: \"from\" is \"alien\"; known are human, gpt, system, function_call, observation and tool");

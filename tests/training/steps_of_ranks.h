@@ -1,6 +1,7 @@
 // Steps of several ranks and of one, on a golden's model and data.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,7 +31,8 @@ struct GoldenRun {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::optional<Quantisation> quantise = std::nullopt;
-  std::string form = "model";  // the golden's directory
+  std::string form = "model";                              // the golden's directory
+  std::function<float(size_t)> weight_of_label = nullptr;  // in the loss, by the label's place in its sample
 };
 
 inline Config config_of_ranks(Shard shard) {
@@ -55,8 +57,13 @@ inline EffectiveBatch batch_of_step(const Golden& golden, int64_t step, const Ra
 
 inline Golden golden_of(const GoldenRun& run, const Config& config, const Ranks& ranks) {
   const bool divides = config.parallel.shard == Shard::all;
-  return Golden(run.name, run.dtype, run.quantise, run.form, divides ? ranks.rank() : 0,
+  Golden golden(run.name, run.dtype, run.quantise, run.form, divides ? ranks.rank() : 0,
                 divides ? ranks.count() : 1);
+  if (run.weight_of_label == nullptr) return golden;
+  for (Sample& sample : golden.batch.samples) {
+    for (size_t i = 0; i < sample.labels.size(); i++) sample.weights.push_back(run.weight_of_label(i));
+  }
+  return golden;
 }
 
 // fail_at: which allocation of the fourth step fails, counted over all ranks.

@@ -160,6 +160,7 @@ struct DataConfig {
   std::optional<int64_t> max_samples;
   BadRows bad_rows = BadRows::error;
   LossOn loss_on = LossOn::all_turns;
+  std::string loss_weight;    // the field with the weight of a row in the loss; empty: all are 1
   std::string chat_template;  // a file; empty: the model's own
   BoolOrAuto packing = BoolOrAuto::automatic();
   // `auto` packs; settle_packing() replaces it where that may be slower.
@@ -191,6 +192,7 @@ struct TrainingConfig {
   int64_t num_threads = 0;  // 0: one per core
   CpuProducts cpu_products = CpuProducts::automatic;
   double label_smoothing = 0.0;
+  double z_loss = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
   bool deterministic = true;

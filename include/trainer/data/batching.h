@@ -48,6 +48,8 @@ EffectiveBatch load_effective_batch(const Dataset& dataset, const std::vector<in
 
 // Returns the number of labels that count in the loss (decoders: labels[0] is never predicted).
 int64_t supervised_tokens(const Sample& sample, bool encoder_decoder);
+// Returns the sum of the weights of these labels: their number if all weights are 1.
+double supervised_weight(const Sample& sample, bool encoder_decoder);
 
 // Returns the number of tokens of a sample, source and target.
 int64_t token_count(const Sample& sample, bool encoder_decoder);
@@ -82,13 +84,14 @@ struct CutLimits {
 PackedBudget packed_budget(const CutLimits& limits, bool encoder_decoder);
 
 // Splits this rank's share of the effective batch into micro-batches. Returns one vector of slots per
-// micro-batch; each slot of the share occurs once.
+// micro-batch; each slot of the share occurs once. Samples of a group (Sample::group) go wherever they would
+// as one sample that has the rows and tokens of all of them.
 //
 // samples: consecutive groups of batch_size. tokens: the samples are sorted by length (source, then target;
 // longest first) and split so that padded tokens plus overhead are minimal. In each micro-batch, rows x
-// longest source <= batch_size x max_source_length, and the same for targets; a single sample is always
-// allowed. With packing: as few micro-batches as best fit decreasing finds, none with more tokens than
-// packed_budget(), except a single sample.
+// longest source <= batch_size x max_source_length, and the same for targets; a single sample or group is
+// always allowed. With packing: as few micro-batches as best fit decreasing finds, none with more tokens than
+// packed_budget(), except a single sample or group.
 std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimits& limits,
                                       bool encoder_decoder);
 
@@ -98,6 +101,9 @@ std::vector<std::vector<int64_t>> cut(const EffectiveBatch& batch, const CutLimi
 std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatching by,
                                          const std::vector<int64_t>& samples,
                                          const PackedBudget& budget = {});
+
+// Whether these samples are more than one sample or group, so that a smaller split can part them.
+bool can_be_split(const EffectiveBatch& batch, const std::vector<int64_t>& slots);
 
 struct CollateOptions {
   bool encoder_decoder = true;

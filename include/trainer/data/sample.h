@@ -18,6 +18,11 @@ inline constexpr int32_t kIgnore = -100;  // a label without supervision, as in 
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
+  // What the loss of each label is multiplied with; not used where there is no supervision. Empty: all are 1.
+  std::vector<float> weights = {};
+  // Samples of a step with the same number stay together: on one rank, and in one micro-batch. Objectives
+  // need it that compare samples. Below 0: on its own.
+  int64_t group = -1;
 };
 
 // Which part of each step this process computes: `rank` of `of` parts with about as many tokens each.
@@ -32,8 +37,8 @@ struct EffectiveBatch {
   int64_t tokens = 0;             // not padding, source and target
   Share share = {};
 
-  // Returns the slots of this process's share, in ascending order. The longest sample goes first, each to the
-  // rank with the fewest tokens so far.
+  // Returns the slots of this process's share, in ascending order. The longest sample, or group of samples,
+  // goes first, each to the rank with the fewest tokens so far.
   std::vector<int64_t> own_slots() const;
 };
 
@@ -70,15 +75,16 @@ struct PackedTarget {
 // `batch` is 1 for the token tensors, and `seq` is the sum of the sample lengths. All tensors are on the
 // requested device.
 struct MicroBatch {
-  at::Tensor input_ids;          // [batch, seq] int64
-  at::Tensor input_lengths;      // [samples] int64
-  at::Tensor decoder_input_ids;  // [batch, target_seq] int64: labels shifted right; undefined for decoders
-  at::Tensor supervised_rows;    // [n] int64: rows of the [batch * (target_)seq, hidden] states that predict
-                                 // a supervised token
-  at::Tensor supervised_labels;  // [n] int64: those tokens
-  at::Tensor slots;              // [samples] int64: dropout keys
-  std::vector<int64_t> lengths;  // input_lengths on the host
-  int64_t tokens = 0;            // not padding, source and target
+  at::Tensor input_ids;           // [batch, seq] int64
+  at::Tensor input_lengths;       // [samples] int64
+  at::Tensor decoder_input_ids;   // [batch, target_seq] int64: labels shifted right; undefined for decoders
+  at::Tensor supervised_rows;     // [n] int64: rows of the [batch * (target_)seq, hidden] states that predict
+                                  // a supervised token
+  at::Tensor supervised_labels;   // [n] int64: those tokens
+  at::Tensor supervised_weights;  // [n] fp32: their weights in the loss; undefined: all are 1
+  at::Tensor slots;               // [samples] int64: dropout keys
+  std::vector<int64_t> lengths;   // input_lengths on the host
+  int64_t tokens = 0;             // not padding, source and target
   std::optional<PackedRow> packed;
   std::optional<PackedTarget> packed_target;  // of an encoder-decoder
 };

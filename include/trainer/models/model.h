@@ -38,11 +38,12 @@ class Model : public Module {
   virtual at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const = 0;
   virtual const OutputHead& head() const = 0;
 
-  // Returns the sum of the token losses of the micro-batch (all of its supervised tokens).
-  LossSum loss(const MicroBatch& batch, const ForwardContext& context) const {
-    LossOptions options{context.label_smoothing, context.count_correct};
+  // Returns the sum of the token losses of the micro-batch (all of its supervised tokens), each times its
+  // weight. The options soft_cap and small_chunks are the model's own.
+  LossSum loss(const MicroBatch& batch, const ForwardContext& context, LossOptions options = {}) const {
     options.small_chunks = context.recompute_blocks >= num_blocks();  // memory matters more than time
-    return head().loss(supervised_states(batch, context), batch.supervised_labels, options);
+    return head().loss(supervised_states(batch, context), batch.supervised_labels, options,
+                       batch.supervised_weights);
   }
 
   // Starts generation from prompts, or from an encoder-decoder's sources, in slots 0, 1, ...: padded or

@@ -17,8 +17,6 @@ struct ForwardContext {
       0;  // number of blocks, from the first, that keep only their input and run again in backward
   int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (nn/attention.h)
   bool free_order = false;  // on a GPU, attention may sum in another order every time
-  double label_smoothing = 0.0;
-  bool count_correct = false;  // evaluation: also count the correctly predicted tokens
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
   // gradient (LoRA on a frozen embedding).
   at::Tensor anchor;

@@ -43,8 +43,10 @@ class OutputHead {
   at::Tensor logits(const at::Tensor& states, const at::Tensor& weight) const;
 
   // Returns the SUM of the token losses of states(). The logits never exist as a whole
-  // (linear_cross_entropy.h). The soft cap is the head's own.
-  LossSum loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options) const;
+  // (linear_cross_entropy.h, which also says what the options and weights of rows do). The soft cap is the
+  // head's own.
+  LossSum loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options,
+               const at::Tensor& row_weights = {}) const;
 
  private:
   Parameter* embedding_;

@@ -6,27 +6,36 @@
 
 namespace trainer {
 
+// A row is a supervised token: its hidden state and its label. All is undefined unless requested, but `loss`.
 struct LossSum {
-  at::Tensor loss;     // fp32 scalar, differentiable: the SUM of token losses
-  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label; undefined unless requested
+  at::Tensor loss;               // fp32 scalar, differentiable: the SUM of token losses, z_loss included
+  at::Tensor correct;            // int64 scalar: tokens whose largest logit is the label
+  at::Tensor z_loss;             // fp32 scalar: the part of `loss` that LossOptions::z_loss adds
+  at::Tensor log_probabilities;  // fp32 [n]: log p(label) of each row, without weight and smoothing
 };
 
 struct LossOptions {
   double label_smoothing = 0.0;  // e: the loss is (1 - e) * nll + e * mean over the vocabulary of -log p
                                  // (transformers, LabelSmoother)
-  bool count_correct = false;
-  double soft_cap = 0.0;  // c: logits first become c tanh(logits / c) (Gemma 2; transformers,
-                          // final_logit_softcapping); 0: no cap
+  bool count_correct = false;    // LossSum::correct
+  double soft_cap = 0.0;         // c: logits first become c tanh(logits / c) (Gemma 2; transformers,
+                                 // final_logit_softcapping); 0: no cap
   // On a GPU: chunks as small as on the CPU, which take less memory and a little more time.
   bool small_chunks = false;
+  // c: a token's loss grows by c * log(Z)^2, where Z is the sum of e^logit over the vocabulary, of the capped
+  // logits if there is a cap (Chowdhery et al. 2022, PaLM, section 5; T5X). It keeps log(Z) near 0.
+  double z_loss = 0.0;
+  bool log_probabilities = false;  // LossSum::log_probabilities
 };
 
 // Returns the SUM of the token losses. hidden [n, hidden] and weight [vocab, hidden] have the same type;
-// labels is [n] int64. Logits are computed in chunks of rows; what follows from them is computed in fp32. The
-// gradients are computed in the same pass, so backward only scales them. A chunk's logits take up to 128 MB
-// on the CPU, or 192 MB in bf16 with built-in products (ops/cpu_products.h). On a GPU a chunk has 1,024 rows
-// or more, unless small_chunks or NoGradMode asks for less.
+// labels is [n] int64. row_weights, fp32 [n], multiplies the loss of each row and its gradients; undefined:
+// all are 1. It may be negative, and has no gradient itself. Logits are computed in chunks of rows; what
+// follows from them is computed in fp32. The gradients are computed in the same pass, so backward only scales
+// them. A chunk's logits take up to 128 MB on the CPU, or 192 MB in bf16 with built-in products
+// (ops/cpu_products.h). On a GPU a chunk has 1,024 rows or more, unless small_chunks or NoGradMode asks for
+// less.
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             const LossOptions& options);
+                             const LossOptions& options, const at::Tensor& row_weights = {});
 
 }  // namespace trainer

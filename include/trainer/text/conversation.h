@@ -17,7 +17,7 @@ struct Conversation {
   nlohmann::ordered_json messages;         // objects with role, content and whatever else the template reads
   nlohmann::ordered_json tools = nullptr;  // JSON schemas, or null
   nlohmann::ordered_json variables = nullptr;
-  std::vector<bool> learn;  // of each message: false if its `weight` is 0
+  std::vector<float> weights;  // of each message in the loss; 0: it is not learned
 };
 
 // How a row holds a conversation.
@@ -36,8 +36,8 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
 
 // Besides the messages a row may have `tools` (a list, or its JSON text; bare functions get the frame
 // {"type", "function"}), `system` (with conversations and Alpaca fields) and `chat_template_kwargs` (an
-// object). A message may have `weight`, 0 or 1, which the template does not see. Throws a DataError that
-// names the message and what is wrong with it.
+// object). A message may have `weight`, a number of 0 or more, which the template does not see. Throws a
+// DataError that names the message and what is wrong with it.
 Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form);
 
 // Returns the messages as the template reads them: where it reads only text, contents that are lists of parts
@@ -48,6 +48,7 @@ struct ChatTokens {
   std::string text;
   std::vector<int32_t> ids;       // no special tokens besides those that the template writes
   std::vector<bool> learn;        // of each id
+  std::vector<float> weights;     // of each id that is learned; empty: all are 1
   std::vector<TextRange> ranges;  // of each id, in the text; empty when all ids are learned
 };
 

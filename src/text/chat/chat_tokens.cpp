@@ -1,5 +1,6 @@
 // Turns a conversation into ids, and finds which of them are learned.
 #include <algorithm>
+#include <iterator>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -19,21 +20,25 @@ void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversatio
   size_t last = 0;
   for (const auto& answer : answers) last = std::max(last, answer.message);
   std::erase_if(answers, [&](const RenderedChat::Answer& answer) {
-    return !conversation.learn[answer.message] || (loss_on == LossOn::last_turn && answer.message != last);
+    return conversation.weights[answer.message] == 0 ||
+           (loss_on == LossOn::last_turn && answer.message != last);
   });
 }
 
-// Both are in the order of the text. For a token with an empty range, its position counts.
-std::vector<bool> in_answers(const std::vector<TextRange>& tokens,
-                             const std::vector<RenderedChat::Answer>& answers) {
-  std::vector<bool> learn(tokens.size(), false);
+// The weight of each token: that of its answer's message, or `outside`. Tokens and answers are in the order
+// of the text. For a token with an empty range, its position counts.
+std::vector<float> weights_of(const std::vector<TextRange>& tokens,
+                              const std::vector<RenderedChat::Answer>& answers,
+                              const Conversation& conversation, float outside) {
+  std::vector<float> weights(tokens.size(), outside);
   size_t next = 0;
   for (size_t i = 0; i < tokens.size(); i++) {
     while (next < answers.size() && answers[next].end <= tokens[i].begin) next++;
     if (next == answers.size()) break;
-    learn[i] = std::max(tokens[i].end, tokens[i].begin + 1) > answers[next].begin;
+    if (std::max(tokens[i].end, tokens[i].begin + 1) > answers[next].begin)
+      weights[i] = conversation.weights[answers[next].message];
   }
-  return learn;
+  return weights;
 }
 
 bool is_answer(const Json& message) { return message["role"] == "assistant"; }
@@ -95,24 +100,21 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
   const Json &tools = conversation.tools, &variables = conversation.variables;
   const bool everything = loss_on == LossOn::everything;
   ChatTokens out;
-  if (everything && !std::ranges::count(conversation.learn, false)) {
+  if (everything && std::ranges::count(conversation.weights, 1) == std::ssize(conversation.weights)) {
     out.text = chat_template.render(messages, tools, variables);
     out.ids = tokenizer.encode(out.text, /*add_special_tokens=*/false);
     out.learn.assign(out.ids.size(), true);
     return out;
   }
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
-  if (everything) {  // keeps the answers that are not learned
-    std::erase_if(rendered.answers,
-                  [&](const RenderedChat::Answer& answer) { return conversation.learn[answer.message]; });
-  } else {
-    keep_counting(rendered.answers, conversation, loss_on);
-  }
+  if (!everything) keep_counting(rendered.answers, conversation, loss_on);
   TokenizedText tokenized = tokenizer.encode_with_ranges(rendered.text, /*add_special_tokens=*/false);
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
-  out.learn = in_answers(tokenized.ranges, rendered.answers);
-  if (everything) out.learn.flip();
+  out.weights = weights_of(tokenized.ranges, rendered.answers, conversation, everything ? 1 : 0);
+  for (const float weight : out.weights) out.learn.push_back(weight > 0);
+  if (std::ranges::all_of(out.weights, [](float weight) { return weight == 0 || weight == 1; }))
+    out.weights.clear();
   out.ranges = std::move(tokenized.ranges);
   return out;
 }

@@ -91,11 +91,12 @@ Json tools_of(const Json& tools, const std::string& name) {
   return list;
 }
 
-bool weight_of(const Json& message, const std::string& where) {
+float weight_of(const Json& message, const std::string& where) {
   const Json* weight = value_of(message, "weight");
-  if (!weight) return true;
-  if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
-  throw DataError(concat(where, ": \"weight\" is ", weight->dump(), "; it must be 0 (not learned) or 1"));
+  if (!weight) return 1;
+  if (weight->is_number() && *weight >= 0 && *weight <= 1e6) return weight->get<float>();
+  throw DataError(concat(where, ": \"weight\" is ", weight->dump(),
+                         "; it must be a number from 0 (not learned) to 1,000,000"));
 }
 
 void check_content(const Json& message, const std::string& where) {
@@ -114,7 +115,7 @@ void check_content(const Json& message, const std::string& where) {
 }
 
 void add(Conversation& out, Json message, const std::string& where) {
-  out.learn.push_back(weight_of(message, where));
+  out.weights.push_back(weight_of(message, where));
   message.erase("weight");
   normalize_calls(message, where);
   check_content(message, where);

@@ -1,0 +1,50 @@
+#include "objectives/objective.h"
+
+#include "trainer/data/batching.h"
+
+namespace trainer {
+namespace {
+
+class CrossEntropy : public Objective {
+ public:
+  explicit CrossEntropy(const TrainingConfig& config)
+      : label_smoothing_(config.label_smoothing), z_loss_(config.z_loss) {}
+
+  LossOptions options(Pass pass) const override {
+    LossOptions options;
+    options.count_correct = pass == Pass::evaluation;
+    if (pass == Pass::evaluation) return options;
+    options.label_smoothing = label_smoothing_;
+    options.z_loss = z_loss_;
+    return options;
+  }
+
+  double normaliser(std::span<const Sample> samples, bool encoder_decoder) const override {
+    double sum = 0;
+    for (const Sample& sample : samples) sum += supervised_weight(sample, encoder_decoder);
+    return sum;
+  }
+
+  std::vector<Term> terms(Pass pass) const override {
+    if (pass == Pass::evaluation) return {{"loss"}, {"token_accuracy", /*over_tokens=*/true}};
+    if (z_loss_ > 0) return {{"loss"}, {"z_loss"}};
+    return {{"loss"}};
+  }
+
+  std::vector<at::Tensor> sums(const LossSum& out, Pass pass) const override {
+    if (pass == Pass::evaluation) return {out.loss, out.correct};
+    if (z_loss_ > 0) return {out.loss, out.z_loss};
+    return {out.loss};
+  }
+
+ private:
+  double label_smoothing_, z_loss_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> make_objective(const Config& config) {
+  return std::make_unique<CrossEntropy>(config.training);
+}
+
+}  // namespace trainer

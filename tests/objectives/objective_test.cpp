@@ -1,0 +1,64 @@
+// What cross-entropy asks of the head, and what its sums are divided by.
+#include "objectives/objective.h"
+
+#include <gtest/gtest.h>
+
+namespace trainer {
+namespace {
+
+std::vector<std::string> names(const Objective& objective, Pass pass) {
+  std::vector<std::string> names;
+  for (const Term& term : objective.terms(pass)) names.push_back(term.name);
+  return names;
+}
+
+TEST(CrossEntropy, IsDividedByTheWeightsOfWhatIsSupervised) {
+  const auto objective = make_objective(Config());
+  const std::vector<Sample> samples{
+      {{4, 5, 6}, {kIgnore, 5, 6}}, {{4, 5, 6}, {4, kIgnore, 6}, {9, 9, 0.25}}, {}};
+  EXPECT_EQ(objective->normaliser(samples, /*encoder_decoder=*/false), 2.25);
+  EXPECT_EQ(objective->normaliser(samples, /*encoder_decoder=*/true), 2 + 9.25);
+  EXPECT_EQ(objective->normaliser({}, false), 0);
+  EXPECT_EQ(mean_of(0, 0), 0) << "a step in which nothing is supervised";
+}
+
+// Evaluations compare runs, whatever each of them optimises.
+TEST(CrossEntropy, IsEvaluatedWithoutWhatOnlyTrainingAdds) {
+  Config config;
+  config.training.label_smoothing = 0.1;
+  config.training.z_loss = 1e-4;
+  const auto objective = make_objective(config);
+  EXPECT_EQ(objective->options(Pass::training).label_smoothing, 0.1);
+  EXPECT_EQ(objective->options(Pass::training).z_loss, 1e-4);
+  EXPECT_FALSE(objective->options(Pass::training).count_correct);
+  EXPECT_EQ(objective->options(Pass::evaluation).label_smoothing, 0);
+  EXPECT_EQ(objective->options(Pass::evaluation).z_loss, 0);
+  EXPECT_TRUE(objective->options(Pass::evaluation).count_correct);
+}
+
+TEST(CrossEntropy, ReportsZLossOnlyIfThereIsOne) {
+  Config config;
+  EXPECT_EQ(names(*make_objective(config), Pass::training), (std::vector<std::string>{"loss"}));
+  config.training.z_loss = 1e-4;
+  const auto objective = make_objective(config);
+  EXPECT_EQ(names(*objective, Pass::training), (std::vector<std::string>{"loss", "z_loss"}));
+  EXPECT_EQ(names(*objective, Pass::evaluation), (std::vector<std::string>{"loss", "token_accuracy"}));
+}
+
+// Each term has its sum, in the same order.
+TEST(CrossEntropy, HasASumForEachTerm) {
+  Config config;
+  config.training.z_loss = 1e-4;
+  const auto objective = make_objective(config);
+  for (const Pass pass : {Pass::training, Pass::evaluation}) {
+    const LossSum out = linear_cross_entropy(at::ones({3, 4}), at::ones({5, 4}),
+                                             at::tensor({0, 1, 2}).to(at::kLong), objective->options(pass));
+    const std::vector<at::Tensor> sums = objective->sums(out, pass);
+    ASSERT_EQ(sums.size(), objective->terms(pass).size());
+    EXPECT_TRUE(sums[0].equal(out.loss));
+    EXPECT_TRUE(sums.back().equal(pass == Pass::training ? out.z_loss : out.correct));
+  }
+}
+
+}  // namespace
+}  // namespace trainer
