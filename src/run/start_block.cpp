@@ -42,7 +42,7 @@ Count count_parameters(Model& model) {
   return count;
 }
 
-std::string percent(int64_t part, int64_t whole) {
+std::string percent_of(int64_t part, int64_t whole) {
   const double tenths =
       std::round(1000.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1)));
   return concat(tenths / 10, " %");
@@ -119,7 +119,7 @@ void warn_of_unusual(const Config& config, Model& model) {
 
 std::string padding_text(const Config& config, const PaddingReport& padding) {
   const std::string share =
-      concat(percent(padding.padded_tokens - padding.tokens, padding.padded_tokens), " of what is computed");
+      concat(percent_of(padding.padded_tokens - padding.tokens, padding.padded_tokens), " of what is computed");
   if (config.data.packs()) return share;
   return concat(share, "; data.packing: true avoids it");
 }
@@ -205,7 +205,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("model", concat(model.model_type(), "  ", hub::shown(config.model.path)));
   line("method", method(artefacts));
   line("parameters", grouped(count.parameters));
-  line("trainable", concat(grouped(count.trained), " (", percent(count.trained, count.parameters), ")"));
+  line("trainable", concat(grouped(count.trained), " (", percent_of(count.trained, count.parameters), ")"));
   line("type", type_text(model, artefacts));
   if (const std::string saved = result_types_text(artefacts.weights(model), artefacts, config);
       !saved.empty())

@@ -19,6 +19,7 @@ using Element = float;
 }  // namespace packed_float
 namespace packed_bf16 {
 using Element = bf16;
+#include "ops/packed_adapters.cu"
 }  // namespace packed_bf16
 
 namespace trainer {

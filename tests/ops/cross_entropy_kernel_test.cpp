@@ -24,6 +24,7 @@ constexpr int kWidth = 8;
 namespace bf16_8 {
 using Element = bf16;
 constexpr int kWidth = 8;
+#include "ops/cross_entropy.cu"
 }  // namespace bf16_8
 
 namespace trainer {

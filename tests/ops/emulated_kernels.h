@@ -20,14 +20,17 @@ constexpr int kWidth = 1;
 namespace float_4 {
 using Element = float;
 constexpr int kWidth = 4;
+#include "ops/kernels_of_ops.h"
 }  // namespace float_4
 namespace bf16_1 {
 using Element = bf16;
 constexpr int kWidth = 1;
+#include "ops/kernels_of_ops.h"
 }  // namespace bf16_1
 namespace bf16_8 {
 using Element = bf16;
 constexpr int kWidth = 8;
+#include "ops/kernels_of_ops.h"
 }  // namespace bf16_8
 
 namespace trainer {
