@@ -18,36 +18,43 @@ namespace adafactor_float_float_bf16 {
 using Weight = float;
 using Gradient = float;
 using State = bf16;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_float_float_bf16
 namespace adafactor_float_bf16_float {
 using Weight = float;
 using Gradient = bf16;
 using State = float;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_float_bf16_float
 namespace adafactor_float_bf16_bf16 {
 using Weight = float;
 using Gradient = bf16;
 using State = bf16;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_float_bf16_bf16
 namespace adafactor_bf16_float_float {
 using Weight = bf16;
 using Gradient = float;
 using State = float;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_bf16_float_float
 namespace adafactor_bf16_float_bf16 {
 using Weight = bf16;
 using Gradient = float;
 using State = bf16;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_bf16_float_bf16
 namespace adafactor_bf16_bf16_float {
 using Weight = bf16;
 using Gradient = bf16;
 using State = float;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_bf16_bf16_float
 namespace adafactor_bf16_bf16_bf16 {
 using Weight = bf16;
 using Gradient = bf16;
 using State = bf16;
+#include "optim/adafactor_kernels.h"
 }  // namespace adafactor_bf16_bf16_bf16
 
 namespace trainer {

@@ -18,36 +18,43 @@ namespace float_float_bf16 {
 using Weight = float;
 using Gradient = float;
 using State = bf16;
+#include "optim/kernels_of_optim.h"
 }  // namespace float_float_bf16
 namespace float_bf16_float {
 using Weight = float;
 using Gradient = bf16;
 using State = float;
+#include "optim/kernels_of_optim.h"
 }  // namespace float_bf16_float
 namespace float_bf16_bf16 {
 using Weight = float;
 using Gradient = bf16;
 using State = bf16;
+#include "optim/kernels_of_optim.h"
 }  // namespace float_bf16_bf16
 namespace bf16_float_float {
 using Weight = bf16;
 using Gradient = float;
 using State = float;
+#include "optim/kernels_of_optim.h"
 }  // namespace bf16_float_float
 namespace bf16_float_bf16 {
 using Weight = bf16;
 using Gradient = float;
 using State = bf16;
+#include "optim/kernels_of_optim.h"
 }  // namespace bf16_float_bf16
 namespace bf16_bf16_float {
 using Weight = bf16;
 using Gradient = bf16;
 using State = float;
+#include "optim/kernels_of_optim.h"
 }  // namespace bf16_bf16_float
 namespace bf16_bf16_bf16 {
 using Weight = bf16;
 using Gradient = bf16;
 using State = bf16;
+#include "optim/kernels_of_optim.h"
 }  // namespace bf16_bf16_bf16
 namespace trainer {
 

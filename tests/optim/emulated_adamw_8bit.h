@@ -16,14 +16,17 @@ using Gradient = float;
 namespace coded_float_bf16 {
 using Weight = float;
 using Gradient = bf16;
+#include "optim/kernels_of_adamw_8bit.h"
 }  // namespace coded_float_bf16
 namespace coded_bf16_float {
 using Weight = bf16;
 using Gradient = float;
+#include "optim/kernels_of_adamw_8bit.h"
 }  // namespace coded_bf16_float
 namespace coded_bf16_bf16 {
 using Weight = bf16;
 using Gradient = bf16;
+#include "optim/kernels_of_adamw_8bit.h"
 }  // namespace coded_bf16_bf16
 namespace trainer {
 
