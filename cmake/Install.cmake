@@ -21,7 +21,8 @@ foreach(header ${headers})
 endforeach()
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program)
 # Pages for `trainer help`, and what the program writes of itself: manual pages, completion.
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/trainer COMPONENT program FILES_MATCHING PATTERN "*.md"
+  PATTERN dev EXCLUDE)
 set(written ${CMAKE_BINARY_DIR}/written)
 file(MAKE_DIRECTORY ${written})
 add_custom_command(TARGET trainer POST_BUILD VERBATIM

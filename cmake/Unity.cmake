@@ -1,5 +1,5 @@
 # Compiles the files of a folder together, some at a time. Their includes are parsed only once, which takes a third of
-# the time of compiling file by file (docs/building.md). TRAINER_UNITY=OFF compiles file by file.
+# the time of compiling file by file (docs/dev/building.md). TRAINER_UNITY=OFF compiles file by file.
 option(TRAINER_UNITY "Compile the files of a folder together" ON)
 
 # unite(TARGET FILES_AT_ONCE SOURCE...). Neighboring files of a folder are compiled together, so that a new file shifts

@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     }
   } catch (const trainer::Error& error) {
     std::cerr << error.what() << '\n';
-    return static_cast<int>(error.code());  // docs/exit-codes.md
+    return static_cast<int>(error.code());  // docs/errors.md
   } catch (const std::exception& error) {
     if (!trainer::is_oom(error)) throw;
     std::cerr << "the model and its data do not fit\n";

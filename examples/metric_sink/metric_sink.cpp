@@ -35,6 +35,6 @@ int main(int argc, char** argv) {
     trainer::train(trainer::load_training_config(argv[1], {argv + 2, argv + argc}), {&csv});
   } catch (const trainer::Error& error) {
     std::cerr << error.what() << '\n';
-    return static_cast<int>(error.code());  // docs/exit-codes.md
+    return static_cast<int>(error.code());  // docs/errors.md
   }
 }

@@ -111,8 +111,8 @@ std::string man_page(const CLI::App& app, const CLI::App& command) {
 // The pages of docs/, for reading on a terminal.
 
 struct HelpTopic {
-  std::string name;   // "exit-codes"
-  std::string title;  // "Exit codes"
+  std::string name;   // "reliability"
+  std::string title;  // "Stopping, resuming, checkpoints"
 };
 
 namespace fs = std::filesystem;
@@ -174,9 +174,9 @@ std::optional<std::string> error_page(const std::string& code) {
   return concat("# Error ", page->substr(text, end == std::string::npos ? end : end - text));
 }
 
-// Returns what docs/exit-codes.md says of a code, such as "5"; nothing if it does not list it.
+// Returns what docs/errors.md says of a code, such as "5"; nothing if it does not list it.
 std::optional<std::string> exit_code_page(const std::string& code) {
-  const auto page = page_text("exit-codes");
+  const auto page = page_text("errors");
   if (!page) return std::nullopt;
   std::istringstream lines(*page);
   for (std::string line; std::getline(lines, line);) {

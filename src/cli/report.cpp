@@ -28,7 +28,7 @@ void add_report(CLI::App& command) {
       ->type_name("FILE");
   command.footer(
       "Needs no network, to write or to read: everything is in the page. A run writes the page itself, too\n"
-      "(observe.report_minutes). docs/curves.md says more.");
+      "(observe.report_minutes). docs/observing.md says more.");
   command.callback([options] {
     if (options->runs.empty())
       throw ConfigError("report: OUT is required, the output_dir of a run; see trainer report --help");

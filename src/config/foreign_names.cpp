@@ -30,10 +30,10 @@ constexpr const char* kLaunched =
 constexpr const char* kOwnDivision = "not a key: how GPUs work together is set in the section parallel";
 constexpr const char* kReports =
     "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
-    "(docs/curves.md)";
+    "(docs/observing.md)";
 constexpr const char* kReportTo =
     "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb and "
-    "mlflow (docs/curves.md)";
+    "mlflow (docs/observing.md)";
 constexpr const char* kLocalFiles =
     "not supported: nothing is uploaded; downloads follow HF_HUB_CACHE, HF_TOKEN and the like "
     "(docs/model-names.md)";

@@ -7,7 +7,7 @@ Section notify_section() {
   using N = NotifyConfig;
   return section(
       "notify",
-      "Messages about the run to a chat channel, a server or a program of yours (docs/notifications.md). No "
+      "Messages about the run to a chat channel, a server or a program of yours (docs/observing.md). No "
       "server makes a run slower, or ends it.",
       {key(&N::webhook, "webhook", OnResume::may_change,
            "Address that messages are posted to, https://..., or the name of an environment variable that "

@@ -6,7 +6,7 @@ namespace trainer::config {
 Section observe_section() {
   using O = ObserveConfig;
   return section(
-      "observe", "What a run writes for people who watch it, besides metrics.jsonl (docs/curves.md).",
+      "observe", "What a run writes for people who watch it, besides metrics.jsonl (docs/observing.md).",
       {key(&O::tensorboard, "tensorboard", OnResume::may_change,
            "Write event files for TensorBoard to OUT/tensorboard. Metrics, generated answers and the "
            "configuration."),

@@ -1,5 +1,5 @@
 // Tells a chat channel, a server or a program of the user's what happens in a run (section notify of the
-// configuration, docs/notifications.md).
+// configuration, docs/observing.md).
 #pragma once
 
 #include <cstdint>

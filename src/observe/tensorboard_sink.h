@@ -1,4 +1,4 @@
-// Event files for TensorBoard (docs/curves.md).
+// Event files for TensorBoard (docs/observing.md).
 #pragma once
 
 #include <chrono>

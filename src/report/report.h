@@ -1,4 +1,4 @@
-// The page that shows runs (docs/curves.md): one HTML file with everything in it.
+// The page that shows runs (docs/observing.md): one HTML file with everything in it.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ struct RunState {
   // Returns a copy whose tensors are in main memory. Throws when out of memory.
   RunState copied_to_host() const;
 
-  // Writes the files of docs/checkpoints.md, except the manifest, into `directory`, which must exist, with
+  // Writes the files of docs/reliability.md, except the manifest, into `directory`, which must exist, with
   // room for the tensors that other ranks have: weights on meta, and those of the optimizer. Throws
   // FormatError.
   void write(const Artefacts& artefacts, const std::filesystem::path& directory,

@@ -12,7 +12,7 @@ import disturbed
 from support import ROOT, TRAINER, tensors_of
 
 SECONDS = 60  # a start that takes longer hangs; undisturbed, each takes a second
-CODES = (0, 2, 3, 4, 5)  # docs/exit-codes.md, without those of devices, numbers and signals
+CODES = (0, 2, 3, 4, 5)  # docs/errors.md, without those of devices, numbers and signals
 CRASHES = ("terminate called", "Exception raised from", "frame #", "Segmentation", "internal error", "libgomp:")
 LOADER = "error while loading shared libraries"  # of ld.so, which runs before the program: code 127
 USER = 61_917  # no other process has it, so that only the threads of the start count

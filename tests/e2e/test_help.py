@@ -38,7 +38,7 @@ class Help(EndToEnd):
                         self.assertTrue(word in shown or word == "---", word)
 
     def test_the_columns_of_a_table_begin_below_each_other(self):
-        lines = trainer("help", "exit-codes").stdout.splitlines()
+        lines = trainer("help", "errors").stdout.splitlines()
         head = next(number for number, line in enumerate(lines) if re.match("Code +Meaning", line))
         self.assertRegex(lines[head + 1], "^-+  -+  -+$")
         place, retry = lines[head].index("Meaning"), lines[head].index("Retry")

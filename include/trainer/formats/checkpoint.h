@@ -1,4 +1,4 @@
-// OUT/checkpoint-STEP: a folder that is either complete or does not exist (docs/checkpoints.md). Its files
+// OUT/checkpoint-STEP: a folder that is either complete or does not exist (docs/reliability.md). Its files
 // are written under a temporary name, then a manifest with the size and checksum of every file, and then the
 // folder is renamed.
 #pragma once

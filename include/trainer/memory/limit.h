@@ -12,7 +12,7 @@ namespace trainer {
 
 // Bytes that a CUDA context and its libraries take in addition to tensors. They count within a limit given in
 // bytes. An estimate, for cards of consumers: the driver does not report this to a process. On an H200, with
-// more multiprocessors than these, it was 790 to 820 MB (docs/benchmarks.md).
+// more multiprocessors than these, it was 790 to 820 MB (benchmarks/NOTES.md).
 constexpr int64_t kCudaContextBytes = 512'000'000;
 
 class MemoryLimit {

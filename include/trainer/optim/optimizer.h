@@ -1,5 +1,5 @@
 // Turns the gradients of a step into an update of the weights. The trainer, the memory plan, checkpoints and
-// moves to another device use only this interface (docs/adding-an-optimizer.md).
+// moves to another device use only this interface (docs/dev/adding-an-optimizer.md).
 #pragma once
 
 #include <cstdint>
