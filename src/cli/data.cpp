@@ -22,7 +22,7 @@ void add_data(CLI::App& command) {
   command.add_option("-c,--config", options->config, "Configuration of the run (YAML)")->type_name("FILE");
   command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
-  command.add_flag("--json", options->json, "Print one JSON object; docs/data.md describes its keys");
+  command.add_flag("--json", options->json, "Print one JSON object; docs/data-report.md describes its keys");
   command.footer(
       "Reads all of the data, but only config.json and the tokenizer of the model. Exit code 3: the data\n"
       "cannot be used, or a share is above data.max_truncated, max_unknown or max_malformed.");

@@ -1,6 +1,6 @@
 // What the data report counts, each thing declared once: how the counts of two parts of the rows are put
-// together, how they are stored in an index, and how they are written to data_report.json (docs/data.md
-// explains its keys).
+// together, how they are stored in an index, and how they are written to data_report.json
+// (docs/data-report.md explains its keys).
 #include "data/report_fields.h"
 
 #include <algorithm>

@@ -74,7 +74,7 @@ TEST(Ranks, ExchangeNoMoreThanThePlanCounts) {
   EXPECT_EQ(six_steps("t5_v1_1", config_of_ranks(Shard::none), Ranks::none()).exchanged.at(0), 0);
 }
 
-// As docs/parallel.md says.
+// As docs/dev/parallel.md says.
 TEST(Ranks, HaveEvenPartsOfLargeModels) {
   for (const char* card : {"flan-t5-xl.json", "qwen2.5-7b.json"}) {
     const std::unique_ptr<Model> model = model_on_meta(

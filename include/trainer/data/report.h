@@ -118,7 +118,7 @@ struct RunDataReport {
   std::vector<std::string> repeat_lines() const;
 };
 
-// Returns one JSON object; docs/data.md explains its keys.
+// Returns one JSON object; docs/data-report.md explains its keys.
 std::string to_json_text(const RunDataReport& report);
 
 struct TextStyle {

@@ -1,5 +1,5 @@
 // Handles out-of-memory errors: tells them from other errors, cleans up, and repeats the work in smaller
-// pieces. For any LibTorch program; docs/memory.md shows how, and examples/adaptive_batch is an example.
+// pieces. For any LibTorch program; docs/dev/cpp.md shows how, and examples/adaptive_batch is an example.
 #pragma once
 
 #include <cstdint>
