@@ -118,8 +118,8 @@ void warn_of_unusual(const Config& config, Model& model) {
 }
 
 std::string padding_text(const Config& config, const PaddingReport& padding) {
-  const std::string share =
-      concat(percent_of(padding.padded_tokens - padding.tokens, padding.padded_tokens), " of what is computed");
+  const std::string share = concat(percent_of(padding.padded_tokens - padding.tokens, padding.padded_tokens),
+                                   " of what is computed");
   if (config.data.packs()) return share;
   return concat(share, "; data.packing: true avoids it");
 }
