@@ -9,6 +9,7 @@
 
 #include "device/target_device.h"
 #include "memory/memory_phase.h"
+#include "ops/kernels.h"
 #include "ops/matmul.h"
 
 namespace trainer {
@@ -17,12 +18,32 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Caps the logits in place. Returns the slope of each, 1 - tanh^2, if requested.
-at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
-  logits.div_(soft_cap).tanh_();
-  const at::Tensor slope = want_slope ? logits.square().neg_().add_(1) : at::Tensor();
-  logits.mul_(soft_cap);
-  return slope;
+constexpr int64_t kLogitsAtOnce = 8;       // logits that a thread moves at once
+constexpr int64_t kLargeChunkRows = 1024;  // the products' rows outweigh reading the weight
+
+// The same as in linear_cross_entropy.cu.
+struct LossTerms {
+  int vocab, stride;
+  float soft_cap, smoothing, z_loss;
+};
+
+// One block a row, with as many threads as keep enough of a long row under way.
+KernelGrid grid_of_logits(int64_t rows, int64_t vocab) {
+  const int64_t warps = (vocab + 32 * kLogitsAtOnce - 1) / (32 * kLogitsAtOnce);
+  return {rows, 1, 32 * std::clamp<int64_t>(warps, 1, 16)};
+}
+
+void* values_or_null(const at::Tensor& rows) { return rows.defined() ? rows.mutable_data_ptr() : nullptr; }
+
+// logits = x w^T in fp32. With an output of another type, LibTorch has this product on CUDA only.
+void multiply(at::Tensor& logits, const at::Tensor& x, const at::Tensor& w) {
+  if (x.scalar_type() == at::kFloat) {
+    at::mm_out(logits, x, w.t());
+  } else if (x.is_cuda()) {
+    at::mm_out(logits, x, w.t(), at::kFloat);
+  } else if (!x.is_meta()) {  // kernels emulated on the CPU
+    at::mm_out(logits, x.to(at::kFloat), w.to(at::kFloat).t());
+  }
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
@@ -34,7 +55,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const LossGradients wanted{with_grad && hidden.requires_grad(), with_grad && weight.requires_grad()};
     const bool cpu = target_of(hidden.device()) == c10::kCPU;
     const LossParts parts =
-        (cpu ? loss_parts_composite : loss_parts_gpu)(hidden, weight, labels, options, wanted, *row_weights);
+        (cpu ? loss_parts_cpu : loss_parts_gpu)(hidden, weight, labels, options, wanted, *row_weights);
     ctx->save_for_backward({parts.g_hidden, parts.g_weight});
     more->correct = options.count_correct ? parts.correct : at::Tensor();
     more->z_loss = parts.z_loss;
@@ -80,37 +101,51 @@ void RowsOfLoss::finish(LossParts& parts) const {
   parts.z_loss = squares.sum().mul_(all.z_loss);
 }
 
-LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                               const LossOptions& options, const LossGradients& wanted,
-                               const at::Tensor& row_weights) {
-  const double smoothing = options.label_smoothing, soft_cap = options.soft_cap;
+LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                         const LossOptions& options, const LossGradients& wanted,
+                         const at::Tensor& row_weights) {
+  const int64_t count = hidden.size(0), vocab = weight.size(0);
+  const int64_t stride = (vocab + kLogitsAtOnce - 1) / kLogitsAtOnce * kLogitsAtOnce;
+  check_fits(2 * stride, "linear_cross_entropy");
+  const Kernels& kernels = kernels_for(hidden, "linear_cross_entropy", kLogitsAtOnce);
+  const at::TensorOptions fp32 = hidden.options().dtype(at::kFloat);
+  const at::Tensor y = labels.contiguous(), loss = at::empty({count}, fp32);
+  at::Tensor correct;
+  if (options.count_correct) correct = at::empty({count}, labels.options());
   LossParts out;
-  out.loss = at::zeros({}, hidden.options().dtype(at::kFloat));
-  out.correct = at::zeros({}, labels.options());
   if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
-  const RowsOfLoss terms(hidden, options, row_weights);
-  // bf16 logits of a built-in product need no copy in fp32, unless they are capped. So 192 MB hold three
-  // times as many rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
-  const bool in_bf16 =
-      soft_cap == 0 && hidden.scalar_type() == at::kBFloat16 && suits_builtin(hidden, weight.t());
+  const RowsOfLoss rows_of_loss(hidden, options, row_weights);
+  const bool small = options.small_chunks || !wanted.any();
   const int64_t step =
-      rows_per_chunk(hidden.size(0), rows_of_small_chunks(weight.size(0)) * (in_bf16 ? 3 : 1));
-  for (int64_t row = 0; row < hidden.size(0); row += step) {
-    const int64_t rows = std::min(step, hidden.size(0) - row);
-    const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
-    const at::Tensor input = for_products(h);
-    at::Tensor logits = times_transposed(input, weight);
-    if (!in_bf16) logits = logits.to(at::kFloat);
-    const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
-    if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
-    out.loss += softmax_loss(logits, y, smoothing, wanted.any(), terms.narrow(row, rows)).sum();
-    if (wanted.any() && slope.defined()) logits.mul_(slope);
-    const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
-    if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
-    if (wanted.weight) times_into(out.g_weight, g_logits.t(), input);
+      rows_per_chunk(count, std::max(small ? 1 : kLargeChunkRows, rows_of_small_chunks(vocab)));
+  const at::Tensor place = at::empty({step, stride}, fp32);
+  const LossTerms terms{static_cast<int>(vocab), static_cast<int>(stride),
+                        static_cast<float>(options.soft_cap), static_cast<float>(options.label_smoothing),
+                        static_cast<float>(options.z_loss)};
+  for (int64_t row = 0; row < count; row += step) {
+    const int64_t rows = std::min(step, count - row);
+    const at::Tensor x = hidden.narrow(0, row, rows);
+    at::Tensor logits = place.narrow(0, 0, rows).narrow(1, 0, vocab);
+    multiply(logits, x, weight);
+    const at::Tensor loss_here = loss.narrow(0, row, rows), y_here = y.narrow(0, row, rows);
+    at::Tensor correct_here;
+    if (correct.defined()) correct_here = correct.narrow(0, row, rows);
+    const RowTerms of_rows = rows_of_loss.narrow(row, rows);
+    kernels.start("loss_of_rows", grid_of_logits(rows, vocab), logits.mutable_data_ptr(),
+                  elements(y_here, hidden, at::kLong), loss_here.mutable_data_ptr(),
+                  values_or_null(correct_here), values_or_null(of_rows.weights),
+                  values_or_null(of_rows.log_p), values_or_null(of_rows.log_z), terms,
+                  static_cast<int>(wanted.any()));
+    const at::Tensor gradient = place.view(hidden.scalar_type()).narrow(0, 0, rows).narrow(1, 0, vocab);
+    if (wanted.hidden) {
+      at::Tensor g_here = out.g_hidden.narrow(0, row, rows);
+      at::mm_out(g_here, gradient, weight);
+    }
+    if (wanted.weight) times_into(out.g_weight, gradient.t(), x);
   }
-  if (out.g_weight.defined()) out.g_weight = out.g_weight.to(weight.scalar_type());
-  terms.finish(out);
+  out.loss = loss.sum();
+  out.correct = correct.defined() ? correct.sum() : at::zeros({}, labels.options());
+  rows_of_loss.finish(out);
   return out;
 }
 

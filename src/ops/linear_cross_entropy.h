@@ -2,14 +2,31 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trainer/ops/linear_cross_entropy.h"
 
-#include "ops/softmax_loss.h"
-
 namespace trainer {
+
+// What softmax_loss() takes and gives for each row besides the label and the loss: fp32 [rows]. Undefined
+// tensors are neither read nor computed.
+struct RowTerms {
+  double z_loss = 0.0;  // c: c * log(Z)^2 is added to the loss of a row; Z is the sum of e^logit
+  at::Tensor weights;   // the loss and its gradient are multiplied by these
+  at::Tensor log_p;     // gets log p(label), without weight and smoothing
+  at::Tensor log_z;     // gets log Z
+
+  std::vector<at::Tensor> tensors() const { return {weights, log_p, log_z}; }
+};
+
+// Returns the loss of each row, fp32 [rows], for logits [rows, vocab] and labels [rows]:
+// (1 - smoothing) * -log p(label) + smoothing * mean of -log p. With `want_gradient`, the logits become the
+// gradient of the losses' sum, computed in fp32 and rounded once. For the CPU, in fp32 or bf16: two or three
+// passes over a row that stays in the processor's cache.
+at::Tensor softmax_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient,
+                        const RowTerms& terms = {});
 
 struct LossGradients {
   bool hidden = false, weight = false;  // needed or not
@@ -40,15 +57,14 @@ inline int64_t rows_of_small_chunks(int64_t vocab) {
   return std::max<int64_t>(16, (int64_t{128} << 20) / (4 * vocab));
 }
 
-// What the CPU uses, and CUDA without its kernels. Logits become fp32 before
-// the loss, except bf16 ones of built-in products.
-LossParts loss_parts_composite(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                               const LossOptions& options, const LossGradients& wanted,
-                               const at::Tensor& row_weights = {});
+// What the CPU uses. Logits become fp32 before the loss, except bf16 ones of built-in products.
+LossParts loss_parts_cpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                         const LossOptions& options, const LossGradients& wanted,
+                         const at::Tensor& row_weights = {});
 
-// What CUDA uses: cross_entropy.cu, one launch for all between a chunk's products, or the composite
-// if that does not work. The products' fp32 sums are the logits; they are not rounded to the type of hidden.
-// A chunk's memory is that of its fp32 logits, whose place the gradient takes.
+// What a GPU uses: linear_cross_entropy.cu, one launch for all between a chunk's products. The products' fp32
+// sums are the logits; they are not rounded to the type of hidden. A chunk's memory is that of its fp32
+// logits, whose place the gradient takes.
 LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                          const LossOptions& options, const LossGradients& wanted,
                          const at::Tensor& row_weights = {});

@@ -19,12 +19,12 @@
 namespace float_8 {
 using Element = float;
 constexpr int kWidth = 8;
-#include "ops/cross_entropy.cu"
+#include "ops/linear_cross_entropy.cu"
 }  // namespace float_8
 namespace bf16_8 {
 using Element = bf16;
 constexpr int kWidth = 8;
-#include "ops/cross_entropy.cu"
+#include "ops/linear_cross_entropy.cu"
 }  // namespace bf16_8
 
 namespace trainer {
@@ -36,8 +36,10 @@ class EmulatedGpu : public emulated::Gpu {
  public:
   EmulatedGpu() {
     using emulated::Callable;
-    add("cross_entropy.cu", "Element=float kWidth=8", "loss_of_rows", Callable<float_8::loss_of_rows>::call);
-    add("cross_entropy.cu", "Element=bf16 kWidth=8", "loss_of_rows", Callable<bf16_8::loss_of_rows>::call);
+    add("linear_cross_entropy.cu", "Element=float kWidth=8", "loss_of_rows",
+        Callable<float_8::loss_of_rows>::call);
+    add("linear_cross_entropy.cu", "Element=bf16 kWidth=8", "loss_of_rows",
+        Callable<bf16_8::loss_of_rows>::call);
   }
 };
 
@@ -51,8 +53,8 @@ class LossOnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
   // are rounded once each.
   void expect_the_cpus(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                        const LossOptions& options, const at::Tensor& row_weights = {}) {
-    const LossParts cpu = loss_parts_composite(hidden.to(at::kFloat), weight.to(at::kFloat), labels, options,
-                                               kBoth, row_weights);
+    const LossParts cpu =
+        loss_parts_cpu(hidden.to(at::kFloat), weight.to(at::kFloat), labels, options, kBoth, row_weights);
     const LossParts gpu = loss_parts_gpu(hidden, weight, labels, options, kBoth, row_weights);
     EXPECT_LE(relative_difference(gpu.loss, cpu.loss), 5e-7);
     EXPECT_EQ(gpu.z_loss.defined(), options.z_loss > 0);
@@ -209,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LossOnAnEmulatedGpu, ::testing::Values(at::kFloa
 
 TEST(LossKernel, IsCompiledByNvrtc) {
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
-  test::expect_compiles(kernel_file("cross_entropy"), EmulatedGpu());
+  test::expect_compiles(kernel_file("linear_cross_entropy"), EmulatedGpu());
 }
 
 TEST(LossKernel, WithoutItTheOperatorsAreLibTorchs) {
@@ -217,7 +219,7 @@ TEST(LossKernel, WithoutItTheOperatorsAreLibTorchs) {
   const at::Tensor hidden = random.normal({5, 8}), weight = random.normal({50, 8}), labels = at::arange(5);
   const LossOptions options{0.1, true, 3.0};
   const LossParts gpu = loss_parts_gpu(hidden, weight, labels, options, kBoth),
-                  cpu = loss_parts_composite(hidden, weight, labels, options, kBoth);
+                  cpu = loss_parts_cpu(hidden, weight, labels, options, kBoth);
   EXPECT_TRUE(gpu.loss.equal(cpu.loss));
   EXPECT_TRUE(gpu.g_hidden.equal(cpu.g_hidden));
   EXPECT_TRUE(gpu.g_weight.equal(cpu.g_weight));

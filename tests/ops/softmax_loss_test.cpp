@@ -1,12 +1,11 @@
 // The loss of a chunk of logits has the value and the gradient of fp64.
-#include "ops/softmax_loss.h"
-
 #include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "ops/linear_cross_entropy.h"
 #include "support/reference.h"
 
 namespace trainer {

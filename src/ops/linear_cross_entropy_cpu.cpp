@@ -1,5 +1,4 @@
-#include "ops/softmax_loss.h"
-
+// The loss and its gradients on the CPU: chunks of logits, and the passes over a row of them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,10 +6,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include "base/vector_math.h"
-#include "device/operators.h"
+#include "device/op.h"
+#include "ops/linear_cross_entropy.h"
+#include "ops/matmul.h"
 
 namespace trainer {
 namespace {
@@ -93,15 +93,14 @@ float row_loss(T* row, int64_t label, int64_t vocab, double smoothing, bool want
 }
 
 // The values of a tensor that may be undefined; nullptr then.
-float* values_of(const std::optional<at::Tensor>& tensor) {
-  if (!tensor || !tensor->defined()) return nullptr;
-  TORCH_CHECK(tensor->is_contiguous() && tensor->scalar_type() == at::kFloat, "softmax_loss: terms of rows");
-  return tensor->mutable_data_ptr<float>();
+float* values_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  TORCH_CHECK(tensor.is_contiguous() && tensor.scalar_type() == at::kFloat, "softmax_loss: terms of rows");
+  return tensor.mutable_data_ptr<float>();
 }
 
-at::Tensor softmax_loss_host(const at::Tensor& logits, const at::Tensor& labels_, double smoothing,
-                             bool want_gradient, double z_loss, const std::optional<at::Tensor>& weights,
-                             const std::optional<at::Tensor>& log_p, const std::optional<at::Tensor>& log_z) {
+at::Tensor softmax_loss_cpu(at::Tensor& logits, const at::Tensor& labels_, double smoothing,
+                            bool want_gradient, const RowTerms& of_rows) {
   const int64_t rows = logits.size(0), vocab = logits.size(1);
   TORCH_CHECK(logits.is_contiguous() && labels_.numel() == rows, "softmax_loss: logits ", logits.sizes(),
               ", labels ", labels_.sizes());
@@ -110,14 +109,14 @@ at::Tensor softmax_loss_host(const at::Tensor& logits, const at::Tensor& labels_
   const at::Tensor labels = labels_.contiguous();
   const int64_t* label = labels.const_data_ptr<int64_t>();
   auto* const loss = losses.mutable_data_ptr<float>();
-  const float* const weight = values_of(weights);
-  float *const to_log_p = values_of(log_p), *const to_log_z = values_of(log_z);
+  const float* const weight = values_of(of_rows.weights);
+  float *const to_log_p = values_of(of_rows.log_p), *const to_log_z = values_of(of_rows.log_z);
   with_element_type(logits, "softmax_loss", [&]<class T>() {
     T* const row = logits.mutable_data_ptr<T>();
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         TORCH_CHECK(label[i] >= 0 && label[i] < vocab, "softmax_loss: label ", label[i], " of ", vocab);
-        const TermsOfRow terms{z_loss, weight != nullptr ? weight[i] : 1.0f,
+        const TermsOfRow terms{of_rows.z_loss, weight != nullptr ? weight[i] : 1.0f,
                                to_log_p != nullptr ? to_log_p + i : nullptr,
                                to_log_z != nullptr ? to_log_z + i : nullptr};
         loss[i] = row_loss(row + i * vocab, label[i], vocab, smoothing, want_gradient, terms);
@@ -127,55 +126,55 @@ at::Tensor softmax_loss_host(const at::Tensor& logits, const at::Tensor& labels_
   return losses;
 }
 
-at::Tensor softmax_loss_composite(const at::Tensor& logits_, const at::Tensor& labels, double smoothing,
-                                  bool want_gradient, double z_loss, const std::optional<at::Tensor>& weights,
-                                  const std::optional<at::Tensor>& log_p,
-                                  const std::optional<at::Tensor>& log_z) {
-  at::Tensor logits = logits_;
-  const int64_t vocab = logits.size(1);
-  const at::Tensor index = labels.unsqueeze(1);
-  const at::Tensor log_normaliser = at::logsumexp(logits, {1}, /*keepdim=*/true);  // [rows, 1]
-  at::Tensor losses = (log_normaliser - logits.gather(1, index) * (1 - smoothing)).squeeze(1);
-  if (smoothing > 0) losses -= logits.sum(1) * (smoothing / static_cast<double>(vocab));
-  if (z_loss > 0) losses += log_normaliser.square().mul_(z_loss).squeeze(1);
-  if (log_p && log_p->defined()) log_p->copy_((logits.gather(1, index) - log_normaliser).squeeze(1));
-  if (log_z && log_z->defined()) log_z->copy_(log_normaliser.squeeze(1));
-  const bool weighted = weights && weights->defined();
-  if (weighted) losses *= *weights;
-  if (want_gradient) {
-    logits.sub_(log_normaliser).exp_();
-    if (z_loss > 0) logits.mul_(log_normaliser * (2 * z_loss) + 1);
-    if (smoothing > 0) logits.sub_(smoothing / static_cast<double>(vocab));
-    logits.scatter_add_(1, index, at::full({1, 1}, smoothing - 1, logits.options()).expand_as(index));
-    if (weighted) logits.mul_(weights->unsqueeze(1));
-  }
-  return losses;
+constexpr Op kSoftmaxLoss{"trainer::softmax_loss", softmax_loss_cpu};
+
+// Caps the logits in place. Returns the slope of each, 1 - tanh^2, if requested.
+at::Tensor cap(at::Tensor& logits, double soft_cap, bool want_slope) {
+  logits.div_(soft_cap).tanh_();
+  const at::Tensor slope = want_slope ? logits.square().neg_().add_(1) : at::Tensor();
+  logits.mul_(soft_cap);
+  return slope;
 }
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(trainer, library) {
-  library.def(
-      "softmax_loss(Tensor(a!) logits, Tensor labels, float smoothing, bool want_gradient, float z_loss=0.0, "
-      "Tensor? weights=None, Tensor(b!)? log_p=None, Tensor(c!)? log_z=None) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(trainer, CPU, library) { library.impl("softmax_loss", softmax_loss_host); }
-TORCH_LIBRARY_IMPL(trainer, CUDA, library) { library.impl("softmax_loss", softmax_loss_composite); }
-TORCH_LIBRARY_IMPL(trainer, Meta, library) {
-  library.impl("softmax_loss", ByTarget<softmax_loss_host, softmax_loss_composite>::call);
-}
-
 at::Tensor softmax_loss(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool want_gradient,
                         const RowTerms& terms) {
-  using Maybe = const std::optional<at::Tensor>&;
-  static const Operator<at::Tensor(const at::Tensor&, const at::Tensor&, double, bool, double, Maybe, Maybe,
-                                   Maybe)>
-      op("trainer::softmax_loss");
-  const auto maybe = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
-  };
-  return op(logits, labels, smoothing, want_gradient, terms.z_loss, maybe(terms.weights), maybe(terms.log_p),
-            maybe(terms.log_z));
+  return kSoftmaxLoss(logits, labels, smoothing, want_gradient, terms);
+}
+
+LossParts loss_parts_cpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                         const LossOptions& options, const LossGradients& wanted,
+                         const at::Tensor& row_weights) {
+  const double smoothing = options.label_smoothing, soft_cap = options.soft_cap;
+  LossParts out;
+  out.loss = at::zeros({}, hidden.options().dtype(at::kFloat));
+  out.correct = at::zeros({}, labels.options());
+  if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
+  const RowsOfLoss terms(hidden, options, row_weights);
+  // bf16 logits of a built-in product need no copy in fp32, unless they are capped. So 192 MB hold three
+  // times as many rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
+  const bool in_bf16 =
+      soft_cap == 0 && hidden.scalar_type() == at::kBFloat16 && suits_builtin(hidden, weight.t());
+  const int64_t step =
+      rows_per_chunk(hidden.size(0), rows_of_small_chunks(weight.size(0)) * (in_bf16 ? 3 : 1));
+  for (int64_t row = 0; row < hidden.size(0); row += step) {
+    const int64_t rows = std::min(step, hidden.size(0) - row);
+    const at::Tensor h = hidden.narrow(0, row, rows), y = labels.narrow(0, row, rows);
+    const at::Tensor input = for_products(h);
+    at::Tensor logits = times_transposed(input, weight);
+    if (!in_bf16) logits = logits.to(at::kFloat);
+    const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
+    if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
+    out.loss += softmax_loss(logits, y, smoothing, wanted.any(), terms.narrow(row, rows)).sum();
+    if (wanted.any() && slope.defined()) logits.mul_(slope);
+    const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
+    if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));
+    if (wanted.weight) times_into(out.g_weight, g_logits.t(), input);
+  }
+  if (out.g_weight.defined()) out.g_weight = out.g_weight.to(weight.scalar_type());
+  terms.finish(out);
+  return out;
 }
 
 }  // namespace trainer
