@@ -143,7 +143,7 @@ class WeightLoader {
     Weight weight(place.is_stored_so ? opened(place, type) : quantised(place, view, type));
     report_.quantised++;
     report_.quantised_bytes += weight.nbytes();
-    report_.format = place.format->name().title;
+    report_.format = &place.format->name();
     return weight;
   }
 
@@ -273,7 +273,8 @@ std::string LoadReport::line() const {
   if (mapped_bytes > 0 && mapped_bytes < bytes) text += ", ";
   if (mapped_bytes < bytes) text += concat(bytes_string(bytes - mapped_bytes), " read straight to its place");
   if (quantised > 0)
-    text += concat(", ", quantised, " weights kept in ", format, " with ", bytes_string(quantised_bytes));
+    text +=
+        concat(", ", quantised, " weights kept in ", format->title, " with ", bytes_string(quantised_bytes));
   if (converted_bytes > 0) text += concat(", ", bytes_string(converted_bytes), " of it converted on the way");
   return text + ")";
 }

@@ -8,51 +8,35 @@
 
 namespace trainer {
 
+namespace {
+
+struct TypeOfTensor {
+  Dtype in_files;
+  at::ScalarType in_memory;
+  bool is_saved;
+};
+
+constexpr TypeOfTensor kTypesOfTensors[]{
+    {Dtype::f64, at::kDouble, true},    {Dtype::f32, at::kFloat, true}, {Dtype::f16, at::kHalf, true},
+    {Dtype::bf16, at::kBFloat16, true}, {Dtype::i64, at::kLong, true},  {Dtype::i32, at::kInt, true},
+    {Dtype::i16, at::kShort, false},    {Dtype::i8, at::kChar, false},  {Dtype::u8, at::kByte, true},
+    {Dtype::boolean, at::kBool, false},
+};
+
+}  // namespace
+
 at::ScalarType scalar_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return at::kDouble;
-    case Dtype::f32:
-      return at::kFloat;
-    case Dtype::f16:
-      return at::kHalf;
-    case Dtype::bf16:
-      return at::kBFloat16;
-    case Dtype::i64:
-      return at::kLong;
-    case Dtype::i32:
-      return at::kInt;
-    case Dtype::i16:
-      return at::kShort;
-    case Dtype::i8:
-      return at::kChar;
-    case Dtype::u8:
-      return at::kByte;
-    case Dtype::boolean:
-      return at::kBool;
+  for (const TypeOfTensor& type : kTypesOfTensors) {
+    if (type.in_files == dtype) return type.in_memory;
   }
   throw FormatError("unknown tensor type");
 }
 
 Dtype file_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return Dtype::f64;
-    case at::kFloat:
-      return Dtype::f32;
-    case at::kHalf:
-      return Dtype::f16;
-    case at::kBFloat16:
-      return Dtype::bf16;
-    case at::kLong:
-      return Dtype::i64;
-    case at::kInt:
-      return Dtype::i32;
-    case at::kByte:
-      return Dtype::u8;
-    default:
-      throw FormatError(concat("tensors of type ", c10::toString(type), " cannot be saved"));
+  for (const TypeOfTensor& known : kTypesOfTensors) {
+    if (known.in_memory == type && known.is_saved) return known.in_files;
   }
+  throw FormatError(concat("tensors of type ", c10::toString(type), " cannot be saved"));
 }
 
 at::Tensor mapped_tensor(const TensorView& view, std::shared_ptr<const MappedFile> mapping, bool counted) {

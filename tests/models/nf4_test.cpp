@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/nn/linear.h"
 
 #include "formats/bitsandbytes.h"

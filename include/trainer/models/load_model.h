@@ -17,6 +17,8 @@
 
 namespace trainer {
 
+struct WeightFormatName;  // config/weight_formats.h
+
 // Quantises the weights of linear layers while they are loaded; not the head.
 struct Quantisation {
   bool double_quant = true;                  // also their scales, if the format can
@@ -39,7 +41,7 @@ struct LoadOptions {
 struct LoadReport {
   int64_t bytes = 0, mapped_bytes = 0, converted_bytes = 0;
   int64_t quantised = 0, quantised_bytes = 0;  // weights in a format, and what they take in memory
-  std::string format;                          // its name in messages
+  const WeightFormatName* format = nullptr;    // null: they are all plain tensors
   double seconds = 0;
   std::vector<std::string> ignored;     // stored tensors that the model does not need
   std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are plain tensors
