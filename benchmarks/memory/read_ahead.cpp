@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "base/release_pages.h"
+#include "base/mappings.h"
 
 namespace {
 

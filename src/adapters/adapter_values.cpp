@@ -11,7 +11,7 @@
 #include "trainer/nn/linear.h"
 
 #include "adapters/merge_plan.h"
-#include "base/join_some.h"
+#include "base/text.h"
 #include "models/tensor_views.h"
 #include "models/vocabulary.h"
 #include "nn/embedding.h"

@@ -10,7 +10,7 @@
 #include "trainer/base/strings.h"
 
 #include "adapters/target_modules.h"
-#include "base/join_some.h"
+#include "base/text.h"
 #include "models/tensor_views.h"
 
 namespace trainer {

@@ -15,7 +15,7 @@
 #include "trainer/models/registry.h"
 
 #include "adapters/merge_plan.h"
-#include "base/join_some.h"
+#include "base/text.h"
 #include "formats/model_limits.h"
 #include "models/build_model.h"
 #include "models/tensor_views.h"

@@ -9,7 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/release_pages.h"
+#include "base/mappings.h"
 #include "models/tensor_views.h"
 
 namespace trainer {

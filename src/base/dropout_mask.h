@@ -5,10 +5,32 @@
 #include <cstdint>
 
 #include "base/random.h"
-#include "base/random_bits.h"
 #include "base/vector_math.h"
 
 namespace trainer {
+
+// 32 random bits of an element from a 64-bit key: Wellons' lowbias32, with half of the key added before its
+// rounds and half between them. In kernels: src/device/random_bits.cuh. Always inlined, because the
+// loops that call it are compiled for several processors.
+
+inline constexpr uint32_t kRandomStride = 0x9e3779b1u, kRandomRound1 = 0x7feb352du,
+                          kRandomRound2 = 0x846ca68bu;
+
+// A loop can count up `sum`, which is index * kRandomStride + low.
+TRAINER_INLINE uint32_t mixed_bits(uint32_t sum, uint32_t high) {
+  uint32_t h = sum;
+  h ^= h >> 16;
+  h *= kRandomRound1;
+  h ^= high;
+  h ^= h >> 15;
+  h *= kRandomRound2;
+  return h ^ (h >> 16);
+}
+
+// low, high: the halves of the key.
+TRAINER_INLINE uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index) {
+  return mixed_bits(index * kRandomStride + low, high);
+}
 
 // What a head of attention adds to the dropout keys of its rows.
 inline int64_t dropout_key_of_head(int64_t head) { return head * (int64_t{1} << 24); }

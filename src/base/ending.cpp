@@ -7,7 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

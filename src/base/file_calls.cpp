@@ -15,8 +15,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/file_faults.h"
-
 namespace trainer {
 namespace {
 
@@ -167,7 +165,6 @@ int open(const std::filesystem::path& path, int flags) {
   return run((flags & O_CREAT) != 0,
              [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); });
 }
-
 namespace {
 
 // `call` writes that many bytes of the data.
@@ -246,4 +243,5 @@ int rmdir(const std::filesystem::path& path) {
 bool is_lack_of_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 }  // namespace calls
+
 }  // namespace trainer

@@ -11,8 +11,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/mapping_table.h"
-#include "base/regular_file.h"
+#include "base/mappings.h"
+#include "base/file_facts.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

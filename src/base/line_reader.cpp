@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/terminal.h"
-#include "base/wrap.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -15,9 +15,8 @@
 #include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 
-#include "base/fitted_line.h"
 #include "base/terminal.h"
-#include "base/wrap.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

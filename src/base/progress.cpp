@@ -6,13 +6,11 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/live_lines.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-
-#include "base/fitted_line.h"
-#include "base/live_lines.h"
-#include "base/seconds_since.h"
-#include "base/terminal.h"
 
 namespace trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/join_some.h"
+#include "base/text.h"
 
 namespace trainer {
 

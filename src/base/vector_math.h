@@ -5,8 +5,12 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/vectorised.h"
+// How loops over numbers are compiled.
 
+// Always inlined into such a loop, and compiled with it.
+#define TRAINER_INLINE inline __attribute__((always_inline))
+// Compiles a function for several kinds of processor; the program chooses one when it starts.
+#define TRAINER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 namespace trainer {
 
 // Returns x, a product, rounded: without this, the compiler may add to it before it rounds (FMA), and does so

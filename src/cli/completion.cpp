@@ -11,7 +11,7 @@
 
 #include "trainer/base/error_code.h"
 
-#include "base/installed.h"
+#include "base/file_facts.h"
 #include "cli/commands.h"
 #include "config/keys.h"
 

@@ -8,7 +8,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "base/byte_size.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"

@@ -19,9 +19,9 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 
-#include "base/installed.h"
+#include "base/file_facts.h"
 #include "base/terminal.h"
-#include "base/wrap.h"
+#include "base/text.h"
 #include "cli/aligned_tables.h"
 #include "cli/commands.h"
 

@@ -11,7 +11,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/byte_size.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
 #include "cli/open_core.h"

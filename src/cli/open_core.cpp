@@ -16,7 +16,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/ask_python.h"
-#include "config/allocator_settings.h"
+#include "config/cards.h"
 
 namespace trainer::cli {
 namespace {

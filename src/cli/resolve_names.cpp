@@ -11,7 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "hub/name.h"
 
 namespace trainer::cli {

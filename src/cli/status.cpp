@@ -17,7 +17,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "formats/run_status.h"
 

@@ -17,7 +17,7 @@
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
-#include "base/join_some.h"
+#include "base/text.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/resolve_names.h"

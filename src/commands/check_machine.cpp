@@ -14,7 +14,7 @@
 #include "trainer/memory/limit.h"
 
 #include "commands/checkup.h"
-#include "config/allocator_settings.h"
+#include "config/cards.h"
 #include "ops/cpu_products.h"
 
 namespace trainer {

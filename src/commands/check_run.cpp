@@ -15,7 +15,7 @@
 #include "trainer/memory/summary.h"
 #include "trainer/text/tokenizer.h"
 
-#include "base/free_space.h"
+#include "base/file_facts.h"
 #include "commands/checkup.h"
 #include "data/data_files.h"
 #include "memory/offload.h"

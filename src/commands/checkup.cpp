@@ -4,7 +4,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

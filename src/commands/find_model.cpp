@@ -3,7 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/installed.h"
+#include "base/file_facts.h"
 
 namespace trainer {
 

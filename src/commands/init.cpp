@@ -14,7 +14,7 @@
 #include "trainer/models/load_model.h"
 #include "trainer/training/solve_plan.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 #include "commands/find_model.h"
 #include "commands/library.h"
 #include "config/weight_formats.h"

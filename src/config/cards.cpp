@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <regex>
+#include <vector>
 
+#include "base/text.h"
 #include "trainer/base/strings.h"
-
-#include "base/byte_size.h"
 
 namespace trainer {
 namespace {
@@ -42,6 +42,17 @@ std::optional<Cards> parse_cards(const std::string& text) {
   if (match[2].matched) cards.per_machine = std::stoll(match[2]);
   const bool possible = cards.count() > 0 && cards.count() <= kMostGpus;
   return possible ? std::optional(cards) : std::nullopt;
+}
+
+std::string allocator_settings(const MemoryConfig& config) {
+  std::vector<std::string> parts;
+  if (config.expandable_segments) parts.emplace_back("expandable_segments:True");
+  if (config.max_split_size_mb) parts.push_back(concat("max_split_size_mb:", *config.max_split_size_mb));
+  if (config.roundup_power2_divisions > 0)
+    parts.push_back(concat("roundup_power2_divisions:", config.roundup_power2_divisions));
+  if (config.garbage_collection_threshold > 0)
+    parts.push_back(concat("garbage_collection_threshold:", config.garbage_collection_threshold));
+  return join(parts, ",");
 }
 
 }  // namespace trainer

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "trainer/config/config.h"
+
 namespace trainer {
 
 struct Cards {
@@ -20,5 +22,11 @@ struct Cards {
 // Returns the GPUs of "SIZE", "GPUSxSIZE" or "MACHINESxGPUSxSIZE". A size is as in parse_byte_size(); a bare
 // number of up to four characters is GB. Returns nullopt for anything else, and for more than 65,536 GPUs.
 std::optional<Cards> parse_cards(const std::string& text);
+
+// The settings of LibTorch's caching allocator on the GPU.
+
+// Returns the settings in the format of PYTORCH_ALLOC_CONF: "expandable_segments:True,max_split_size_mb:128".
+// Settings that are off or not set are left out; "" when none is left.
+std::string allocator_settings(const MemoryConfig& config);
 
 }  // namespace trainer

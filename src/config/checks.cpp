@@ -1,4 +1,4 @@
-#include "config/checks.h"
+#include "config/layer.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 #include "trainer/base/strings.h"
 
-#include "base/installed.h"
-#include "config/conditions.h"
+#include "base/file_facts.h"
+#include "config/keys.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"

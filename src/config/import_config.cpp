@@ -4,7 +4,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 #include "config/import_settings.h"
 #include "config/yaml_text.h"
 

@@ -13,7 +13,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 #include "config/schema.h"
 #include "config/value.h"
 

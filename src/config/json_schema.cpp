@@ -4,7 +4,7 @@
 #include "trainer/config/load.h"
 
 #include "config/schema.h"
-#include "config/text.h"
+#include "config/reference.h"
 #include "config/value.h"
 
 namespace trainer {

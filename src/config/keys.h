@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "config/schema.h"
+
 namespace trainer {
 
 struct KeyValues {
@@ -17,3 +19,24 @@ struct KeyValues {
 std::vector<KeyValues> all_keys();
 
 }  // namespace trainer
+
+namespace trainer::config {
+
+// Keys that only some values of other keys make use of, and defaults that depend on other keys.
+
+// "with optimizer.name: adafactor": where the key has no effect.
+std::string in_words(const Condition& condition);
+
+// The first condition under which the key has no effect in `config`; nullptr: it has one.
+const Condition* first_unmet(const Key& key, const Config& config);
+
+// Gives each key that was not set the default that goes with the values of other keys.
+void set_dependent_defaults(Config& config);
+
+// Whether the key's value follows from others, because it was left out or its default_word was given.
+bool is_automatic(const Key& key, const Config& config);
+// Whether giving the key would change what follows from it: training.eval_steps, where evaluations do not go
+// by steps.
+bool stays_unsaid(const Key& key, const Config& config);
+
+}  // namespace trainer::config

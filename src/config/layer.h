@@ -6,12 +6,39 @@
 #include <functional>
 #include <string>
 #include <vector>
-
 #include <yaml-cpp/yaml.h>
 
-#include "config/problems.h"
+#include "trainer/base/error.h"
+#include "trainer/config/config.h"
 
 namespace trainer::config {
+
+// Everything that is wrong with a configuration, collected so that it is reported in one go.
+
+// A place in a file, or with line 0 the source alone: "override 'r=x'".
+struct Place {
+  std::string source;
+  int line = 0, column = 0;
+
+  std::string text() const {
+    return line == 0 ? source : source + ":" + std::to_string(line) + ":" + std::to_string(column);
+  }
+};
+
+struct Problem {
+  Place where;
+  std::string key;  // "training.batch_size", or ""
+  std::string message;
+  ExitCode code = ExitCode::usage;  // data, files: what is wrong is a file that the key names
+  ErrorCode family = ErrorCode::config_value;
+
+  std::string text() const {
+    const std::string place = where.text();
+    return (place.empty() ? "" : place + ": ") + (key.empty() ? "" : key + ": ") + message;
+  }
+};
+
+using Problems = std::vector<Problem>;
 
 // A key and its value as written. With an empty name, the section itself was given: as a mapping or null.
 struct Setting {
@@ -36,5 +63,14 @@ Layer read_overrides(const std::vector<std::string>& overrides, Problems& proble
 // The settings inside a section's mapping, appended to `layer`.
 void read_section(const std::string& section, const YAML::Node& mapping, const Where& where, Layer& layer,
                   Problems& problems);
+
+// What single values cannot show: keys that contradict each other, and what a training run needs.
+
+// Keys that contradict each other. Looks at the values only.
+Problems contradictions(const Config& config);
+
+// Required keys, and the files and directories that they name. `names_stay`: names on the hub have not been
+// resolved yet, and are no problem.
+Problems missing_for_training(const Config& config, bool names_stay = false);
 
 }  // namespace trainer::config

@@ -7,8 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "config/checks.h"
-#include "config/conditions.h"
+#include "config/keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"

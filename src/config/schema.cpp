@@ -4,7 +4,6 @@
 #include "trainer/base/strings.h"
 
 #include "config/declare.h"
-#include "config/sections.h"
 #include "config/weight_formats.h"
 
 namespace trainer::config {

@@ -1,5 +1,4 @@
 #include "config/declare.h"
-#include "config/sections.h"
 
 namespace trainer::config {
 
@@ -59,6 +58,59 @@ Section memory_section() {
            "never. LibTorch does not do this for expandable segments.")
            .at_least(0)
            .below(1)});
+}
+
+Section gpu_section() {
+  using G = GpuConfig;
+  return section(
+      "gpu",
+      "Which GPU is good enough, and whether to wait for one. Used when `device` is auto, cuda or cuda:N.",
+      {key(&G::min_gpu_memory_mb, "min_gpu_memory_mb", OnResume::may_change,
+           "Free memory that a GPU must have to be chosen. Memory that other processes use is not free.")
+           .at_least(0)
+           .at_most(1e9)
+           .in("MB"),
+       key(&G::wait_for_gpu, "wait_for_gpu", OnResume::may_change,
+           "Wait until a GPU has that much free memory and is not locked by another run. false: end with "
+           "exit code 6 if there is none."),
+       key(&G::gpu_wait_timeout_minutes, "gpu_wait_timeout_minutes", OnResume::may_change,
+           "How long to wait before the run ends with exit code 6.")
+           .at_least(0)
+           .at_most(1e7)
+           .in("minutes"),
+       key(&G::gpu_check_interval_seconds, "gpu_check_interval_seconds", OnResume::may_change,
+           "Time between two checks. Each check is a line in the log.")
+           .above(0)
+           .at_most(1e6)
+           .in("seconds")});
+}
+
+Section parallel_section() {
+  using P = ParallelConfig;
+  return section(
+      "parallel",
+      "Training on several GPUs: one process for each, which together do the updates that one would do "
+      "(docs/parallel.md).",
+      {key(&P::gpus, "gpus", OnResume::may_change,
+           "GPUs of this machine to train on. all: as many as it has; fewer with CUDA_VISIBLE_DEVICES. The "
+           "same as the option --gpus. Under torchrun and srun, which start the processes themselves, it "
+           "means nothing.")
+           .at_least(1)
+           .at_most(1024),
+       key(&P::shard, "shard", OnResume::may_change,
+           "What the GPUs divide among themselves besides the samples. none: nothing, each has the whole "
+           "model and optimizer. optimizer: each keeps the optimizer's state, and fp32 copies of weights, of "
+           "its part of the weights only, updates that part and sends it to the others (ZeRO-1). all: the "
+           "matrices of the model's blocks, too; each GPU fetches a block before it runs, and drops it then "
+           "(as ZeRO-3 and FSDP do); all blocks are recomputed in the backward pass. For models that are too "
+           "large for one GPU. auto: optimizer for full fine-tuning; none for LoRA, whose state is small.")
+           .refuses("full", "is not a value; write all"),
+       key(&P::timeout, "timeout", OnResume::may_change,
+           "How long the others wait for a process that does not answer before it counts as lost and the "
+           "run ends.")
+           .at_least(1)
+           .at_most(1e6)
+           .in("seconds")});
 }
 
 }  // namespace trainer::config

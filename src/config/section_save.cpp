@@ -1,5 +1,4 @@
 #include "config/declare.h"
-#include "config/sections.h"
 
 namespace trainer::config {
 
@@ -35,6 +34,82 @@ Section save_section() {
        key(&S::async, "async", OnResume::may_change,
            "Write checkpoints in the background. Training waits only for a copy to main memory; if there is "
            "no room for a copy, or something is offloaded, it waits until everything is written.")});
+}
+
+Section recovery_section() {
+  using R = RecoveryConfig;
+  return section(
+      "recovery",
+      "What happens when a step runs out of memory: it is repeated in smaller micro-batches, with the same "
+      "result.",
+      {key(&R::min_batch_size, "min_batch_size", OnResume::may_change,
+           "Micro-batches of this many samples are not split further.")
+           .at_least(1)
+           .at_most(1e6)
+           .in("samples"),
+       key(&R::max_retries, "max_retries", OnResume::may_change,
+           "How often one step is retried. 0: never; the run ends with exit code 5.")
+           .at_least(0)
+           .at_most(1e6),
+       key(&R::grow_after, "grow_after", OnResume::may_change,
+           "Steps without running out of memory after which larger micro-batches are tried again, and after "
+           "four times as many without recompute. 0: never.")
+           .at_least(0)
+           .at_most(1e10)
+           .in("steps"),
+       key(&R::try_other_gpus, "try_other_gpus", OnResume::may_change,
+           "If nothing helps on one GPU, continue on the other GPU with the most free memory. Nothing is "
+           "lost."),
+       key(&R::cpu_fallback, "cpu_fallback", OnResume::may_change,
+           "If nothing helps on a GPU, continue on the CPU. Much slower, but nothing is lost.")});
+}
+
+Section observe_section() {
+  using O = ObserveConfig;
+  return section(
+      "observe", "What a run writes for people who watch it, besides metrics.jsonl (docs/observing.md).",
+      {key(&O::tensorboard, "tensorboard", OnResume::may_change,
+           "Write event files for TensorBoard to OUT/tensorboard. Metrics, generated answers and the "
+           "configuration."),
+       key(&O::report_minutes, "report_minutes", OnResume::may_change,
+           "Write the page OUT/report.html anew when it is this old. Also after evaluations and at the end. "
+           "0: "
+           "no page.")
+           .at_least(0)
+           .at_most(1e7)
+           .in("minutes")});
+}
+
+Section notify_section() {
+  using N = NotifyConfig;
+  return section(
+      "notify",
+      "Messages about the run to a chat channel, a server or a program of yours (docs/observing.md). No "
+      "server makes a run slower, or ends it.",
+      {key(&N::webhook, "webhook", OnResume::may_change,
+           "Address that messages are posted to, https://..., or the name of an environment variable that "
+           "holds it. The address is a secret: no file or message of the run shows more of it than the host. "
+           "A variable also keeps it out of the list of processes. Empty: none."),
+       key(&N::format, "format", OnResume::may_change,
+           "Form of the messages. discord, slack: as their webhooks take them. json: the event with all its "
+           "numbers. text: the text alone, as ntfy takes it. auto: found from the host; json if it is "
+           "another "
+           "one."),
+       key(&N::command, "command", OnResume::may_change,
+           "Command that is run by /bin/sh for every event. It gets the event as JSON on its standard input, "
+           "and TRAINER_EVENT, TRAINER_TEXT and others in its environment. It is ended after 30 seconds. "
+           "Empty: none."),
+       key(&N::events, "events", OnResume::may_change,
+           "Events that give a message. A list of start (after the first step), progress, best (an "
+           "evaluation better than all before), recovery (from lack of memory), warning, failed, stopped (by "
+           "a signal or training.max_hours) and finished.")
+           .matching("start|progress|best|recovery|warning|failed|stopped|finished",
+                     "start, progress, best, recovery, warning, failed, stopped or finished"),
+       key(&N::every_minutes, "every_minutes", OnResume::may_change,
+           "Time between two messages about the progress. 0: none.")
+           .at_least(0)
+           .at_most(1e7)
+           .in("minutes")});
 }
 
 }  // namespace trainer::config

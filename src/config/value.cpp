@@ -8,8 +8,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "config/data_sources.h"
-#include "config/offload_parts.h"
+#include "config/special_values.h"
 #include "config/webhook.h"
 
 namespace trainer::config {

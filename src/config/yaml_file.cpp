@@ -5,7 +5,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 #include "config/layer.h"
 #include "config/presets.h"
 #include "config/schema.h"

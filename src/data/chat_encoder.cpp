@@ -6,7 +6,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/join_some.h"
+#include "base/text.h"
 #include "data/fields.h"
 
 namespace trainer {

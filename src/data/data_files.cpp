@@ -13,7 +13,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
-#include "base/find_files.h"
+#include "base/file_facts.h"
 
 namespace trainer {
 namespace {

@@ -12,7 +12,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/text/conversation.h"
 
-#include "base/join_some.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/mapping_faults.h"
+#include "base/mappings.h"
 
 namespace trainer {
 

@@ -14,7 +14,7 @@
 #include "trainer/data/report.h"
 #include "trainer/data/sample_view.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 #include "data/report_words.h"
 
 namespace trainer {

@@ -20,8 +20,8 @@
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
-#include "base/free_space.h"
-#include "base/mapping_faults.h"
+#include "base/file_facts.h"
+#include "base/mappings.h"
 #include "base/progress.h"
 #include "data/cache_folder.h"
 #include "data/data_files.h"

@@ -10,7 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/oom.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "device/target_device.h"
 
 namespace trainer {

@@ -13,7 +13,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/device/acquire_device.h"
 
-#include "base/installed.h"
+#include "base/file_facts.h"
 #include "device/cuda_driver.h"
 #include "device/nvml.h"
 #include "device/nvrtc.h"

@@ -15,7 +15,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/progress.h"
-#include "base/release_pages.h"
+#include "base/mappings.h"
 
 namespace trainer {
 namespace {

@@ -13,7 +13,7 @@
 #include "trainer/formats/model_directory.h"
 
 #include "adapters/merged_tensor.h"
-#include "base/release_pages.h"
+#include "base/mappings.h"
 #include "formats/q8_0.h"
 #include "models/decoder_families.h"
 

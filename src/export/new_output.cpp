@@ -15,8 +15,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/free_space.h"
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

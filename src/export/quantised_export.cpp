@@ -8,7 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/release_pages.h"
+#include "base/mappings.h"
 
 namespace trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
 
-#include "base/join_some.h"
+#include "base/text.h"
 #include "formats/json_file.h"
 #include "hub/fetch.h"
 

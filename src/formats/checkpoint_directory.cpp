@@ -8,8 +8,8 @@
 #include "trainer/formats/checkpoint.h"
 
 #include "base/checksum.h"
-#include "base/free_space.h"
-#include "base/join_some.h"
+#include "base/file_facts.h"
+#include "base/text.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/optimizer_state.h"
 

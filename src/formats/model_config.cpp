@@ -8,7 +8,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
 #include "formats/weight_files.h"

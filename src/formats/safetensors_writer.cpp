@@ -7,7 +7,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
-#include "base/partial_file.h"
+#include "base/special_files.h"
 #include "base/progress.h"
 
 namespace trainer {

@@ -6,7 +6,6 @@
 
 #include "base/dropout_mask.h"
 #include "base/vector_math.h"
-#include "base/vectorised.h"
 
 namespace trainer {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/vectorised.h"
+#include "base/vector_math.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -18,7 +18,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/partial_file.h"
+#include "base/special_files.h"
 
 namespace trainer::hub {
 namespace fs = std::filesystem;

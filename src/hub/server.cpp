@@ -11,7 +11,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer::hub {
 namespace {

@@ -14,7 +14,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/host_allocator.h"
 
-#include "base/byte_size.h"
+#include "base/text.h"
 #include "device/cuda_driver.h"
 #include "memory/gpu_allocator.h"
 

@@ -16,9 +16,9 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
 
-#include "base/free_space.h"
-#include "base/release_pages.h"
-#include "base/scratch_file.h"
+#include "base/file_facts.h"
+#include "base/mappings.h"
+#include "base/special_files.h"
 #include "device/cuda_driver.h"
 #include "memory/meta_memory.h"
 

@@ -20,7 +20,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/host_allocator.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include "trainer/memory/limit.h"
 #include "trainer/memory/oom.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -23,7 +23,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "net/http.h"
 #include "notify/message_format.h"
 

@@ -21,7 +21,6 @@
 
 #include "base/ending.h"
 #include "base/progress.h"
-#include "base/seconds_since.h"
 #include "config/webhook.h"
 #include "notify/deliveries.h"
 #include "notify/outbox.h"

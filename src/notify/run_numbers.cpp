@@ -7,7 +7,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

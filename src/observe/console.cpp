@@ -13,10 +13,9 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/fitted_line.h"
-#include "base/seconds_since.h"
+#include "base/text.h"
+#include "base/progress.h"
 #include "base/terminal.h"
-#include "base/wrap.h"
 #include "observe/time_left.h"
 
 namespace trainer {

@@ -11,7 +11,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/note_file.h"
+#include "base/special_files.h"
 #include "base/progress.h"
 
 namespace trainer {

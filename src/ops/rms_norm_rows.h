@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/vectorised.h"
+#include "base/vector_math.h"
 #include "device/op.h"
 
 namespace trainer {

@@ -9,7 +9,7 @@
 
 #include "trainer/optim/adamw_8bit.h"
 
-#include "base/vectorised.h"
+#include "base/vector_math.h"
 #include "device/target_device.h"
 #include "memory/offload.h"
 #include "optim/adamw_coefficients.h"

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 
-#include "base/random_bits.h"
+#include "base/dropout_mask.h"
 
 namespace trainer {
 

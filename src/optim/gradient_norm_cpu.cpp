@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "base/vectorised.h"
+#include "base/vector_math.h"
 #include "optim/gradient_norm.h"
 
 namespace trainer {

@@ -19,7 +19,7 @@
 #include "trainer/parallel/ranks.h"
 #include "trainer/parallel/tensor_exchange.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "base/threads.h"
 
 namespace trainer {

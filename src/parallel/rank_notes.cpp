@@ -11,7 +11,7 @@
 #include "trainer/parallel/ranks.h"
 
 #include "base/ending.h"
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -19,7 +19,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "parallel/gloo_group.h"
 #include "parallel/rank_notes.h"
 

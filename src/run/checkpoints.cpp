@@ -13,8 +13,8 @@
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
-#include "base/first_line.h"
-#include "base/seconds_since.h"
+#include "base/text.h"
+#include "base/progress.h"
 
 namespace trainer {
 

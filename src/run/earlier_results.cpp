@@ -11,7 +11,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 #include "formats/run_status.h"
 #include "formats/trainer_state.h"
 #include "run/output_directory.h"

@@ -12,7 +12,7 @@
 #include "trainer/memory/oom.h"
 
 #include "base/ending.h"
-#include "base/first_line.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -13,9 +13,9 @@
 #include "trainer/formats/model_directory.h"
 
 #include "base/checksum.h"
-#include "base/release_pages.h"
+#include "base/mappings.h"
 #include "base/threads.h"
-#include "config/on_resume.h"
+#include "config/schema.h"
 #include "data/data_files.h"
 #include "run/output_directory.h"
 

@@ -15,9 +15,8 @@
 #include "trainer/memory/summary.h"
 #include "trainer/run/metric_rows.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "base/progress.h"
-#include "base/seconds_since.h"
 #include "run/save_result.h"
 #include "run/saved_splits.h"
 

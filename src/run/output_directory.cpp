@@ -20,7 +20,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 
-#include "base/regular_file.h"
+#include "base/file_facts.h"
 #include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/earlier_results.h"

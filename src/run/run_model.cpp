@@ -11,9 +11,9 @@
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
 
-#include "base/join_some.h"
+#include "base/text.h"
 #include "base/progress.h"
-#include "config/on_resume.h"
+#include "config/schema.h"
 #include "config/weight_formats.h"
 #include "hub/name.h"
 #include "training/prepare_model.h"

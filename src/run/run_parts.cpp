@@ -11,7 +11,7 @@
 #include "trainer/training/evaluate.h"
 #include "trainer/training/solve_plan.h"
 
-#include "base/first_line.h"
+#include "base/text.h"
 #include "base/progress.h"
 #include "device/rank_device.h"
 #include "memory/offload.h"

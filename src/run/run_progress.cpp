@@ -11,7 +11,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/run/run_length.h"
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "run/fixed_settings.h"
 
 namespace trainer {

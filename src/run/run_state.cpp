@@ -11,8 +11,8 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/training/trainer.h"
 
-#include "base/join_some.h"
-#include "base/release_pages.h"
+#include "base/text.h"
+#include "base/mappings.h"
 #include "formats/optimizer_state.h"
 #include "memory/offload.h"
 #include "models/tensor_views.h"

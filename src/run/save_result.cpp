@@ -18,7 +18,6 @@
 #include "trainer/run/metric_rows.h"
 
 #include "base/progress.h"
-#include "base/seconds_since.h"
 #include "formats/trainer_state.h"
 #include "models/tensor_views.h"
 #include "run/run_state.h"

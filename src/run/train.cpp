@@ -19,7 +19,7 @@
 #include "trainer/parallel/ranks.h"
 
 #include "base/ending.h"
-#include "base/first_line.h"
+#include "base/text.h"
 #include "base/progress.h"
 #include "data/measure.h"
 #include "notify/notifier.h"

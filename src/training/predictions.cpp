@@ -17,7 +17,6 @@
 #include "trainer/text/metrics.h"
 
 #include "base/progress.h"
-#include "base/seconds_since.h"
 #include "training/placement.h"
 
 namespace trainer {

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "base/release_pages.h"
+#include "base/mappings.h"
 #include "memory/offload.h"
 #include "parallel/rank_shares.h"
 #include "parallel/shard_fetcher.h"

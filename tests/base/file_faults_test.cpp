@@ -1,5 +1,5 @@
 // The file layer keeps its promises whichever file operation fails.
-#include "base/file_faults.h"
+#include "base/file_calls.h"
 
 #include <fstream>
 

@@ -1,4 +1,4 @@
-#include "base/find_files.h"
+#include "base/file_facts.h"
 
 #include <array>
 #include <fstream>

@@ -1,8 +1,7 @@
-#include "base/fitted_line.h"
 
 #include <gtest/gtest.h>
 
-#include "base/wrap.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/free_space.h"
+#include "base/file_facts.h"
 
 #include <gtest/gtest.h>
 

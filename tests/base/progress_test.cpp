@@ -8,8 +8,6 @@
 
 #include "trainer/base/log.h"
 
-#include "base/seconds_since.h"
-
 namespace trainer {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "base/release_pages.h"
+#include "base/mappings.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "base/scratch_file.h"
+#include "base/special_files.h"
 
 #include <cstring>
 #include <fstream>
@@ -7,7 +7,7 @@
 
 #include "trainer/base/error.h"
 
-#include "base/file_faults.h"
+#include "base/file_calls.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

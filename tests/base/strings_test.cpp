@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/join_some.h"
+#include "base/text.h"
 
 namespace trainer {
 namespace {

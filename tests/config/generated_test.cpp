@@ -9,7 +9,6 @@
 #include "trainer/base/files.h"
 #include "trainer/config/load.h"
 
-#include "config/on_resume.h"
 #include "config/schema.h"
 #include "support/temporary_directory.h"
 

@@ -8,7 +8,7 @@
 
 #include "trainer/base/error.h"
 
-#include "base/note_file.h"
+#include "base/special_files.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {

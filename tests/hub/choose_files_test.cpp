@@ -4,8 +4,7 @@
 
 #include "trainer/base/error.h"
 
-#include "hub/choose_data_files.h"
-#include "hub/choose_model_files.h"
+#include "hub/choose_files.h"
 #include "support/error_message.h"
 
 namespace trainer::hub {

@@ -6,7 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "hub/choose_data_files.h"
+#include "hub/choose_files.h"
 #include "support/error_message.h"
 
 namespace trainer::hub {

@@ -1,5 +1,5 @@
 // LibTorch understands what the configuration says about the GPU allocator.
-#include "config/allocator_settings.h"
+#include "config/cards.h"
 
 #include <c10/core/AllocatorConfig.h>
 #include <gtest/gtest.h>

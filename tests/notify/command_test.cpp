@@ -8,7 +8,7 @@
 
 #include "trainer/base/files.h"
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "notify/deliveries.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"

@@ -10,7 +10,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "support/error_message.h"
 #include "support/http_server.h"
 

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

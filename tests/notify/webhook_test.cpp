@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "notify/deliveries.h"
 #include "support/error_message.h"
 #include "support/http_server.h"

@@ -8,7 +8,7 @@
 
 #include "trainer/base/log.h"
 
-#include "base/wrap.h"
+#include "base/text.h"
 #include "support/error_message.h"
 
 namespace trainer {

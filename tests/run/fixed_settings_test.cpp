@@ -10,7 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
-#include "config/on_resume.h"
+#include "config/schema.h"
 #include "run/output_directory.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/file_faults.h"
+#include "base/file_calls.h"
 
 namespace trainer::test {
 

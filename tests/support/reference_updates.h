@@ -10,7 +10,7 @@
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/adamw_8bit.h"
 
-#include "base/random_bits.h"
+#include "base/dropout_mask.h"
 #include "optim/adafactor_shape.h"
 #include "optim/adamw_coefficients.h"
 #include "optim/moment_codes.h"

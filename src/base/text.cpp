@@ -1,16 +1,21 @@
-#include "base/fitted_line.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <regex>
+#include <sstream>
 
 #include "trainer/base/strings.h"
 
-#include "base/wrap.h"
-
 namespace trainer {
 namespace {
+
+std::string missing(const std::string& text, size_t width) {
+  const size_t there = count_characters(text);
+  return std::string(width > there ? width - there : 0, ' ');
+}
 
 constexpr size_t kSmallestBar = 10, kLargestBar = 30;
 
@@ -34,6 +39,32 @@ std::string first_characters(const std::string& text, size_t count) {
 }
 
 }  // namespace
+
+size_t count_characters(std::string_view text) {
+  const auto begins = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; };
+  return static_cast<size_t>(std::ranges::count_if(text, begins));
+}
+
+std::vector<std::string> wrapped(const std::string& text, size_t width) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string given; std::getline(in, given);) {
+    std::istringstream words(given);
+    std::string line;
+    for (std::string word; words >> word;) {
+      if (width > 0 && !line.empty() && count_characters(line) + 1 + count_characters(word) > width) {
+        lines.push_back(line);
+        line.clear();
+      }
+      line += (line.empty() ? "" : " ") + word;
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::string padded_left(const std::string& text, size_t width) { return missing(text, width) + text; }
+std::string padded_right(const std::string& text, size_t width) { return text + missing(text, width); }
 
 std::string fitted_line(const std::vector<LinePart>& parts, size_t width) {
   std::vector<LinePart> kept = parts;
@@ -109,6 +140,17 @@ std::string sparkline(const std::vector<double>& values, size_t width, bool utf8
     line += (utf8 ? kBlocks : kAscii).at(level);
   }
   return line;
+}
+
+std::optional<int64_t> parse_byte_size(const std::string& text) {
+  static const std::regex size("([0-9]{1,15}(?:\\.[0-9]{1,15})?) ?([kKMGT])(i?)B");
+  std::smatch match;
+  if (!std::regex_match(text, match, size)) return std::nullopt;
+  const double base = match[3].length() > 0 ? 1024.0 : 1000.0;
+  const char unit = match[2].str() == "K" ? 'k' : match[2].str()[0];
+  const double power = static_cast<double>(std::string("kMGT").find(unit) + 1);
+  const double bytes = std::stod(match[1]) * std::pow(base, power);
+  return bytes < 9e18 ? std::optional(std::llround(bytes)) : std::nullopt;
 }
 
 }  // namespace trainer

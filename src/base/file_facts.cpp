@@ -1,16 +1,22 @@
-#include "base/find_files.h"
+#include "base/file_facts.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <glob.h>
+#include <linux/magic.h>
 #include <set>
 #include <string>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 namespace trainer {
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -111,6 +117,48 @@ std::vector<fs::path> find_files(const std::string& path, std::span<const std::s
   }
   std::ranges::sort(found);  // by bytes, whatever the user's language
   return found;
+}
+
+int64_t free_space(const std::filesystem::path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0)
+    throw FormatError(concat(path.string(), ": its free space is unknown: ", std::strerror(errno)));
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+std::filesystem::path existing_part(const std::filesystem::path& directory) {
+  std::filesystem::path existing = std::filesystem::absolute(directory);
+  for (std::error_code ignored; !std::filesystem::exists(existing, ignored) && existing.has_relative_path();)
+    existing = existing.parent_path();
+  return existing;
+}
+
+bool share_a_disk(const std::filesystem::path& one, const std::filesystem::path& other) {
+  struct stat first {
+  }, second{};
+  return ::stat(one.c_str(), &first) == 0 && ::stat(other.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev;
+}
+
+bool lies_in_memory(const std::filesystem::path& path) {
+  struct statfs info {};
+  if (::statfs(path.c_str(), &info) != 0) return false;
+  return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
+}
+
+std::optional<fs::path> find_shipped(const fs::path& name) {
+  std::error_code ignored;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const fs::path& from : {folder / "..", folder / ".." / "share" / "trainer"}) {
+    const fs::path path = (from / name).lexically_normal();
+    if (fs::exists(path, ignored)) return path;
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_installed(const fs::path& name) {
+  std::error_code ignored;
+  return fs::exists(name, ignored) ? name.lexically_normal() : find_shipped(name);
 }
 
 }  // namespace trainer

@@ -1,14 +1,23 @@
-#include "config/data_sources.h"
+#include "config/special_values.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
-
-#include "trainer/base/strings.h"
+#include <utility>
+#include <vector>
 
 #include "config/value.h"
+#include "trainer/base/strings.h"
 
 namespace trainer::config {
 namespace {
+
+// In the order of the dumped list.
+constexpr std::array kOffloadParts{std::pair{"optimizer", &Offload::optimizer},
+                                   std::pair{"weights", &Offload::weights},
+                                   std::pair{"activations", &Offload::activations}};
+
+std::string name_in(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
 constexpr const char* kExpected =
     "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found ";
@@ -58,6 +67,37 @@ std::optional<std::string> read_source(const YAML::Node& node, std::vector<DataS
 }
 
 }  // namespace
+
+std::optional<std::string> assign_offload(const YAML::Node& node, Offload& target) {
+  Offload parts;
+  parts.automatic = name_in(node) == "auto";
+  const auto add = [&](const YAML::Node& item) -> std::optional<std::string> {
+    for (const auto& [name, member] : kOffloadParts) {
+      if (name_in(item) != name) continue;
+      parts.*member = true;
+      return std::nullopt;
+    }
+    return concat("expected ", kExpectedOffload, ", found ", describe(item));
+  };
+  if (node.IsSequence()) {
+    for (const YAML::Node& item : node) {
+      if (auto problem = add(item)) return problem;
+    }
+  } else if (!parts.automatic) {
+    if (auto problem = add(node)) return problem;
+  }
+  target = parts;
+  return std::nullopt;
+}
+
+std::string offload_as_yaml(const Offload& value) {
+  if (value.automatic) return "auto";
+  std::vector<std::string> names;
+  for (const auto& [name, member] : kOffloadParts) {
+    if (value.*member) names.emplace_back(name);
+  }
+  return concat("[", join(names), "]");
+}
 
 std::optional<std::string> assign_sources(const YAML::Node& node, std::vector<DataSource>& target) {
   std::vector<DataSource> sources;

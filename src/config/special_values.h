@@ -1,14 +1,23 @@
-// Sets of rows as a configuration writes them: a path, a list of paths, or of {path: ..., weight: ...}.
+// The value of memory.offload: from YAML, and back to it.
 #pragma once
 
 #include <optional>
 #include <string>
-
 #include <yaml-cpp/yaml.h>
 
 #include "config/schema.h"
+#include "trainer/config/config.h"
 
 namespace trainer::config {
+
+inline constexpr const char* kExpectedOffload = "auto, or a list of optimizer, weights and activations";
+
+// Sets `target` to the node's value; a message when it cannot be that.
+std::optional<std::string> assign_offload(const YAML::Node& node, Offload& target);
+
+std::string offload_as_yaml(const Offload& value);
+
+// Sets of rows as a configuration writes them: a path, a list of paths, or of {path: ..., weight: ...}.
 
 // As assign() in config/value.h: a message when the node cannot be that.
 std::optional<std::string> assign_sources(const YAML::Node& node, std::vector<DataSource>& target);
