@@ -11,8 +11,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/mappings.h"
 #include "base/file_facts.h"
+#include "base/mappings.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

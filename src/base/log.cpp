@@ -8,18 +8,20 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/spdlog.h>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "trainer/base/strings.h"
 
 #include "base/live_lines.h"
 #include "base/progress.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "trainer/base/strings.h"
 
 namespace trainer {
 namespace {

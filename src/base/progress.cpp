@@ -6,11 +6,12 @@
 #include <mutex>
 #include <system_error>
 
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
 #include "base/live_lines.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "trainer/base/log.h"
-#include "trainer/base/strings.h"
 
 namespace trainer {
 namespace {

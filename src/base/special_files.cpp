@@ -13,12 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_calls.h"
-#include "base/file_facts.h"
-#include "base/mappings.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
+
+#include "base/file_calls.h"
+#include "base/file_facts.h"
+#include "base/mappings.h"
 
 namespace trainer {
 

@@ -45,8 +45,8 @@ std::string broken_at_words(const std::string& text, size_t width, size_t used, 
 // lowest to the highest one as blocks of rising height, or without `utf8` as characters of rising density.
 std::string sparkline(const std::vector<double>& values, size_t width, bool utf8);
 
-// For lists in messages: names that come from files, of which there may be a million. Returns the first `most`
-// items and the number of the others: "a, b, c and 999,997 more".
+// For lists in messages: names that come from files, of which there may be a million. Returns the first
+// `most` items and the number of the others: "a, b, c and 999,997 more".
 std::string join_some(const std::vector<std::string>& items, size_t most = 10,
                       std::string_view separator = ", ");
 

@@ -17,8 +17,8 @@
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
-#include "base/text.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
 #include "formats/json_file.h"

@@ -4,8 +4,9 @@
 #include <regex>
 #include <vector>
 
-#include "base/text.h"
 #include "trainer/base/strings.h"
+
+#include "base/text.h"
 
 namespace trainer {
 namespace {

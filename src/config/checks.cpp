@@ -1,5 +1,3 @@
-#include "config/layer.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <regex>
@@ -8,6 +6,7 @@
 
 #include "base/file_facts.h"
 #include "config/keys.h"
+#include "config/layer.h"
 #include "config/schema.h"
 #include "config/unknown_key.h"
 #include "config/value.h"

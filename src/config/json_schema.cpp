@@ -3,8 +3,8 @@
 
 #include "trainer/config/load.h"
 
-#include "config/schema.h"
 #include "config/reference.h"
+#include "config/schema.h"
 #include "config/value.h"
 
 namespace trainer {

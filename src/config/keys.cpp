@@ -2,10 +2,11 @@
 
 #include <functional>
 
-#include "config/schema.h"
-#include "config/value.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "config/schema.h"
+#include "config/value.h"
 
 namespace trainer {
 namespace {

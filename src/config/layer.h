@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <vector>
+
 #include <yaml-cpp/yaml.h>
 
 #include "trainer/base/error.h"

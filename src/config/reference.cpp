@@ -5,14 +5,15 @@
 #include <iomanip>
 #include <sstream>
 
+#include "trainer/base/strings.h"
+#include "trainer/base/version.h"
+#include "trainer/config/load.h"
+
 #include "config/keys.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "config/webhook.h"
 #include "hub/name.h"
-#include "trainer/base/strings.h"
-#include "trainer/base/version.h"
-#include "trainer/config/load.h"
 
 namespace trainer {
 

@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "config/value.h"
 #include "trainer/base/strings.h"
+
+#include "config/value.h"
 
 namespace trainer::config {
 namespace {

@@ -3,10 +3,12 @@
 
 #include <optional>
 #include <string>
+
 #include <yaml-cpp/yaml.h>
 
-#include "config/schema.h"
 #include "trainer/config/config.h"
+
+#include "config/schema.h"
 
 namespace trainer::config {
 

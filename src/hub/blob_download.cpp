@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/file_facts.h"
-#include "base/threads.h"
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+
+#include "base/file_facts.h"
+#include "base/threads.h"
 
 namespace trainer::hub {
 namespace {

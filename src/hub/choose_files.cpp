@@ -5,13 +5,15 @@
 #include <cctype>
 #include <fnmatch.h>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
-#include "base/text.h"
+#include <nlohmann/json.hpp>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+
+#include "base/text.h"
 
 namespace trainer::hub {
 namespace {

@@ -6,13 +6,19 @@
 #include <exception>
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <pwd.h>
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
 
 #include "base/progress.h"
 #include "base/threads.h"
@@ -21,10 +27,6 @@
 #include "hub/choose_files.h"
 #include "hub/server.h"
 #include "hub/settings.h"
-#include "trainer/base/error.h"
-#include "trainer/base/files.h"
-#include "trainer/base/log.h"
-#include "trainer/base/strings.h"
 
 namespace trainer::hub {
 namespace {

@@ -11,8 +11,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/special_files.h"
 #include "base/progress.h"
+#include "base/special_files.h"
 
 namespace trainer {
 namespace {

@@ -11,8 +11,8 @@
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
 
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "config/schema.h"
 #include "config/weight_formats.h"
 #include "hub/name.h"

@@ -11,8 +11,8 @@
 #include "trainer/training/evaluate.h"
 #include "trainer/training/solve_plan.h"
 
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "device/rank_device.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"

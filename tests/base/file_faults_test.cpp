@@ -1,6 +1,4 @@
 // The file layer keeps its promises whichever file operation fails.
-#include "base/file_calls.h"
-
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 
+#include "base/file_calls.h"
 #include "support/each_file_fault.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"

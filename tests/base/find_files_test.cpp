@@ -1,5 +1,3 @@
-#include "base/file_facts.h"
-
 #include <array>
 #include <fstream>
 
@@ -7,6 +5,7 @@
 
 #include "trainer/base/error.h"
 
+#include "base/file_facts.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

@@ -1,7 +1,6 @@
-#include "base/file_facts.h"
-
 #include <gtest/gtest.h>
 
+#include "base/file_facts.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {

@@ -1,5 +1,3 @@
-#include "base/mappings.h"
-
 #include <algorithm>
 #include <chrono>
 #include <fcntl.h>
@@ -10,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/mappings.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {

@@ -1,5 +1,3 @@
-#include "base/special_files.h"
-
 #include <cstring>
 #include <fstream>
 
@@ -8,6 +6,7 @@
 #include "trainer/base/error.h"
 
 #include "base/file_calls.h"
+#include "base/special_files.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 

@@ -1,10 +1,11 @@
+#include "hub/choose_files.h"
+
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
 
-#include "hub/choose_files.h"
 #include "support/error_message.h"
 
 namespace trainer::hub {

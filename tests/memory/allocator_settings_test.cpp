@@ -1,8 +1,8 @@
 // LibTorch understands what the configuration says about the GPU allocator.
-#include "config/cards.h"
-
 #include <c10/core/AllocatorConfig.h>
 #include <gtest/gtest.h>
+
+#include "config/cards.h"
 
 namespace trainer {
 namespace {
