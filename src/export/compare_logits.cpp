@@ -14,8 +14,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/progress.h"
 #include "base/mappings.h"
+#include "base/progress.h"
 
 namespace trainer {
 namespace {

@@ -7,8 +7,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
-#include "base/special_files.h"
 #include "base/progress.h"
+#include "base/special_files.h"
 
 namespace trainer {
 namespace {

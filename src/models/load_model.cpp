@@ -14,10 +14,10 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
-#include "base/text.h"
-#include "base/progress.h"
 #include "base/file_facts.h"
 #include "base/mappings.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "formats/model_limits.h"
 #include "memory/offload.h"
 #include "models/build_model.h"

@@ -13,9 +13,9 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/text.h"
 #include "base/progress.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "observe/time_left.h"
 
 namespace trainer {

@@ -13,8 +13,8 @@
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 
 namespace trainer {
 

@@ -15,8 +15,8 @@
 #include "trainer/memory/summary.h"
 #include "trainer/run/metric_rows.h"
 
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "run/save_result.h"
 #include "run/saved_splits.h"
 

@@ -14,8 +14,8 @@
 #include "trainer/run/metric_rows.h"
 #include "trainer/training/worst_batch.h"
 
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "memory/set_up_device.h"
 #include "run/run_plan.h"
 

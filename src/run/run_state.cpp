@@ -11,8 +11,8 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/training/trainer.h"
 
-#include "base/text.h"
 #include "base/mappings.h"
+#include "base/text.h"
 #include "formats/optimizer_state.h"
 #include "memory/offload.h"
 #include "models/tensor_views.h"

@@ -19,8 +19,8 @@
 #include "trainer/parallel/ranks.h"
 
 #include "base/ending.h"
-#include "base/text.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "data/measure.h"
 #include "notify/notifier.h"
 #include "run/describe_data.h"
