@@ -188,7 +188,9 @@ class ChatRows {
 Json to_json(const ChatTokens& chat) {
   Json mask = Json::array();
   for (const bool learn : chat.learn) mask.push_back(learn ? 1 : 0);
-  return {{"text", chat.text}, {"ids", chat.ids}, {"mask", mask}};
+  Json json{{"text", chat.text}, {"ids", chat.ids}, {"mask", mask}};
+  if (!chat.weights.empty()) json["weights"] = chat.weights;
+  return json;
 }
 
 Json decode(const Tokenizer& tokenizer, const Json& row, bool skip_special_tokens) {

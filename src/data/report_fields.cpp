@@ -249,8 +249,10 @@ class SetAsJson {
 
 Json pieces_as_json(const std::vector<SampleView::Piece>& pieces) {
   Json list = Json::array();
-  for (const SampleView::Piece& piece : pieces)
+  for (const SampleView::Piece& piece : pieces) {
     list.push_back({{"text", piece.text}, {"supervised", piece.supervised}});
+    if (piece.weight != 1) list.back()["weight"] = piece.weight;
+  }
   return list;
 }
 

@@ -295,17 +295,22 @@ size_t end_of(std::span<const int32_t> first, const std::string& whole, const To
   return end;
 }
 
-// labels: as long as ids.
-Pieces tokens_of(std::span<const int32_t> ids, std::span<const int32_t> labels, const Tokenizer& tokenizer) {
+// labels: as long as ids. weights: of the labels; empty: all are 1.
+Pieces tokens_of(std::span<const int32_t> ids, std::span<const int32_t> labels,
+                 std::span<const float> weights, const Tokenizer& tokenizer) {
   Pieces pieces;
   const std::string whole = tokenizer.decode(ids, /*skip_special_tokens=*/false);
   size_t begin = 0;
   for (size_t at = 0; at < ids.size();) {
+    const auto weight_of = [&](size_t i) {
+      return labels[i] == kIgnore ? 0.0f : weights.empty() ? 1.0f : weights[i];
+    };
     const bool supervised = labels[at] != kIgnore;
-    while (at < ids.size() && (labels[at] != kIgnore) == supervised) at++;
+    const float weight = weight_of(at);
+    while (at < ids.size() && (labels[at] != kIgnore) == supervised && weight_of(at) == weight) at++;
     const size_t end =
         at == ids.size() ? whole.size() : std::max(begin, end_of(ids.first(at), whole, tokenizer));
-    pieces.push_back({whole.substr(begin, end - begin), supervised});
+    pieces.push_back({whole.substr(begin, end - begin), supervised, supervised ? weight : 1.0f});
     begin = end;
   }
   return pieces;
@@ -322,14 +327,17 @@ SampleView view_of(const Sample& sample, bool encoder_decoder, const std::string
   if (!encoder_decoder) {
     std::vector<int32_t> labels = sample.labels;
     if (!labels.empty()) labels.front() = kIgnore;  // nothing predicts it
-    view.input = tokens_of(sample.input_ids, labels, tokenizer);
+    view.input = tokens_of(sample.input_ids, labels, sample.weights, tokenizer);
     return view;
   }
   const std::vector<int32_t> none(sample.input_ids.size(), kIgnore);
-  view.input = tokens_of(sample.input_ids, none, tokenizer);
+  view.input = tokens_of(sample.input_ids, none, {}, tokenizer);
   std::vector<int32_t> target = sample.labels;
   std::erase(target, kIgnore);
-  view.target = tokens_of(target, target, tokenizer);
+  std::vector<float> weights;
+  for (size_t i = 0; i < sample.weights.size(); i++)
+    if (sample.labels[i] != kIgnore) weights.push_back(sample.weights[i]);
+  view.target = tokens_of(target, target, weights, tokenizer);
   view.target_tokens = static_cast<int64_t>(target.size());
   return view;
 }

@@ -52,6 +52,19 @@ TEST_F(View, TheFirstTokenOfADecoderIsNeverLearned) {
   EXPECT_EQ(view.supervised_tokens, static_cast<int64_t>(ids.size()) - 1);
 }
 
+TEST_F(View, PartsOfAnotherWeightAreTold) {
+  const auto tokenizer = load_tokenizer(SOURCE_DIR "/tests/goldens/text/llama2_v5");
+  const Ids ids = tokenizer->encode("one two three", true);
+  ASSERT_EQ(ids.size(), 4u);
+  Sample sample = sample_of(ids, ~0u);
+  sample.weights = {1, 1, 0.5, 0.5};
+  const SampleView view = view_of(sample, false, "x:1", *tokenizer);
+  ASSERT_EQ(view.input.size(), 3u) << "the first token, one, two three";
+  EXPECT_EQ(view.input[1].weight, 1);
+  EXPECT_EQ(view.input[2].weight, 0.5f);
+  EXPECT_EQ(text_of(view.input), tokenizer->decode(ids, false));
+}
+
 TEST_F(View, EncoderDecodersLearnTheTarget) {
   const auto tokenizer = load_tokenizer(SOURCE_DIR "/tests/goldens/text/t5");
   const Ids source = tokenizer->encode("one", true), target = tokenizer->encode("two", true);

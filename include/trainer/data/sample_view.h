@@ -14,6 +14,7 @@ struct SampleView {
   struct Piece {
     std::string text;
     bool supervised = false;
+    float weight = 1;  // in the loss, if it is supervised
   };
   std::string origin;
   // Concatenated, the pieces are tokenizer.decode() of the ids, special tokens included.
