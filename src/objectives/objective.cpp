@@ -1,5 +1,7 @@
 #include "objectives/objective.h"
 
+#include <ATen/ATen.h>
+
 #include "trainer/data/batching.h"
 
 namespace trainer {
@@ -42,6 +44,27 @@ class CrossEntropy : public Objective {
 };
 
 }  // namespace
+
+TermSums::TermSums(const Objective& objective, Pass pass, at::Device device)
+    : objective_(&objective), pass_(pass) {
+  for (size_t i = 0; i < objective.terms(pass).size(); i++)
+    values_.push_back(at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble)));
+}
+
+void TermSums::add(const LossSum& micro_batch) {
+  const std::vector<at::Tensor> sums = objective_->sums(micro_batch, pass_);
+  for (size_t i = 0; i < sums.size(); i++) values_[i] += sums[i].detach();
+}
+
+Means means_of(const Objective& objective, Pass pass, const std::vector<double>& sums, double normaliser,
+               int64_t supervised_tokens) {
+  Means means;
+  for (const Term& term : objective.terms(pass)) {
+    const double divisor = term.over_tokens ? static_cast<double>(supervised_tokens) : normaliser;
+    means.emplace_back(term.name, mean_of(sums.at(means.size()), divisor));
+  }
+  return means;
+}
 
 std::unique_ptr<Objective> make_objective(const Config& config) {
   return std::make_unique<CrossEntropy>(config.training);

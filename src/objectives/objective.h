@@ -28,9 +28,11 @@
 // The passes, their splits and what they report to each other stay as they are.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -63,6 +65,28 @@ class Objective {
   // Returns the sums of a micro-batch, scalars in the order of terms().
   virtual std::vector<at::Tensor> sums(const LossSum& out, Pass pass) const = 0;
 };
+
+// Sums over what was computed so far, in the order of Objective::terms(): fp64 scalars on the device, for
+// which the host never waits here.
+class TermSums {
+ public:
+  TermSums() = default;
+  TermSums(const Objective& objective, Pass pass, at::Device device);
+  void add(const LossSum& micro_batch);
+  const std::vector<at::Tensor>& values() const { return values_; }
+
+ private:
+  const Objective* objective_ = nullptr;
+  Pass pass_ = Pass::training;
+  std::vector<at::Tensor> values_;
+};
+
+// The means that sums give, by name.
+using Means = std::vector<std::pair<std::string, double>>;
+// Returns them in the order of the terms: the loss is the first. Sums over all ranks give the mean over all
+// of them.
+Means means_of(const Objective& objective, Pass pass, const std::vector<double>& sums, double normaliser,
+               int64_t supervised_tokens);
 
 // Returns sum / normaliser; the sum itself, which is 0, if nothing is supervised.
 inline double mean_of(double sum, double normaliser) { return normaliser > 0 ? sum / normaliser : sum; }

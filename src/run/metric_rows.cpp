@@ -37,6 +37,7 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
                  {"memory_reserved", memory.reserved},
                  {"memory_peak", result.highest_peak ? result.highest_peak->peak : memory.peak},
                  {"memory_resident", memory.resident}}};
+  for (const auto& [name, value] : result.terms) row.values[name] = value;
   const PackedBudget& packed = result.packed_budget;
   if (packed.tokens > 0) row.values["packed_budget"] = packed.tokens;
   if (packed.target_tokens > 0) row.values["packed_target_budget"] = packed.target_tokens;
@@ -54,11 +55,11 @@ MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& re
                 {{"step", position.step},
                  {"epoch", epoch_of(position)},
                  {"eval_loss", result.loss},
-                 {"eval_perplexity", std::exp(result.loss)},
-                 {"eval_token_accuracy", result.token_accuracy},
-                 {"eval_samples", result.samples},
-                 {"eval_supervised_tokens", result.supervised_tokens},
-                 {"eval_seconds", seconds}}};
+                 {"eval_perplexity", std::exp(result.loss)}}};
+  for (const auto& [name, value] : result.terms) row.values["eval_" + name] = value;
+  row.values["eval_samples"] = result.samples;
+  row.values["eval_supervised_tokens"] = result.supervised_tokens;
+  row.values["eval_seconds"] = seconds;
   if (predictions != nullptr) {
     for (const auto& [name, value] : predictions->scores) row.values["eval_" + name] = value;
     row.values["eval_generated_samples"] = predictions->rows.size();

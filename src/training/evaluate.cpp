@@ -39,11 +39,6 @@ void settle_packing(Config& config, const Model& model, at::DeviceType device) {
 
 namespace {
 
-// Sum of losses and number of correct tokens of a group of samples, on the device.
-struct Sums {
-  at::Tensor loss, correct;
-};
-
 StepLoader::NextIndices groups_of(const Dataset& dataset, int64_t size) {
   return [all = dataset.size(), size, first = int64_t{0}]() mutable {
     std::vector<int64_t> indices(static_cast<size_t>(std::min(size, all - first)));
@@ -65,22 +60,15 @@ OomRecovery recovery_with(const Config& config, at::Device device, const Recover
 // Runs micro-batches of an evaluation.
 class EvaluationPasses {
  public:
-  EvaluationPasses(const Model& model, const Config& config, at::Device device,
+  EvaluationPasses(const Model& model, const Config& config, const Objective& objective, at::Device device,
                    const std::function<void()>& between)
-      : model_(model),
-        config_(config),
-        device_(device),
-        between_(between),
-        objective_(make_objective(config)) {}
-
-  const Objective& objective() const { return *objective_; }
+      : model_(model), config_(config), objective_(objective), device_(device), between_(between) {}
 
   // Runs all passes over a batch from the beginning. `shown` goes on from `first`, by `ranks` for each
   // sample.
-  Sums run(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at, Progress& shown,
-           int64_t first, int64_t ranks) {
-    Sums sums{at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_)),
-              at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device_))};
+  TermSums run(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at, Progress& shown,
+               int64_t first, int64_t ranks) {
+    TermSums sums(objective_, Pass::evaluation, device_);
     const int64_t every = config_.memory.empty_cache_steps;
     for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
       if (between_) between_();
@@ -89,9 +77,7 @@ class EvaluationPasses {
       first += ranks * std::ssize(slots);
       const MicroBatch micro = collate(batch, slots, collate_options(config_, model_), device_);
       if (micro.supervised_labels.numel() == 0) continue;
-      const LossSum out = model_.loss(micro, context_, objective_->options(Pass::evaluation));
-      sums.loss += out.loss;
-      sums.correct += out.correct;
+      sums.add(model_.loss(micro, ForwardContext(), objective_.options(Pass::evaluation)));
       if (every > 0 && ++micro_batches_ % every == 0) empty_cache(device_);
     }
     return sums;
@@ -100,23 +86,23 @@ class EvaluationPasses {
  private:
   const Model& model_;
   const Config& config_;
+  const Objective& objective_;
   at::Device device_;
   const std::function<void()>& between_;
-  std::unique_ptr<Objective> objective_;
-  ForwardContext context_;
   int64_t micro_batches_ = 0;
 };
 
 // What one rank's share of the samples adds up to.
 struct ShareOfEvaluation {
-  double loss = 0, correct = 0;
-  double normaliser = 0;  // of all ranks, as the next two
+  std::vector<double> sums;  // of the objective's terms
+  double normaliser = 0;     // of all ranks, as the next two
   int64_t samples = 0, supervised_tokens = 0;
 };
 
 ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, const Config& config,
-                                 at::Device device, BatchBudget& budget, const RecoveryListener& listener,
-                                 const std::function<void()>& between, const Share& share) {
+                                 const Objective& objective, at::Device device, BatchBudget& budget,
+                                 const RecoveryListener& listener, const std::function<void()>& between,
+                                 const Share& share) {
   at::NoGradGuard no_grad;
   ShareOfEvaluation result;
   const int64_t batch_size = config.eval_batch_size(),
@@ -124,8 +110,8 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
   MicroBatchSplit split;
   split.encoder_decoder = model.encoder_decoder();
   split.limits = cut_limits(config, split.encoder_decoder, batch_size);
-  EvaluationPasses passes(model, config, device, between);
-  std::vector<Sums> groups;  // read after all were launched
+  EvaluationPasses passes(model, config, objective, device, between);
+  std::vector<TermSums> groups;  // read after all were launched
   Progress shown("samples", dataset.size());
   StepLoader loader(dataset, groups_of(dataset, group),
                     {config.training.num_workers, config.data.prefetch, share});
@@ -133,7 +119,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
-    result.normaliser += passes.objective().normaliser(batch.samples, split.encoder_decoder);
+    result.normaliser += objective.normaliser(batch.samples, split.encoder_decoder);
     OomRecovery recovery = recovery_with(config, device, listener);
     split.limits.halvings = budget.halvings;
     split_by_limits(batch, split);
@@ -149,10 +135,10 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
   }
   recovery_with(config, device, listener).repeat("evaluation", [&] {
-    result.loss = result.correct = 0;
-    for (const Sums& sums : groups) {
-      result.loss += sums.loss.item<double>();
-      result.correct += static_cast<double>(sums.correct.item<int64_t>());
+    result.sums.assign(objective.terms(Pass::evaluation).size(), 0.0);
+    for (const TermSums& sums : groups) {
+      for (size_t term = 0; term < result.sums.size(); term++)
+        result.sums[term] += sums.values()[term].item<double>();
     }
   });
   return result;
@@ -163,23 +149,26 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
+  const std::unique_ptr<Objective> objective = make_objective(config);
   ShareOfEvaluation own;
   const std::vector<std::string> notes = run_on_all_ranks(
       model, ranks,
       [&] {
-        own = evaluate_share(model, dataset, config, device, budget, listener, between,
+        own = evaluate_share(model, dataset, config, *objective, device, budget, listener, between,
                              {ranks.rank(), ranks.count()});
-        return note_of({own.loss, own.correct});
+        return note_of(own.sums);
       },
       Channel::phases);
-  double loss = 0, correct = 0;
+  std::vector<double> sums(own.sums.size(), 0.0);
   for (const std::string& note : notes) {
-    const std::vector<double> sums = values_in(note);
-    loss += sums.at(0);
-    correct += sums.at(1);
+    const std::vector<double> of_rank = values_in(note);
+    for (size_t term = 0; term < sums.size(); term++) sums[term] += of_rank.at(term);
   }
-  const double supervised = static_cast<double>(std::max<int64_t>(own.supervised_tokens, 1));
-  return {mean_of(loss, own.normaliser), correct / supervised, own.samples, own.supervised_tokens};
+  EvaluationResult result{.samples = own.samples, .supervised_tokens = own.supervised_tokens};
+  result.terms = means_of(*objective, Pass::evaluation, sums, own.normaliser, own.supervised_tokens);
+  result.loss = result.terms.front().second;
+  result.terms.erase(result.terms.begin());
+  return result;
 }
 
 }  // namespace trainer

@@ -137,16 +137,18 @@ OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split,
             count_retry(at.stage, oom);
             const std::vector<int64_t> failed = split.micro_batches.at(at.micro_batch);
             const auto samples = static_cast<int64_t>(failed.size());
-            if (samples > options_.config.min_batch_size) {
+            if (samples > options_.config.min_batch_size && can_be_split(batch, failed)) {
               split_smaller(batch, split, budget, failed);
             } else if (split.recomputed_blocks < split.most_blocks) {
               split.recomputed_blocks = split.most_blocks;
               budget.recompute(longest_of(batch, split, failed));
             } else {
-              give_up(at.stage, oom,
-                      samples == 1 ? "a single sample does not fit"
-                                   : concat("recovery.min_batch_size: ", options_.config.min_batch_size,
-                                            " is reached"));
+              give_up(
+                  at.stage, oom,
+                  samples == 1 ? "a single sample does not fit"
+                  : !can_be_split(batch, failed)
+                      ? "samples that must stay together do not fit"
+                      : concat("recovery.min_batch_size: ", options_.config.min_batch_size, " is reached"));
             }
             announce(recovery_of(name_of(at.stage), oom, batch, split, failed));
           }};

@@ -66,6 +66,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       model_(model),
       ranks_(ranks),
       device_(device),
+      objective_(make_objective(config)),
       parameters_(trained_parameters(model)),
       gradients_(parameters_, config.optimizer.grad_dtype, std::make_shared<CopyStream>(device)),
       placement_(std::make_unique<Placement>(config, model, device, ranks, parameters_, gradients_)),
@@ -87,9 +88,9 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
   result.learning_rate = schedule_.learning_rate(steps_);
   OomRecovery recovery(recovery_options(""));
   MicroBatchSplit split = first_split(batch, replay);
-  const at::Tensor loss_sum =
+  const TermSums sums =
       ranks_.alone() ? accumulate(batch, split, recovery) : accumulate_over_ranks(batch, split, recovery);
-  const at::Tensor norm = read_loss_and_norm(batch, loss_sum, recovery, result);
+  const at::Tensor norm = read_loss_and_norm(batch, sums, recovery, result);
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) {
     gradients_.clear();
@@ -177,33 +178,32 @@ at::Tensor Trainer::gradient_norm(OomRecovery& recovery) const {
   return norm;
 }
 
-// Computes the gradient of this rank's share of the effective batch; returns the sum of its token losses.
-at::Tensor Trainer::accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery) {
-  at::Tensor loss_sum;
+// Computes the gradient of this rank's share of the effective batch; returns the sums of its tokens.
+TermSums Trainer::accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery) {
+  TermSums sums;
   PassProgress at;
   OomLoop attempts = recovery.passes(batch, split, budgets_.training, at);
   while (attempts.next()) {
     try {
-      loss_sum = run_passes(batch, split, at);
+      sums = run_passes(batch, split, at);
     } catch (const std::exception& error) {
       attempts.failed(error);
     }
   }
-  return loss_sum;
+  return sums;
 }
 
 // Runs all passes from the beginning.
-at::Tensor Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at) {
+TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at) {
   at = {0, "forward"};
   weights_changed();  // a checkpoint may have been read
   gradients_.clear();
   ForwardContext context = step_context();
   context.recompute_blocks = split.recomputed_blocks;
-  const std::unique_ptr<Objective> objective = make_objective(config_);
-  const double inverse = mean_of(1.0, objective->normaliser(batch.samples, model_.encoder_decoder()));
-  const auto options = at::TensorOptions().device(device_);
-  const at::Tensor seed = at::full({}, inverse, options.dtype(at::kFloat));
-  at::Tensor loss_sum = at::zeros({}, options.dtype(at::kDouble));
+  const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
+  const at::Tensor seed =
+      at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
+  TermSums sums(*objective_, Pass::training, device_);
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
   Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
@@ -212,12 +212,12 @@ at::Tensor Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSpli
     at.stage = "forward";
     const MicroBatch micro = lay_out(batch, split.micro_batches[at.micro_batch]);
     if (micro.supervised_labels.numel() == 0) continue;
-    const LossSum out = model_.loss(micro, context, objective->options(Pass::training));
+    const LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
     at.stage = "backward";
     backward(out.loss, seed, split.recomputed_blocks, at.micro_batch == last);
-    loss_sum += out.loss.detach();
+    sums.add(out);
   }
-  return loss_sum;
+  return sums;
 }
 
 MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
@@ -238,17 +238,16 @@ void Trainer::backward(const at::Tensor& loss, const at::Tensor& seed, int64_t r
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
-  const std::unique_ptr<Objective> objective = make_objective(config_);
   std::vector<double> losses(batch.samples.size());
   run_on_all_ranks(model_, ranks_, [&] {
     for (const int64_t slot : batch.own_slots()) {
       recovery.repeat("forward", [&] {
         const MicroBatch micro = lay_out(batch, {slot});
         if (micro.supervised_labels.numel() == 0) return;
+        const LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
         const auto at = static_cast<size_t>(slot);
-        losses[at] =
-            mean_of(model_.loss(micro, context, objective->options(Pass::training)).loss.item<double>(),
-                    objective->normaliser({&batch.samples[at], 1}, model_.encoder_decoder()));
+        losses[at] = mean_of(out.loss.item<double>(),
+                             objective_->normaliser({&batch.samples[at], 1}, model_.encoder_decoder()));
       });
     }
   });

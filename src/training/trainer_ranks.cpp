@@ -1,5 +1,6 @@
 // What a step does among several ranks. The passes, and what is repeated when memory runs out, are each
 // rank's own. No sum over the ranks is repeated: what a rank has given to one (gradient_sums.h), it keeps.
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -39,17 +40,17 @@ std::optional<HighestPeak> highest_peak(const std::vector<std::string>& notes) {
 
 }  // namespace
 
-// Computes the gradients of this rank's share and their sums over the ranks. Returns the sum of the token
-// losses of the share.
-at::Tensor Trainer::accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split,
-                                          OomRecovery& recovery) {
-  at::Tensor loss_sum;
+// Computes the gradients of this rank's share and their sums over the ranks. Returns the sums of the share's
+// tokens.
+TermSums Trainer::accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split,
+                                        OomRecovery& recovery) {
+  TermSums sums;
   const std::vector<std::string> reached = run_on_all_ranks(model_, ranks_, [&] {
-    placement_->sums()->during([&] { loss_sum = accumulate(batch, split, recovery); });
+    placement_->sums()->during([&] { sums = accumulate(batch, split, recovery); });
     return reached_parameters();
   });
   sum_gradients(reached, recovery);
-  return loss_sum;
+  return sums;
 }
 
 // Which parameters have a gradient: a '1' or '0' for each, or nothing if all have one.
@@ -83,40 +84,44 @@ void Trainer::sum_gradients(const std::vector<std::string>& reached, OomRecovery
     if (!placement_->is_updated_here(parameter)) gradients_.drop(parameter);
 }
 
-// Returns the norm of the whole gradient. Loss and norm are the only values that are read from the device.
-// They are read before the update, which must not use bad ones.
-at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum,
+// Returns the norm of the whole gradient. What the objective reports and the norm are the only values that
+// are read from the device. They are read before the update, which must not use bad ones.
+at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const TermSums& sums,
                                        OomRecovery& recovery, StepResult& result) {
   at::Tensor norm;
-  std::vector<double> read{0, 0};
+  const size_t terms = sums.values().size();
+  std::vector<double> read(terms + 1, 0.0);  // the sums, then the norm
   const std::vector<std::string> notes = run_on_all_ranks(ranks_, [&] {
     norm = gradient_norm(recovery);
     recovery.repeat("reading the loss", [&] {
       if (device_.is_meta()) return;  // no values exist
-      const at::Tensor both =
-          at::stack({loss_sum, norm.to(loss_sum.options())}).cpu();  // one wait for the device
-      const double* values = both.const_data_ptr<double>();
-      read = {values[0], values[1]};
+      std::vector<at::Tensor> all = sums.values();
+      all.push_back(norm.to(all.front().options()));
+      const at::Tensor values = at::stack(all).cpu();  // one wait for the device
+      std::copy_n(values.const_data_ptr<double>(), read.size(), read.begin());
     });
     return note_of(read);
   });
   if (!ranks_.alone() && !device_.is_meta()) {
     double squares = 0;
-    read[0] = 0;
+    std::ranges::fill(read, 0.0);
     for (const std::string& note : notes) {
       const std::vector<double> of_rank = values_in(note);
-      read[0] += of_rank.at(0);
-      squares += of_rank.at(1) * of_rank.at(1);
+      for (size_t term = 0; term < terms; term++) read[term] += of_rank.at(term);
+      squares += of_rank.at(terms) * of_rank.at(terms);
     }
     // Undivided, all ranks have the whole gradient. All use the norm of rank 0.
-    read[1] = owners().empty() ? values_in(notes.front()).at(1) : std::sqrt(squares);
+    read[terms] = owners().empty() ? values_in(notes.front()).at(terms) : std::sqrt(squares);
     recovery.repeat("optimizer", [&] {
-      norm = at::full({}, read[1], at::TensorOptions().dtype(at::kFloat).device(device_));
+      norm = at::full({}, read[terms], at::TensorOptions().dtype(at::kFloat).device(device_));
     });
   }
-  result.loss =
-      mean_of(read[0], make_objective(config_)->normaliser(batch.samples, model_.encoder_decoder()));
-  result.grad_norm = read[1];
+  result.terms =
+      means_of(*objective_, Pass::training, read,
+               objective_->normaliser(batch.samples, model_.encoder_decoder()), batch.supervised_tokens);
+  result.loss = result.terms.front().second;
+  result.terms.erase(result.terms.begin());
+  result.grad_norm = read[terms];
   return norm;
 }
 

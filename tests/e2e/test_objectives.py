@@ -90,7 +90,7 @@ class Objectives(EndToEnd):
 
     def assert_first_step(self, output, expected):
         row = train_rows(output)[0]
-        for key in ("loss", "grad_norm"):
+        for key in ("loss", "grad_norm", *(["z_loss"] if expected["z_loss"] else [])):
             self.assertAlmostEqual(row[key] / expected[key], 1, delta=2e-5, msg=key)
 
     def assert_same(self, one, other):
@@ -127,6 +127,8 @@ class Objectives(EndToEnd):
         self.assert_first_step(whole, reference(self.model, self.rows, z_loss=0.01))
         cut = self.run_steps("z_loss_cut", *settings, "training.batch_size=1", "training.micro_batching=samples")
         self.assert_same(whole, cut)
+        for a, b in zip(train_rows(whole), train_rows(cut), strict=True):
+            self.assertAlmostEqual(a["z_loss"] / b["z_loss"], 1, delta=1e-5)
 
     def test_weights_that_are_all_the_same_change_nothing(self):
         ones = self.scratch / "ones.jsonl"
@@ -134,6 +136,7 @@ class Objectives(EndToEnd):
         plain = self.run_steps("plain", f"data.train={ones}", "training.batch_size=3")
         weighted = self.run_steps("of_one", f"data.train={ones}", "training.batch_size=3", "data.loss_weight=worth")
         self.assertEqual(tensors_of(plain / "model.safetensors"), tensors_of(weighted / "model.safetensors"))
+        self.assertNotIn("z_loss", train_rows(plain)[0])
 
     def test_a_weight_that_is_no_number_is_refused(self):
         bad = self.scratch / "bad.jsonl"

@@ -8,6 +8,7 @@
 
 #include "data/fixture.h"
 #include "models/golden.h"
+#include "support/error_message.h"
 #include "training/oom_bench.h"
 
 namespace trainer {
@@ -113,6 +114,22 @@ TEST_F(Limits, ASingleSampleThatDoesNotFitIsRecomputedAndThenGivenUp) {
   EXPECT_THROW(bench.trainer->step(batch), OutOfMemoryError);
   set_host_limit(0);
   EXPECT_EQ(bench.trainer->steps_taken(), 1);
+}
+
+TEST_F(Limits, SamplesThatMustStayTogetherAreNotParted) {
+  EffectiveBatch pair = LongSample().batch;
+  pair.samples.push_back(pair.samples[0]);
+  pair.supervised_tokens *= 2;
+  for (Sample& sample : pair.samples) sample.group = 0;
+  const int64_t kept = LongSample::peak(pair, false), recomputed = LongSample::peak(pair, true);
+  Bench bench(kQwen, [](Config& config) { config.training.micro_batching = MicroBatching::samples; });
+  set_host_limit(host_memory().in_use + (kept + recomputed) / 2);
+  const StepResult result = bench.trainer->step(pair);
+  EXPECT_EQ(result.cuts, std::vector<int64_t>{2});
+  EXPECT_EQ(result.recomputed_blocks, bench.model->num_blocks());
+  set_host_limit(host_memory().in_use + recomputed / 2);
+  const std::string error = test::error_message<OutOfMemoryError>([&] { bench.trainer->step(pair); });
+  EXPECT_TRUE(test::contains(error, "samples that must stay together do not fit")) << error;
 }
 
 // A run whose every sample needs recompute runs out of memory once, not in every step.

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -16,16 +19,17 @@
 namespace trainer {
 
 struct EvaluationResult {
-  double loss = 0;  // mean over all supervised tokens
-  double token_accuracy = 0;
+  double loss = 0;  // mean over all supervised tokens, by their weights
   int64_t samples = 0, supervised_tokens = 0;
+  // What else the run's objective reports, by the names of metrics.jsonl without "eval_": "token_accuracy".
+  std::vector<std::pair<std::string, double>> terms = {};
 };
 
-// Evaluates in micro-batches of eval_batch_size, without dropout and label smoothing. When out of memory, it
-// continues in smaller micro-batches, which `budget` remembers. `between` is called before each micro-batch;
-// it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit. Several
-// ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all, as
-// run_on_all_ranks() says.
+// Evaluates in micro-batches of eval_batch_size, without dropout, label smoothing and z-loss. When out of
+// memory, it continues in smaller micro-batches, which `budget` remembers. `between` is called before each
+// micro-batch; it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit.
+// Several ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all,
+// as run_on_all_ranks() says.
 EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {}, const Ranks& ranks = Ranks::none());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ struct HighestPeak {
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the supervised tokens of the step
+  double loss = 0;       // what the step optimises: mean over its supervised tokens, by their weights
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   // The loss or the gradient norm is NaN or Inf; weights and optimizer state were left unchanged.
@@ -42,10 +43,14 @@ struct StepResult {
   int64_t retries = 0;                // how often it ran out of memory
   int64_t bytes_exchanged = 0;        // that this rank has given to sums and copies over the ranks
   std::optional<HighestPeak> highest_peak;  // of several ranks, if the step was not skipped
+  // What else is reported, by the names of metrics.jsonl: parts of the loss ("z_loss").
+  std::vector<std::pair<std::string, double>> terms;
 };
 
+class Objective;
 class OomRecovery;
 class Placement;
+class TermSums;
 struct MicroBatchSplit;
 struct OomRecoveryOptions;
 struct PassProgress;
@@ -60,7 +65,7 @@ class Trainer {
           const OptimizerFactory& optimizer = make_optimizer, const Ranks& ranks = Ranks::none());
   ~Trainer();
 
-  // One update. The loss is the sum of token losses / supervised tokens over the whole effective batch, no
+  // One update. The loss is the sum of token losses / the normaliser of the whole effective batch, no
   // matter how it is split and among how many ranks. When out of memory, the step is repeated in smaller
   // micro-batches (`recovery` in the configuration); the result is the one of that split from the start. When
   // nothing helps, throws OutOfMemoryError with a table of what uses the memory, on all ranks;
@@ -113,8 +118,8 @@ class Trainer {
   OomRecoveryOptions recovery_options(const std::string& stage);
   MicroBatchSplit first_split(const EffectiveBatch& batch, const StepCuts* replay) const;
   ForwardContext step_context() const;
-  at::Tensor accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
-  at::Tensor run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
+  TermSums accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
+  TermSums run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
   MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
   void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
   at::Tensor gradient_norm(OomRecovery& recovery) const;
@@ -124,18 +129,18 @@ class Trainer {
   void follow_limit() const;
   void answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit split, OomRecovery& recovery);
   // Among ranks: src/training/trainer_ranks.cpp.
-  at::Tensor accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split,
-                                   OomRecovery& recovery);
+  TermSums accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
   std::string reached_parameters() const;
   void sum_gradients(const std::vector<std::string>& reached, OomRecovery& recovery);
-  at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const at::Tensor& loss_sum,
-                                OomRecovery& recovery, StepResult& result);
+  at::Tensor read_loss_and_norm(const EffectiveBatch& batch, const TermSums& sums, OomRecovery& recovery,
+                                StepResult& result);
   void update(const at::Tensor& norm, StepResult& result, OomRecovery& recovery);
 
   const Config& config_;
   Model& model_;
   const Ranks& ranks_;
   at::Device device_;
+  std::unique_ptr<Objective> objective_;
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
   std::unique_ptr<Placement> placement_;
