@@ -60,5 +60,28 @@ TEST(CrossEntropy, HasASumForEachTerm) {
   }
 }
 
+TEST(TermSums, AddUpMicroBatchesInFp64) {
+  Config config;
+  config.training.z_loss = 1e-4;
+  const auto objective = make_objective(config);
+  TermSums sums(*objective, Pass::training, at::kCPU);
+  for (const at::Tensor& value : sums.values()) EXPECT_EQ(value.item<double>(), 0);
+  LossSum one;
+  one.loss = at::full({}, 0.1f).set_requires_grad(true);
+  one.z_loss = at::full({}, 0.25f);
+  for (int i = 0; i < 3; i++) sums.add(one);
+  EXPECT_EQ(sums.values()[0].item<double>(), 3 * static_cast<double>(0.1f));
+  EXPECT_EQ(sums.values()[1].item<double>(), 0.75);
+  EXPECT_FALSE(sums.values()[0].requires_grad()) << "the graph of a micro-batch would stay in memory";
+}
+
+// A quarter of the tokens is right; the loss is divided by their weights.
+TEST(TermSums, GiveMeansByWeightsOrByTokens) {
+  const auto objective = make_objective(Config());
+  const Means means =
+      means_of(*objective, Pass::evaluation, {6, 3}, /*normaliser=*/2, /*supervised_tokens=*/12);
+  EXPECT_EQ(means, (Means{{"loss", 3}, {"token_accuracy", 0.25}}));
+}
+
 }  // namespace
 }  // namespace trainer
