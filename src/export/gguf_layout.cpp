@@ -15,7 +15,7 @@
 #include "adapters/merged_tensor.h"
 #include "base/mappings.h"
 #include "formats/q8_0.h"
-#include "models/decoder_families.h"
+#include "models/decoder_config.h"
 
 namespace trainer {
 namespace {

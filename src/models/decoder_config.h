@@ -104,4 +104,16 @@ DecoderConfig read_gemma_config(nlohmann::json config, int64_t pattern);
 std::unique_ptr<Model> make_decoder(const nlohmann::json& config, const DecoderConfig& facts,
                                     bool separate_head);
 
+// The model families with Llama's structure: each reads its config.json, in a file of its own.
+
+DecoderConfig gemma2_config(const nlohmann::json& config);
+DecoderConfig gemma3_config(const nlohmann::json& config);
+DecoderConfig granite_config(const nlohmann::json& config);
+DecoderConfig llama_config(const nlohmann::json& config);
+DecoderConfig mistral_config(const nlohmann::json& config);
+DecoderConfig phi3_config(const nlohmann::json& config);
+DecoderConfig qwen2_config(const nlohmann::json& config);
+DecoderConfig qwen3_config(const nlohmann::json& config);
+DecoderConfig smollm3_config(const nlohmann::json& config);
+
 }  // namespace trainer

@@ -3,7 +3,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "models/decoder_families.h"
+#include "models/decoder_config.h"
 
 namespace trainer {
 

@@ -7,18 +7,34 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "trainer/models/model.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/output_head.h"
 
 #include "models/kv_cache.h"
-#include "models/t5_config.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "nn/norm.h"
 #include "nn/residual_stream.h"
+#include "ops/activation.h"
 
 namespace trainer {
+
+struct T5Config {
+  // Reads it from config.json. Throws FormatError, with the key, if a key is missing, has the wrong type or
+  // asks for something that is not supported.
+  explicit T5Config(const nlohmann::json& config);
+
+  int64_t vocab_size, d_model, d_kv, d_ff, num_heads, encoder_layers, decoder_layers, num_buckets,
+      max_distance, pad_id, decoder_start_id;
+  double epsilon, dropout;
+  bool scale_outputs;        // the decoder's outputs are multiplied by d_model^-0.5
+  bool bias_in_every_block;  // UMT5; otherwise all blocks use the first block's position bias
+  bool gated;                // wi_0 and wi_1 instead of wi
+  Activation activation;
+};
 
 // What all blocks of a stack share in one forward pass.
 struct T5Pass {

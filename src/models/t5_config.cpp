@@ -1,4 +1,4 @@
-#include "models/t5_config.h"
+#include "models/t5.h"
 
 #include <algorithm>
 

@@ -1,16 +1,87 @@
 #include "nn/linear_group.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/weights/weight.h"
+
 #include "device/target_device.h"
+#include "gemm/products.h"
 #include "nn/packed_linear_group.h"
-#include "nn/product_group.h"
 #include "ops/dropout.h"
 #include "ops/matmul.h"
+#include "weights/weight_products.h"
 
 namespace trainer {
 namespace {
+
+// Products that do not depend on each other, computed together where that saves work: this program's own
+// products (gemm/products.h) prepare an operand once that several of them have. Others are computed one
+// by one.
+class ProductGroup {
+ public:
+  // Each of these is sum += scale * x y, or makes it the sum if that is undefined. The matrices are of the
+  // type of products (ops/matmul.h), a weight's values are rounded to `type`. Sums are complete after run(),
+  // at the latest; a product of one that is not waits for it. A defined sum that is passed is no operand of a
+  // product that waits.
+  void add(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale = 1.0);
+  void add_times(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);  // x w
+  // sum = x w^T, for an undefined sum
+  void add_times_transposed(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);
+
+  void run();
+
+ private:
+  // Whether the product could be taken.
+  bool takes(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale);
+
+  std::vector<SummedProduct> waiting_;
+};
+
+// Others are converted for their product, one at a time.
+bool is_plain(const Weight& w, at::ScalarType type) { return w.is_tensor() && w.scalar_type() == type; }
+
+bool ProductGroup::takes(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale) {
+  if (!suits_builtin(x, y)) return false;
+  const auto is_operand = [&](const SummedProduct& product) {
+    return product.sum.is_alias_of(x) || product.sum.is_alias_of(y);
+  };
+  if (std::ranges::any_of(waiting_, is_operand)) run();
+  const bool begun = sum.defined();
+  if (!begun) sum = at::empty({x.size(0), y.size(1)}, x.options());
+  waiting_.push_back({sum, x, y, scale, begun});
+  return true;
+}
+
+void ProductGroup::add(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale) {
+  if (takes(sum, x, y, scale)) return;
+  run();
+  if (sum.defined()) return add_product(sum, x, y, scale);
+  sum = product(x, y);
+  if (scale != 1.0) sum.mul_(scale);
+}
+
+void ProductGroup::add_times(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
+  if (is_plain(w, type) && takes(sum, x, w.tensor(), 1.0)) return;
+  run();
+  times_into(sum, x, w, type);
+}
+
+void ProductGroup::add_times_transposed(at::Tensor& sum, const at::Tensor& x, const Weight& w,
+                                        at::ScalarType type) {
+  if (is_plain(w, type) && takes(sum, x, w.tensor().t(), 1.0)) return;
+  run();
+  sum = times_transposed(x, w, type);
+}
+
+void ProductGroup::run() {
+  if (!waiting_.empty()) add_builtin_products(waiting_);
+  waiting_.clear();
+}
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;

@@ -1,15 +1,210 @@
 #include "nn/rotary.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
+
 #include "device/target_device.h"
 #include "ops/rotate_qk.h"
 
 namespace trainer {
+namespace {
+
+using nlohmann::json;
+
+bool is_set(const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
+
+double needed(const json& scaling, const std::string& type, const char* key) {
+  if (!is_set(scaling, key)) {
+    throw FormatError(concat("config.json: rope_scaling (rope_parameters).", key, ": is missing; rope type '",
+                             type, "' needs it"));
+  }
+  return config_double(scaling, key, 0);
+}
+
+// The length before stretching: a key next to rope_scaling takes precedence over one inside it.
+int64_t original_length(const json& config, const json& scaling, const RopeParameters& p) {
+  const char* key = "original_max_position_embeddings";
+  return config_size(config, key, config_size(scaling, key, p.max_position_embeddings));
+}
+
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+void read_yarn(const json& config, const json& scaling, RopeParameters& p) {
+  p.original_max_position_embeddings = original_length(config, scaling, p);
+  if (scaling.contains("factor") && scaling["factor"].is_null()) {
+    p.factor = static_cast<double>(p.max_position_embeddings) /
+               static_cast<double>(p.original_max_position_embeddings);
+  } else {
+    p.factor = needed(scaling, "yarn", "factor");
+  }
+  const double mscale = config_double(scaling, "mscale", 0),
+               all = config_double(scaling, "mscale_all_dim", 0);
+  const double inferred = mscale != 0 && all != 0 ? yarn_scale(p.factor, mscale) / yarn_scale(p.factor, all)
+                                                  : yarn_scale(p.factor, 1);
+  p.attention_factor = config_double(scaling, "attention_factor", inferred);
+  // 0 counts as missing, and null for `truncate` counts as false
+  if (const double beta = config_double(scaling, "beta_fast", 0); beta != 0) p.beta_fast = beta;
+  if (const double beta = config_double(scaling, "beta_slow", 0); beta != 0) p.beta_slow = beta;
+  p.truncate = config_bool(scaling, "truncate", !scaling.contains("truncate"));
+}
+
+void read_llama3(const json& config, const json& scaling, RopeParameters& p) {
+  p.original_max_position_embeddings = original_length(config, scaling, p);
+  p.factor = needed(scaling, "llama3", "factor");
+  p.low_freq_factor = needed(scaling, "llama3", "low_freq_factor");
+  p.high_freq_factor = needed(scaling, "llama3", "high_freq_factor");
+}
+
+std::vector<double> factors_of(const json& scaling, const char* key, int64_t rotary_dim) {
+  const json list = scaling.value(key, json());
+  const auto is_number = [](const json& entry) { return entry.is_number() && entry.get<double>() > 0; };
+  if (!list.is_array() || std::ssize(list) != rotary_dim / 2 || !std::ranges::all_of(list, is_number)) {
+    throw FormatError(concat("config.json: rope_scaling (rope_parameters).", key, ": must be a list of ",
+                             rotary_dim / 2, " numbers above 0, one for each pair of rotated dimensions"));
+  }
+  return list.get<std::vector<double>>();
+}
+
+// _compute_longrope_parameters (Ding et al. 2024). `factor` is used only for the attention's factor.
+void read_longrope(const json& config, const json& scaling, RopeParameters& p) {
+  p.original_max_position_embeddings = original_length(config, scaling, p);
+  p.short_factor = factors_of(scaling, "short_factor", p.rotary_dim);
+  p.long_factor = factors_of(scaling, "long_factor", p.rotary_dim);
+  const double original = static_cast<double>(p.original_max_position_embeddings);
+  p.factor = config_double(scaling, "factor", static_cast<double>(p.max_position_embeddings) / original);
+  const double inferred = p.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(p.factor) / std::log(original));
+  p.attention_factor = config_double(scaling, "attention_factor", inferred);
+}
+
+constexpr double kTurn = 2 * std::numbers::pi;
+
+// [0, 2, ... rotary_dim - 2] / rotary_dim
+at::Tensor exponents(const RopeParameters& p) {
+  return at::arange(0, p.rotary_dim, 2, at::kFloat).div_(p.rotary_dim);
+}
+
+at::Tensor plain(const RopeParameters& p) { return at::pow(p.theta, exponents(p)).reciprocal_(); }
+
+// _compute_llama3_parameters: low frequencies are divided by the factor, high ones are kept.
+at::Tensor llama3(const RopeParameters& p) {
+  const double context = static_cast<double>(p.original_max_position_embeddings);
+  const at::Tensor kept = plain(p), wavelength = kept.reciprocal() * kTurn;
+  const at::Tensor smooth =
+      (wavelength.reciprocal() * context - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
+  const at::Tensor between = (1 - smooth) * kept / p.factor + smooth * kept;
+  const at::Tensor low = at::where(wavelength > context / p.low_freq_factor, kept / p.factor, between);
+  return at::where(wavelength < context / p.high_freq_factor, kept, low);
+}
+
+// _compute_yarn_parameters (Peng et al. 2023): a ramp from kept to divided frequencies, between the dimension
+// that turns beta_fast times within the original context and the one that turns beta_slow times.
+at::Tensor yarn(const RopeParameters& p) {
+  const double dim = static_cast<double>(p.rotary_dim);
+  const auto dimension_of = [&](double rotations) {
+    const double context = static_cast<double>(p.original_max_position_embeddings);
+    return dim * std::log(context / (rotations * kTurn)) / (2 * std::log(p.theta));
+  };
+  double low = dimension_of(p.beta_fast), high = dimension_of(p.beta_slow);
+  if (p.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1);
+  if (low == high) high += 0.001;
+  const at::Tensor divided_share =
+      at::arange(p.rotary_dim / 2, at::kFloat).sub_(low).div_(high - low).clamp_(0, 1);
+  const at::Tensor kept_share = 1 - divided_share;
+  const at::Tensor powers = at::pow(p.theta, exponents(p));
+  return (powers * p.factor).reciprocal() * (1 - kept_share) + powers.reciprocal() * kept_share;
+}
+
+// _compute_longrope_parameters
+at::Tensor divided(const RopeParameters& p, const std::vector<double>& factors) {
+  return (at::tensor(factors, at::kFloat) * at::pow(p.theta, exponents(p))).reciprocal_();
+}
+
+// _compute_dynamic_ntk_parameters
+at::Tensor stretched(const RopeParameters& p, int64_t length) {
+  const double dim = static_cast<double>(p.rotary_dim);
+  const at::Tensor stretch = at::scalar_tensor(length, at::kFloat) * p.factor / p.max_position_embeddings;
+  const at::Tensor theta = p.theta * (stretch - (p.factor - 1)).pow(dim / (dim - 2));
+  return theta.pow(exponents(p)).reciprocal_();
+}
+
+}  // namespace
+
+RopeParameters rope_parameters(const json& config, int64_t rotary_dim) {
+  RopeParameters p;
+  p.rotary_dim = rotary_dim;
+  p.theta = config_double(config, "rope_theta", p.theta);
+  if (!is_set(config, "rope_scaling")) return p;
+  const json& scaling = config["rope_scaling"];
+  p.theta = config_double(scaling, "rope_theta", p.theta);
+  const std::string type = config_string(scaling, "rope_type", "default");
+  if (type == "default") return p;
+  if (type != "linear") p.max_position_embeddings = config_size(config, "max_position_embeddings");
+  if (type == "linear") {
+    p.type = RopeType::linear;
+    p.factor = needed(scaling, type, "factor");
+  } else if (type == "dynamic") {
+    p.type = RopeType::dynamic;
+    p.factor = needed(scaling, type, "factor");
+    if (rotary_dim <= 2) throw FormatError("config.json: rope type 'dynamic' needs a head_dim above 2");
+  } else if (type == "yarn") {
+    p.type = RopeType::yarn;
+    read_yarn(config, scaling, p);
+  } else if (type == "llama3") {
+    p.type = RopeType::llama3;
+    read_llama3(config, scaling, p);
+  } else if (type == "longrope") {
+    p.type = RopeType::longrope;
+    read_longrope(config, scaling, p);
+  } else {
+    throw FormatError(
+        concat("config.json: rope type '", type,
+               "' is not supported (supported: default, linear, dynamic, yarn, llama3, longrope)"));
+  }
+  return p;
+}
+
+at::Tensor rope_frequencies(const RopeParameters& parameters) {
+  switch (parameters.type) {
+    case RopeType::standard:
+    case RopeType::dynamic:
+      return plain(parameters);
+    case RopeType::linear:
+      return plain(parameters).div_(parameters.factor);
+    case RopeType::yarn:
+      return yarn(parameters);
+    case RopeType::llama3:
+      return llama3(parameters);
+    case RopeType::longrope:
+      return divided(parameters, parameters.short_factor);
+  }
+  return plain(parameters);
+}
+
+bool long_for_rope(const RopeParameters& p, int64_t length) {
+  return (p.type == RopeType::dynamic && length > p.max_position_embeddings) ||
+         (p.type == RopeType::longrope && length > p.original_max_position_embeddings);
+}
+
+at::Tensor long_rope_frequencies(const RopeParameters& p, int64_t length) {
+  return p.type == RopeType::dynamic ? stretched(p, length) : divided(p, p.long_factor);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
