@@ -55,11 +55,12 @@ TEST_F(View, TheFirstTokenOfADecoderIsNeverLearned) {
 TEST_F(View, PartsOfAnotherWeightAreTold) {
   const auto tokenizer = load_tokenizer(SOURCE_DIR "/tests/goldens/text/llama2_v5");
   const Ids ids = tokenizer->encode("one two three", true);
-  ASSERT_EQ(ids.size(), 4u);
+  ASSERT_GE(ids.size(), 4u);
   Sample sample = sample_of(ids, ~0u);
-  sample.weights = {1, 1, 0.5, 0.5};
+  sample.weights.assign(ids.size(), 1.0f);
+  sample.weights.back() = 0.5f;
   const SampleView view = view_of(sample, false, "x:1", *tokenizer);
-  ASSERT_EQ(view.input.size(), 3u) << "the first token, one, two three";
+  ASSERT_EQ(view.input.size(), 3u) << "the first token, those of weight 1, the last one";
   EXPECT_EQ(view.input[1].weight, 1);
   EXPECT_EQ(view.input[2].weight, 0.5f);
   EXPECT_EQ(text_of(view.input), tokenizer->decode(ids, false));

@@ -116,8 +116,10 @@ TEST_P(Prefill, PackedInBf16IsAsCloseToFp32AsEachPromptAlone) {
 
 TEST_P(Prefill, NoPaddedTokenIsComputed) {
   const Golden golden(GetParam());
-  const Prompts prompts = uneven_prompts();
-  const int64_t batch = 7, tokens = 7 + 1 + 29 + 2 + 16 + 29 + 40, padded = batch * 40;
+  Prompts prompts = uneven_prompts();
+  // Behind 16 tokens Phi-3's frequencies change: what began before is computed again.
+  prompts[4].push_back(5);
+  const int64_t batch = 7, tokens = 7 + 1 + 29 + 2 + 17 + 29 + 40, padded = batch * 40;
   GenerationConfig config;
   config.max_new_tokens = 2;
   const auto rows = [&](const Prompts& inputs) {

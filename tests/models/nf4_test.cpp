@@ -87,7 +87,7 @@ TEST_P(Nf4Model, WhatIsQuantisedWhileLoadingIsWhatTransformersStores) {
   const auto ours = load_model(directory / "model", {at::kCPU, at::kBFloat16, false, Quantisation{}});
   const auto stored = load_model(directory / "stored", {at::kCPU, at::kBFloat16, false});
   const auto a = nf4_of(*ours), b = nf4_of(*stored);
-  EXPECT_GE(a.size(), 14);
+  EXPECT_GE(a.size(), 12);  // four for each layer of the smallest, whose projections are fused
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensors] : a) {
     ASSERT_TRUE(b.contains(name)) << name;

@@ -214,17 +214,6 @@ TEST(LossKernel, IsCompiledByNvrtc) {
   test::expect_compiles(kernel_file("linear_cross_entropy"), EmulatedGpu());
 }
 
-TEST(LossKernel, WithoutItTheOperatorsAreLibTorchs) {
-  Random random(3);
-  const at::Tensor hidden = random.normal({5, 8}), weight = random.normal({50, 8}), labels = at::arange(5);
-  const LossOptions options{0.1, true, 3.0};
-  const LossParts gpu = loss_parts_gpu(hidden, weight, labels, options, kBoth),
-                  cpu = loss_parts_cpu(hidden, weight, labels, options, kBoth);
-  EXPECT_TRUE(gpu.loss.equal(cpu.loss));
-  EXPECT_TRUE(gpu.g_hidden.equal(cpu.g_hidden));
-  EXPECT_TRUE(gpu.g_weight.equal(cpu.g_weight));
-}
-
 // Kernels that only write down their starts.
 class Counted : public Kernels {
  public:
