@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, DividedRanks,
     testing::Values(
         DividedCase{"t5_lora", "t5_v1_1_lora"}, DividedCase{"llama_lora", "llama_lora"},
-        DividedCase{"fused_dora", "phi3_dora"},
+        DividedCase{"fused_lora", "phi3_lora"},
         DividedCase{"nf4", in_nf4("qwen2_lora", "model", Quantisation{})},
         DividedCase{"nf4_plain_scales", in_nf4("llama_lora", "model", Quantisation{false})},
         DividedCase{"packed", "qwen2", [](Config& c) { c.data.packing = true; }},
