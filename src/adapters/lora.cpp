@@ -67,8 +67,7 @@ at::Tensor initial_a(const std::vector<int64_t>& shape, const std::string& name,
 // Refuses what needs the values of weights that other ranks have. Each rank lacks some.
 void need_values(const Parameter& parameter, const char* key, const std::string& name) {
   if (!parameter.value.is_of_other_rank()) return;
-  throw ConfigError(concat(key, ": ", name,
-                           " is divided among the GPUs (parallel.shard: all), and this needs ",
+  throw ConfigError(concat(key, ": ", name, " is sharded (parallel.shard: all), and this needs ",
                            "all of it; write parallel.shard=optimizer, or leave it out"));
 }
 

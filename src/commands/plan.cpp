@@ -210,9 +210,10 @@ std::string ranks_text(const Planned& planned) {
   if (ranks == 1) return "";
   const RankTraffic& traffic = planned.plans.traffic(ranks);
   return concat(", on each of ", ranks, " GPUs, which ",
-                traffic.divides  ? "divide the blocks' weights and the optimizer's state (parallel.shard)"
-                : traffic.shards ? "divide the optimizer's state (parallel.shard)"
-                                 : "each have all of the optimizer's state");
+                traffic.shards_weights
+                    ? "shard the blocks' weights and the optimizer's state (parallel.shard)"
+                : traffic.shards_state ? "shard the optimizer's state (parallel.shard)"
+                                       : "each have all of the optimizer's state");
 }
 
 void print_table(const Planned& planned, std::ostream& out) {

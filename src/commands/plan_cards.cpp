@@ -31,7 +31,7 @@ struct StepTime {
 struct OnCards {
   Cards cards;
   MemoryPlan configured;
-  bool shards = false, divides = false;  // RankTraffic
+  bool shards_state = false, shards_weights = false;  // RankTraffic
   bool fits = false;
   std::optional<PlanChoice> fastest;
   std::optional<StepTime> step;  // of what fits, on several GPUs
@@ -71,8 +71,8 @@ OnCards plan_on(PlansByRanks& plans, const Cards& cards) {
   OnCards on;
   on.cards = cards;
   on.configured = planner.as_configured().plan;
-  on.shards = plans.traffic(cards.count()).shards;
-  on.divides = plans.traffic(cards.count()).divides;
+  on.shards_state = plans.traffic(cards.count()).shards_state;
+  on.shards_weights = plans.traffic(cards.count()).shards_weights;
   on.fits = on.configured.total() <= usable(cards.memory);
   on.fastest = planner.cheapest(usable(cards.memory), /*whatever=*/true);
   if (cards.count() > 1 && (on.fits || on.fastest))
@@ -99,9 +99,9 @@ void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& ou
   out << "  " << std::setw(9) << on.cards.text() << "  this configuration "
       << (on.fits ? "fits" : "does not fit")
       << (gpus > 1 ? concat(", ", bytes_string(on.configured.total()), " on each",
-                            on.divides  ? " with blocks' weights and the optimizer's state divided"
-                            : on.shards ? " with the optimizer's state divided"
-                                        : "")
+                            on.shards_weights ? " with blocks' weights and the optimizer's state sharded"
+                            : on.shards_state ? " with the optimizer's state sharded"
+                                              : "")
                    : "")
       << "; "
       << (on.fastest ? "the fastest that fits: " + choice_text(*on.fastest)
@@ -186,8 +186,8 @@ nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Card
                                {"gpus_per_machine", cards.per_machine},
                                {"machines", cards.machines},
                                {"total", on.configured.total()},
-                               {"shards", on.shards},
-                               {"divides", on.divides},
+                               {"shards", on.shards_state},
+                               {"divides", on.shards_weights},
                                {"fits", on.fits},
                                {"fastest", on.fastest ? as_json(*on.fastest) : nlohmann::ordered_json()}};
     if (on.offloaded() > 0) row["offloaded_on_machine"] = on.offloaded() * cards.per_machine;

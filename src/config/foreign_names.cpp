@@ -23,7 +23,7 @@ constexpr const char* kProcesses =
     "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
     "(docs/parallel.md)";
 constexpr const char* kSharded =
-    "unknown key; did you mean parallel.shard? It divides the optimizer's state, or weights "
+    "unknown key; did you mean parallel.shard? It shards the optimizer's state, or weights "
     "too, among GPUs (docs/parallel.md)";
 constexpr const char* kLaunched =
     "not a key; a process takes its place from the variables of torchrun or srun (docs/parallel.md)";

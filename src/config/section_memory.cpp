@@ -98,7 +98,7 @@ Section parallel_section() {
            .at_least(1)
            .at_most(1024),
        key(&P::shard, "shard", OnResume::may_change,
-           "What the GPUs divide among themselves besides the samples. none: nothing, each has the whole "
+           "What is sharded among the GPUs besides the samples. none: nothing, each has the whole "
            "model and optimizer. optimizer: each keeps the optimizer's state, and fp32 copies of weights, of "
            "its part of the weights only, updates that part and sends it to the others (ZeRO-1). all: the "
            "matrices of the model's blocks, too; each GPU fetches a block before it runs, and drops it then "

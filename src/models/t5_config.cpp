@@ -1,5 +1,3 @@
-#include "models/t5.h"
-
 #include <algorithm>
 
 #include "trainer/base/error.h"
@@ -7,6 +5,7 @@
 #include "trainer/formats/model_directory.h"
 
 #include "formats/model_limits.h"
+#include "models/t5.h"
 
 namespace trainer {
 

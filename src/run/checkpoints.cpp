@@ -93,8 +93,8 @@ RunState Checkpoints::state(bool complete) {
   if (!parts_.ranks.is_first()) {
     state.trainer_state.global_step = progress_.position.step;
     for (const TrainedParameter& parameter : parts_.trainer.parameters()) {
-      const auto owner = parts_.trainer.divided().find(parameter.name);
-      if (owner != parts_.trainer.divided().end() && owner->second == parts_.ranks.rank())
+      const auto owner = parts_.trainer.sharded().find(parameter.name);
+      if (owner != parts_.trainer.sharded().end() && owner->second == parts_.ranks.rank())
         state.weights.tensors[parameter.name] = parameter.value.detach();
     }
     if (complete && !parts_.trainer.owners().empty()) state.optimizer = parts_.trainer.optimizer_state();

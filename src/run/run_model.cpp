@@ -99,7 +99,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   const at::ScalarType dtype = choose_dtype(config.model, device);
   LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
                       config.memory.offload.weights};
-  if (divides_weights(config, ranks.count())) {
+  if (shards_weights(config, ranks.count())) {
     options.rank = ranks.rank();
     options.ranks = ranks.count();
   }

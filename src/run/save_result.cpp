@@ -57,7 +57,7 @@ Result make_result(RunParts& parts, const RunProgress& progress) {
   std::optional<std::filesystem::path> earlier;
   if (parts.resolved.training.load_best_model_at_end) earlier = load_best_model(parts, progress);
   Result result{parts.prepared.artefacts.weights(parts.model()), !earlier};
-  if (!earlier || parts.trainer.divided().empty() || parts.prepared.artefacts.adapter) return result;
+  if (!earlier || parts.trainer.sharded().empty() || parts.prepared.artefacts.adapter) return result;
   const ModelWeights stored = read_model_weights(*earlier);
   for (auto& [name, tensor] : result.weights.tensors) {
     if (tensor.is_meta())
@@ -67,11 +67,11 @@ Result make_result(RunParts& parts, const RunProgress& progress) {
 }
 
 // Collects the trained weights of other ranks on rank 0, in main memory.
-void collect_divided(const RunParts& parts, SavedWeights& weights) {
+void gather_sharded(const RunParts& parts, SavedWeights& weights) {
   const Ranks& ranks = parts.ranks;
   for (const TrainedParameter& parameter : parts.trainer.parameters()) {
-    const auto owner = parts.trainer.divided().find(parameter.name);
-    if (owner == parts.trainer.divided().end() || owner->second == 0) continue;
+    const auto owner = parts.trainer.sharded().find(parameter.name);
+    if (owner == parts.trainer.sharded().end() || owner->second == 0) continue;
     const at::Tensor& value = parameter.value;
     const at::Tensor values = ranks.rank() == owner->second
                                   ? value.detach().cpu().contiguous()
@@ -258,7 +258,7 @@ void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& chec
                              result = make_result(parts, progress);
                              return std::string(result.is_of_last_step ? "last" : "");
                            }).front();
-  if (!last.empty()) collect_divided(parts, result.weights);
+  if (!last.empty()) gather_sharded(parts, result.weights);
   const std::string masters =
       on_first([&] {
         choose_result_types(result.weights, parts.prepared.artefacts, parts.resolved.save.result_dtype);

@@ -218,8 +218,8 @@ std::optional<Saving> MemoryAdvice::measure(Variant& variant, unsigned exact_par
   const std::optional<PlanChoice> wanted = changed_start(exact_parts);
   if (!wanted || !variant.possible) return std::nullopt;
   const MemoryPlan& plan = wanted->plan;
-  const bool divides = divides_weights(variant.config, target_.ranks);
-  if (divides && plan.offload.weights) return std::nullopt;
+  const bool sharded = shards_weights(variant.config, target_.ranks);
+  if (sharded && plan.offload.weights) return std::nullopt;
   try {
     const PlanChoice& choice = variant.planner.choice(plan.batch_size, plan.recompute_blocks, plan.offload);
     Config changed = variant.config;
@@ -236,9 +236,9 @@ std::optional<Saving> MemoryAdvice::measure(Variant& variant, unsigned exact_par
   }
 }
 
-// What divided weights take to travel, over PCIe from GPU to GPU, if nothing else happens meanwhile.
+// What sharded weights take to travel, over PCIe from GPU to GPU, if nothing else happens meanwhile.
 double MemoryAdvice::fetch_seconds(const Config& config) const {
-  if (!divides_weights(config, target_.ranks)) return 0;
+  if (!shards_weights(config, target_.ranks)) return 0;
   constexpr double rate = 20e9;
   PlanTarget target = target_;
   target.dtype = config.model.dtype == ModelDtype::fp32 ? at::kFloat : at::kBFloat16;

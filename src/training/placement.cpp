@@ -48,28 +48,28 @@ void run_and_lend(const Model& model, const std::function<void()>& work) {
   model.after_share();
 }
 
-std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model) {
-  std::map<std::string, int64_t> divided;
-  if (ranks.alone() || config.parallel.shard != Shard::all) return divided;
+std::map<std::string, int64_t> sharded_weights(const Ranks& ranks, const Config& config, Model& model) {
+  std::map<std::string, int64_t> sharded;
+  if (ranks.alone() || config.parallel.shard != Shard::all) return sharded;
   const std::map<const Parameter*, int64_t> owners = shard_weights(model.blocks(), ranks.count());
   model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
-    if (const auto owner = owners.find(&parameter); owner != owners.end()) divided[name] = owner->second;
+    if (const auto owner = owners.find(&parameter); owner != owners.end()) sharded[name] = owner->second;
   });
-  return divided;
+  return sharded;
 }
 
 std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
-                                            const std::map<std::string, int64_t>& divided,
+                                            const std::map<std::string, int64_t>& sharded,
                                             const std::vector<TrainedParameter>& parameters) {
   const Shard shard = config.parallel.shard;
-  const bool divides =
+  const bool shards_state =
       shard == Shard::optimizer || shard == Shard::all || (shard == Shard::automatic && !config.lora);
   std::map<std::string, int64_t> owners;
-  if (ranks.alone() || !divides) return owners;
+  if (ranks.alone() || !shards_state) return owners;
   std::vector<int64_t> elements, loads(static_cast<size_t>(ranks.count()), 0);
   std::vector<std::string> names;
   for (const TrainedParameter& parameter : parameters) {
-    if (const auto owner = divided.find(parameter.name); owner != divided.end()) {
+    if (const auto owner = sharded.find(parameter.name); owner != sharded.end()) {
       owners[parameter.name] = owner->second;
       loads[static_cast<size_t>(owner->second)] += parameter.value.numel();
     } else {
@@ -88,17 +88,17 @@ Placement::Placement(const Config& config, Model& model, at::Device device, cons
       model_(model),
       ranks_(ranks),
       parameters_(parameters),
-      divided_(divided_weights(ranks, config, model)),
-      owners_(owners_among(ranks, config, divided_, parameters)),
+      sharded_(sharded_weights(ranks, config, model)),
+      owners_(owners_among(ranks, config, sharded_, parameters)),
       copies_(gradients.stream()),
       seen_(seen_by_device(parameters, device)),
       exchange_(ranks, device,
-                divided_.empty() || target_of(device) == c10::kCPU
+                sharded_.empty() || target_of(device) == c10::kCPU
                     ? bytes_exchanged(parameters, config.optimizer.grad_dtype)
                     : TensorExchange::kMessageBytes) {
   if (!ranks.alone()) {
     // Weights that are fetched take the same ways during the passes.
-    const bool early = divided_.empty() && !device.is_meta();
+    const bool early = sharded_.empty() && !device.is_meta();
     sums_ = std::make_unique<GradientSums>(ranks, exchange_, *copies_, gradients, parameters_,
                                            config.optimizer.grad_dtype, owners_, early);
   }
@@ -118,7 +118,7 @@ void Placement::lend_offloaded_weights() {
 }
 
 void Placement::lend_sharded_weights() {
-  if (divided_.empty()) return;
+  if (sharded_.empty()) return;
   lend_weights_of(sharded_blocks(model_.blocks(), ranks_, exchange_, copies_->device()));
   model_.after_share = [store = block_store_] { store->serve_until_all_end(); };
 }
@@ -155,7 +155,7 @@ void Placement::broadcast_updates() const {
   if (owners_.empty()) return;
   std::vector<SharedTensor> weights;
   for (const TrainedParameter& parameter : seen_) {
-    if (!divided_.contains(parameter.name)) weights.push_back({parameter.value, owner_of(parameter)});
+    if (!sharded_.contains(parameter.name)) weights.push_back({parameter.value, owner_of(parameter)});
   }
   exchange_.broadcast(weights);
 }

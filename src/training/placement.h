@@ -24,15 +24,15 @@ class CopyStream;
 class GradientSums;
 class KeptInputs;
 
-// Returns the rank that has each of the weights that are divided, by name; nothing without
+// Returns the rank that has each of the weights that are sharded, by name; nothing without
 // parallel.shard: all, and for one rank alone.
-std::map<std::string, int64_t> divided_weights(const Ranks& ranks, const Config& config, Model& model);
+std::map<std::string, int64_t> sharded_weights(const Ranks& ranks, const Config& config, Model& model);
 
-// Returns the rank of each parameter, that of a divided one being the rank that has it, so that all have
+// Returns the rank of each parameter, that of a sharded one being the rank that has it, so that all have
 // about as many elements; nothing when every rank updates all, which is so for one rank alone, for
 // parallel.shard: none, and by default for LoRA.
 std::map<std::string, int64_t> owners_among(const Ranks& ranks, const Config& config,
-                                            const std::map<std::string, int64_t>& divided,
+                                            const std::map<std::string, int64_t>& sharded,
                                             const std::vector<TrainedParameter>& parameters);
 
 // Does work in which the model runs. When it is done, or has failed, this rank gives the others weights until
@@ -70,7 +70,7 @@ class Placement {
   // The ranks that update the parameters, by name; empty: every rank updates all.
   const std::map<std::string, int64_t>& owners() const { return owners_; }
   // The ranks that have weights of which others have none, trained or not; empty: all have all.
-  const std::map<std::string, int64_t>& divided() const { return divided_; }
+  const std::map<std::string, int64_t>& sharded() const { return sharded_; }
   bool is_updated_here(const TrainedParameter& parameter) const;
   // Returns the parameters that this rank updates, with values that a kernel of the device can reach.
   std::vector<TrainedParameter> updated_here() const;
@@ -102,7 +102,7 @@ class Placement {
   Model& model_;
   const Ranks& ranks_;
   const std::vector<TrainedParameter>& parameters_;
-  std::map<std::string, int64_t> divided_, owners_;
+  std::map<std::string, int64_t> sharded_, owners_;
   std::shared_ptr<CopyStream> copies_;  // of what is offloaded
   std::vector<TrainedParameter> seen_;  // parameters_, as the device sees them
   TensorExchange exchange_;

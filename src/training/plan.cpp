@@ -188,7 +188,7 @@ PlannedStep run_step(const Config& asked, const std::filesystem::path& path, con
   std::optional<InPhase> phase(MemoryPhase::weights);
   const std::unique_ptr<Model> model =
       model_on_meta(path, target.dtype, /*train_all=*/!asked.lora, quantisation_of(asked),
-                    asked.memory.offload.weights, divides_weights(asked, target.ranks) ? target.ranks : 1);
+                    asked.memory.offload.weights, shards_weights(asked, target.ranks) ? target.ranks : 1);
   Config config = asked;
   settle_packing(config, *model, target.device);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
@@ -211,7 +211,7 @@ PlannedStep run_step(const Config& asked, const std::filesystem::path& path, con
 
 int64_t recomputed_blocks(const Config& config, int64_t ranks, int64_t num_blocks) {
   const Offload& offload = config.memory.offload;
-  const bool all = offload.weights || offload.activations || divides_weights(config, ranks);
+  const bool all = offload.weights || offload.activations || shards_weights(config, ranks);
   return all ? num_blocks : config.memory.gradient_checkpointing.of(num_blocks);
 }
 

@@ -49,7 +49,7 @@ std::optional<Quantisation> quantisation_of(const Config& config) {
   return out;
 }
 
-bool divides_weights(const Config& config, int64_t ranks) {
+bool shards_weights(const Config& config, int64_t ranks) {
   return ranks > 1 && config.parallel.shard == Shard::all;
 }
 

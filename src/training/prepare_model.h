@@ -26,8 +26,8 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
 // the adapter stay dense.
 std::optional<Quantisation> quantisation_of(const Config& config);
 
-// Returns whether the weights of blocks are divided among so many ranks (parallel.shard: all).
-bool divides_weights(const Config& config, int64_t ranks);
+// Returns whether the weights of blocks are sharded among so many ranks (parallel.shard: all).
+bool shards_weights(const Config& config, int64_t ranks);
 
 // Checks after the first update that the trained tensors have changed, and the frozen ones have not.
 class UpdateCheck {

@@ -49,31 +49,31 @@ int64_t RankTraffic::in_step(const Config& config, int64_t ranks, int64_t batch_
 
 RankTraffic rank_traffic(const Config& config, const std::filesystem::path& path, const PlanTarget& target) {
   const PlanningFor planning(target.device);
-  const bool divides = divides_weights(config, target.ranks);
+  const bool with_weights = shards_weights(config, target.ranks);
   const std::unique_ptr<Model> model =
       model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                    config.memory.offload.weights, divides ? target.ranks : 1);
+                    config.memory.offload.weights, with_weights ? target.ranks : 1);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   prepare_for_training(*model, config, rows, at::kMeta);
   const Ranks ranks = Ranks::planned(target.ranks);
   const std::vector<TrainedParameter> parameters = trained_parameters(*model);
-  const std::map<std::string, int64_t> divided = divided_weights(ranks, config, *model);
+  const std::map<std::string, int64_t> sharded = sharded_weights(ranks, config, *model);
   RankTraffic traffic;
-  traffic.shards = !owners_among(ranks, config, divided, parameters).empty();
-  traffic.divides = divides;
+  traffic.shards_state = !owners_among(ranks, config, sharded, parameters).empty();
+  traffic.shards_weights = with_weights;
   int64_t weights = 0, gradients = 0, early = 0;
   for (const TrainedParameter& parameter : parameters) {
     const int64_t elements = parameter.value.numel(), size = parameter.value.element_size();
-    if (!divided.contains(parameter.name)) weights += elements * size;
+    if (!sharded.contains(parameter.name)) weights += elements * size;
     const int64_t gradient = elements * (config.optimizer.grad_dtype == StateDtype::fp32 ? 4 : size);
     gradients += gradient;
-    if (!divides && !parameter.embedding && parameter.offloaded == nullptr) early += gradient;
+    if (!with_weights && !parameter.embedding && parameter.offloaded == nullptr) early += gradient;
   }
-  const int64_t both = gradients + (traffic.shards ? weights : gradients);
+  const int64_t both = gradients + (traffic.shards_state ? weights : gradients);
   traffic.sent = both / target.ranks * (target.ranks - 1);
-  traffic.early = (traffic.shards ? 1 : 2) * early / target.ranks * (target.ranks - 1);
-  if (divides) traffic.fetched = fetched_for_a_micro_batch(*model, target.ranks);
+  traffic.early = (traffic.shards_state ? 1 : 2) * early / target.ranks * (target.ranks - 1);
+  if (with_weights) traffic.fetched = fetched_for_a_micro_batch(*model, target.ranks);
   return traffic;
 }
 

@@ -18,17 +18,17 @@ int64_t share_of_a_rank(const Config& config, int64_t ranks);
 int64_t micro_batches_of_a_rank(const Config& config, int64_t ranks, int64_t batch_size);
 
 struct RankTraffic {
-  bool shards = false;   // the optimizer's state is divided among the ranks (parallel.shard)
-  bool divides = false;  // the weights of blocks, too
+  bool shards_state = false;    // the optimizer's state is sharded (parallel.shard)
+  bool shards_weights = false;  // the weights of blocks, too
   // Bytes that each rank sends, and receives, for an update. A sum that all have: 2 (N - 1) / N of the
-  // gradients (Patarasuk and Yuan 2009, ring all-reduce). With `shards`, (N - 1) / N of the gradients to
-  // their owners, and as much of the weights back, except of divided ones.
+  // gradients (Patarasuk and Yuan 2009, ring all-reduce). With `shards_state`, (N - 1) / N of the gradients
+  // to their owners, and as much of the weights back, except of sharded ones.
   int64_t sent = 0;
   // Bytes of `sent` that may travel during the last backward pass: sums of gradients, but for those of
-  // embedding tables and offloaded ones (docs/parallel.md); none with `divides`.
+  // embedding tables and offloaded ones (docs/parallel.md); none with `shards_weights`.
   int64_t early = 0;
-  // With `divides`, bytes that move for each micro-batch besides, counted at the rank that sends or receives
-  // most of a block: each block is fetched for the forward pass and for the backward pass.
+  // With `shards_weights`, bytes that move for each micro-batch besides, counted at the rank that sends or
+  // receives most of a block: each block is fetched for the forward pass and for the backward pass.
   int64_t fetched = 0;
 
   // Returns what a rank sends in a step, in micro-batches of this size.

@@ -79,7 +79,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
 Trainer::~Trainer() = default;
 
 const std::map<std::string, int64_t>& Trainer::owners() const { return placement_->owners(); }
-const std::map<std::string, int64_t>& Trainer::divided() const { return placement_->divided(); }
+const std::map<std::string, int64_t>& Trainer::sharded() const { return placement_->sharded(); }
 void Trainer::weights_changed() { placement_->weights_changed(); }
 
 StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {

@@ -128,7 +128,7 @@ TEST_F(ConfigProblems, ParallelTakesANumberOfGpusOrAll) {
   EXPECT_TRUE(contains(message("parallel: {shard: full}\n"), "write all"));
 }
 
-TEST_F(ConfigProblems, DividedWeightsAreNeitherOffloadedNorDecomposed) {
+TEST_F(ConfigProblems, ShardedWeightsAreNeitherOffloadedNorDecomposed) {
   for (const char* other :
        {"memory: {offload: [weights]}\n", "memory: {offload: auto}\n", "lora: {use_dora: true}\n"}) {
     EXPECT_TRUE(

@@ -192,7 +192,7 @@ class Plan(EndToEnd):
     def test_the_text_about_several_gpus(self):
         result = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", "2x24GB,4x8x80GB")
         self.assert_done(result)
-        for words in ("2 GPUs of 24.0 GB", "4 machines of 8 GPUs of 80.0 GB", "on each with the optimizer's state divided",
+        for words in ("2 GPUs of 24.0 GB", "4 machines of 8 GPUs of 80.0 GB", "on each with the optimizer's state sharded",
                       "PCIe 4.0, through main memory", "100 Gb/s between machines", "Nothing is measured"):
             self.assertIn(words, result.stdout)
         few = trainer("plan", "--config", ROOT / "configs/flan_t5_xl.yaml", "--gpus", "8x80GB", "batch_size=1",

@@ -98,7 +98,7 @@ TEST(Planner, DividesAStepAmongRanks) {
   const MemoryPlan& whole = alone.choice(2, 0).plan;
   const MemoryPlan& part = one_of_eight.choice(2, 0).plan;
   EXPECT_EQ(rank_traffic(config, directory.path(), {}).sent, 0);
-  EXPECT_TRUE(rank_traffic(config, directory.path(), of_eight).shards);
+  EXPECT_TRUE(rank_traffic(config, directory.path(), of_eight).shards_state);
   // Rank 0 has the embedding table alone, nearly half of this small model.
   EXPECT_LT(part.optimizer_state, whole.optimizer_state / 2);
   // 2 of 12 samples, in one of six micro-batches.

@@ -57,7 +57,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // Returns the same model on `meta`: shapes without values, for a memory plan. `path` is a model directory, of
 // which only config.json is needed, or a file like config.json (configs/models). Without weights, config.json
 // decides whether the head is separate (tie_word_embeddings), and quantization_config which weights are
-// quantised. `ranks`: the weights of blocks are divided among so many, and this is rank 0.
+// quantised. `ranks`: the weights of blocks are sharded among so many, and this is rank 0.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise = std::nullopt,
                                      bool offload_weights = false, int64_t ranks = 1);

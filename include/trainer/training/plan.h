@@ -75,7 +75,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
                        const OptimizerFactory& optimizer = make_optimizer);
 
 // Returns how many blocks are recomputed in backward: those of memory.gradient_checkpointing, or all if
-// weights are offloaded or divided among ranks, or activations are offloaded, because then a block has its
+// weights are offloaded or sharded, or activations are offloaded, because then a block has its
 // weights only while it runs, and what is kept are the inputs of recomputed blocks.
 int64_t recomputed_blocks(const Config& config, int64_t ranks, int64_t num_blocks);
 

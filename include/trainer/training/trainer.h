@@ -106,7 +106,7 @@ class Trainer {
   // Returns the rank that updates a parameter; nothing: every rank does.
   const std::map<std::string, int64_t>& owners() const;
   // Returns the rank that has a weight of which others have none (parallel.shard: all), trained or not.
-  const std::map<std::string, int64_t>& divided() const;
+  const std::map<std::string, int64_t>& sharded() const;
   const Ranks& ranks() const { return ranks_; }
   // See Optimizer::restore().
   void restore_optimizer(OptimizerSnapshot saved, const std::string& where) {

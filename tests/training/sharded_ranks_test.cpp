@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-struct DividedCase {
+struct ShardedCase {
   std::string label;
   GoldenRun run;
   std::function<void(Config&)> change = [](Config&) {};
@@ -29,27 +29,27 @@ GoldenRun in_nf4(const std::string& name, const std::string& form,
   return run;
 }
 
-class DividedRanks : public testing::TestWithParam<DividedCase> {
+class ShardedRanks : public testing::TestWithParam<ShardedCase> {
  protected:
-  DividedRanks() { set_offload_directory(directory_.path()); }
+  ShardedRanks() { set_offload_directory(directory_.path()); }
 
  private:
   test::TemporaryDirectory directory_;
 };
 
 // Weights are the same wherever they come from. So with frozen ones, losses have the bits of as many ranks
-// that divide nothing else. Trained ones are divided in another way, and the norm's sum has another order.
-TEST_P(DividedRanks, DoTheStepsOfUndividedOnes) {
+// that divide nothing else. Trained ones are sharded in another way, and the norm's sum has another order.
+TEST_P(ShardedRanks, DoTheStepsOfUnshardedOnes) {
   Config config = config_of_ranks(Shard::optimizer);
   config.memory.gradient_checkpointing = true;
   GetParam().change(config);
   const std::vector<After> whole = on_ranks(3, GetParam().run, config);
   const After one = six_steps(GetParam().run, config, Ranks::none());
   config.parallel.shard = Shard::all;
-  const std::vector<After> divided = on_ranks(3, GetParam().run, config);
+  const std::vector<After> sharded = on_ranks(3, GetParam().run, config);
   const bool frozen = one.weights.begin()->first.find("lora_") != std::string::npos;
-  for (const After& rank : divided) {
-    expect_same_bits(divided.front(), rank);
+  for (const After& rank : sharded) {
+    expect_same_bits(sharded.front(), rank);
     EXPECT_LE(distance(one.weights, rank.weights), GetParam().tolerance);
     if (frozen) expect_same_bits(whole.front(), rank);
     for (size_t step = 0; step < one.losses.size(); step++)
@@ -57,25 +57,25 @@ TEST_P(DividedRanks, DoTheStepsOfUndividedOnes) {
   }
 }
 
-std::ostream& operator<<(std::ostream& out, const DividedCase& c) { return out << c.label; }
+std::ostream& operator<<(std::ostream& out, const ShardedCase& c) { return out << c.label; }
 
 INSTANTIATE_TEST_SUITE_P(
-    Runs, DividedRanks,
+    Runs, ShardedRanks,
     testing::Values(
-        DividedCase{"t5_lora", "t5_v1_1_lora"}, DividedCase{"llama_lora", "llama_lora"},
-        DividedCase{"fused_lora", "phi3_lora"},
-        DividedCase{"nf4", in_nf4("qwen2_lora", "model", Quantisation{})},
-        DividedCase{"nf4_plain_scales", in_nf4("llama_lora", "model", Quantisation{false})},
-        DividedCase{"packed", "qwen2", [](Config& c) { c.data.packing = true; }},
-        DividedCase{"fp32_gradients", "qwen3", [](Config& c) { c.optimizer.grad_dtype = StateDtype::fp32; }},
-        DividedCase{"adafactor", "t5_v1_1", [](Config& c) { c.optimizer.name = "adafactor"; }},
-        DividedCase{"adamw_8bit", "qwen2", [](Config& c) { c.optimizer.name = "adamw_8bit"; }, 1e-4},
-        DividedCase{"offloaded_activations", "qwen2",
+        ShardedCase{"t5_lora", "t5_v1_1_lora"}, ShardedCase{"llama_lora", "llama_lora"},
+        ShardedCase{"fused_lora", "phi3_lora"},
+        ShardedCase{"nf4", in_nf4("qwen2_lora", "model", Quantisation{})},
+        ShardedCase{"nf4_plain_scales", in_nf4("llama_lora", "model", Quantisation{false})},
+        ShardedCase{"packed", "qwen2", [](Config& c) { c.data.packing = true; }},
+        ShardedCase{"fp32_gradients", "qwen3", [](Config& c) { c.optimizer.grad_dtype = StateDtype::fp32; }},
+        ShardedCase{"adafactor", "t5_v1_1", [](Config& c) { c.optimizer.name = "adafactor"; }},
+        ShardedCase{"adamw_8bit", "qwen2", [](Config& c) { c.optimizer.name = "adamw_8bit"; }, 1e-4},
+        ShardedCase{"offloaded_activations", "qwen2",
                     [](Config& c) { c.memory.offload.activations = true; }}),
     [](const auto& param) { return param.param.label; });
 
 // Each rank has its part of the blocks' matrices from the start, and of the optimizer's state.
-TEST(DividedWeights, AreWithOneRankEach) {
+TEST(ShardedWeights, AreWithOneRankEach) {
   std::atomic<int64_t> own{0}, all{0};
   in_ranks(3, [&](const Ranks& ranks) {
     const Golden golden = golden_of("llama", config_of_ranks(Shard::all), ranks);
@@ -92,7 +92,7 @@ TEST(DividedWeights, AreWithOneRankEach) {
 }
 
 // Whichever rank an allocation fails on, it alone repeats its part, and fetches the blocks again.
-TEST(DividedWeights, ARankThatRunsOutOfMemoryRecoversAlone) {
+TEST(ShardedWeights, ARankThatRunsOutOfMemoryRecoversAlone) {
   install_host_allocator();
   for (const char* name : {"qwen2", "qwen2_lora"}) {
     const Config config = config_of_ranks(Shard::all);
@@ -110,7 +110,7 @@ TEST(DividedWeights, ARankThatRunsOutOfMemoryRecoversAlone) {
 }
 
 // What fails on one rank, here in the middle of its blocks, ends all with its error.
-TEST(DividedWeights, AnErrorOfOneRankEndsAll) {
+TEST(ShardedWeights, AnErrorOfOneRankEndsAll) {
   std::atomic<int64_t> told{0};
   in_ranks(3, [&](const Ranks& ranks) {
     const Config config = config_of_ranks(Shard::all);
@@ -135,7 +135,7 @@ TEST(DividedWeights, AnErrorOfOneRankEndsAll) {
   EXPECT_EQ(told, 3);
 }
 
-TEST(DividedWeights, ARankThatIsGoneIsLost) {
+TEST(ShardedWeights, ARankThatIsGoneIsLost) {
   std::atomic<int64_t> lost{0};
   in_ranks(3, [&](const Ranks& ranks) {
     const Config config = config_of_ranks(Shard::all);
@@ -154,7 +154,7 @@ TEST(DividedWeights, ARankThatIsGoneIsLost) {
 }
 
 // The traffic that `trainer plan` tells of is what is sent, here by the rank that sends most.
-TEST(DividedWeights, TravelAsPlanned) {
+TEST(ShardedWeights, TravelAsPlanned) {
   const Config config = config_of_ranks(Shard::all);
   PlanTarget target;
   target.ranks = 2;
@@ -162,7 +162,7 @@ TEST(DividedWeights, TravelAsPlanned) {
   Config full = config;
   full.training.batch_size = 100;
   const RankTraffic traffic = rank_traffic(full, directory, target);
-  int64_t divided = 0;
+  int64_t sharded = 0;
   in_ranks(2, [&](const Ranks& ranks) {
     const Golden golden = golden_of("llama", config, ranks);
     Trainer trainer(full, *golden.model, at::kCPU, 10, make_optimizer, ranks);
@@ -172,18 +172,18 @@ TEST(DividedWeights, TravelAsPlanned) {
         all_reduce(ranks, {static_cast<double>(ranks.bytes_given() - before)}, Channel::steps);
     if (!ranks.is_first()) return;
     for (Module* block : golden.model->blocks()) {
-      for (const Parameter* weight : large_weights(*block)) divided += weight->value.nbytes();
+      for (const Parameter* weight : large_weights(*block)) sharded += weight->value.nbytes();
     }
-    EXPECT_TRUE(traffic.divides);
+    EXPECT_TRUE(traffic.shards_weights);
     // The blocks at both ends are still there when backward and the next forward pass need them.
-    EXPECT_GT(all.front(), static_cast<double>(divided));
+    EXPECT_GT(all.front(), static_cast<double>(sharded));
   });
-  EXPECT_GE(traffic.fetched, divided);
-  EXPECT_LE(traffic.fetched, 2 * divided);
+  EXPECT_GE(traffic.fetched, sharded);
+  EXPECT_LE(traffic.fetched, 2 * sharded);
 }
 
 // Of 30 equal blocks each rank plans its half, and two buffers for what it lacks of a block.
-TEST(DividedWeights, AreNotInThePlanOfARankThatHasThemNot) {
+TEST(ShardedWeights, AreNotInThePlanOfARankThatHasThemNot) {
   const std::filesystem::path model = std::filesystem::path(SOURCE_DIR) / "configs/models/smollm2-135m.json";
   Config config = config_of_ranks(Shard::optimizer);
   config.memory.gradient_checkpointing = true;
@@ -191,17 +191,17 @@ TEST(DividedWeights, AreNotInThePlanOfARankThatHasThemNot) {
   target.ranks = 2;
   const MemoryPlan whole = plan_memory(config, model, target);
   config.parallel.shard = Shard::all;
-  const MemoryPlan divided = plan_memory(config, model, target);
+  const MemoryPlan sharded = plan_memory(config, model, target);
   const int64_t block = 4 * 576 * (2 * 576 + 2 * 192 + 3 * 1536), half = 15 * block;
-  EXPECT_GE(divided.weights, whole.weights - half + 2 * block / 3);
-  EXPECT_LE(divided.weights, whole.weights - half + 2 * block);
-  EXPECT_EQ(divided.recompute_blocks, divided.num_blocks);
+  EXPECT_GE(sharded.weights, whole.weights - half + 2 * block / 3);
+  EXPECT_LE(sharded.weights, whole.weights - half + 2 * block);
+  EXPECT_EQ(sharded.recompute_blocks, sharded.num_blocks);
   target.ranks = 1;
   EXPECT_EQ(plan_memory(config, model, target).weights, whole.weights);
 }
 
 // Ranks generate other prompts, and as many tokens as their answers have.
-TEST(DividedWeights, AnswerAsUndividedOnes) {
+TEST(ShardedWeights, AnswerAsUnshardedOnes) {
   GenerationConfig generation;
   generation.max_new_tokens = 5;
   for (const char* name : {"t5_v1_1", "qwen2"}) {
