@@ -19,8 +19,7 @@ constexpr const char* kHelp =
     "  /system TEXT   set the system message, or remove it if there is no TEXT\n"
     "  /exit          end; so does Ctrl-D\n"
     "  /help          show this\n"
-    "Ctrl-C ends an answer. Arrow keys move in the line and bring back earlier ones, if libedit is "
-    "installed.\n";
+    "Ctrl-C ends an answer. With libedit, arrow keys move in the line and bring back earlier ones.\n";
 
 // Prints an answer as its tokens come.
 class Stream {
