@@ -1,17 +1,19 @@
 #include "base/line_reader.h"
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <poll.h>
 #include <pty.h>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
+#include <utility>
 
 #include <gtest/gtest.h>
-
-#include "base/terminal.h"
 
 namespace trainer {
 namespace {
@@ -39,19 +41,39 @@ constexpr const char* kPrompt = "\x1b[?2004h> ";
   ::_exit(0);
 }
 
+// A shell: has read_lines() in the foreground; when that is suspended, says so and resumes it at Enter.
+[[noreturn]] void read_lines_as_a_job(const char* libedit) {
+  std::signal(SIGTTOU, SIG_IGN);  // tcsetpgrp() in the background sends it
+  const pid_t job = ::fork();
+  if (job == 0) {
+    ::setpgid(0, 0);
+    ::tcsetpgrp(STDIN_FILENO, ::getpid());
+    std::signal(SIGTTOU, SIG_DFL);
+    read_lines(libedit);
+  }
+  for (int status = 0; ::waitpid(job, &status, WUNTRACED) == job && WIFSTOPPED(status);) {
+    ::tcsetpgrp(STDIN_FILENO, ::getpid());
+    std::cout << "suspended" << std::endl;
+    std::string line;
+    std::getline(std::cin, line);
+    ::tcsetpgrp(STDIN_FILENO, job);
+    ::kill(job, SIGCONT);
+  }
+  ::_exit(0);
+}
+
 // A person at a terminal, with a process that reads lines there.
 class Typist {
  public:
-  explicit Typist(const char* libedit = "libedit.so.2") {
+  explicit Typist(const char* libedit = "libedit.so.2", void (*process)(const char*) = read_lines) {
     const winsize size{24, 40, 0, 0};
     child_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-    if (child_ == 0) read_lines(libedit);
+    if (child_ == 0) process(libedit);
     ::tcgetattr(terminal_, &settings_);
   }
   ~Typist() {
+    if (child_ > 0) end_by(SIGKILL);
     ::close(terminal_);
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
   }
   Typist(const Typist&) = delete;
   Typist& operator=(const Typist&) = delete;
@@ -97,10 +119,11 @@ class Typist {
     const winsize size{24, width, 0, 0};
     ::ioctl(terminal_, TIOCSWINSZ, &size);
   }
-  int send(int signal) {
+  // Sends the process a signal, 0: none, waits for its end, and returns its status.
+  int end_by(int signal) {
     int status = 0;
     ::kill(child_, signal);
-    ::waitpid(child_, &status, 0);
+    ::waitpid(std::exchange(child_, 0), &status, 0);
     return status;
   }
 
@@ -175,10 +198,23 @@ TEST(LineReader, TheTerminalIsAsBeforeWheneverNothingIsRead) {
 
   Typist killed;
   killed.wait_for(kPrompt);
-  const int status = killed.send(SIGTERM);
+  const int status = killed.end_by(SIGTERM);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
   EXPECT_TRUE(killed.terminal_is_as_before());
   killed.wait_for("\x1b[?2004l");
+}
+
+TEST(LineReader, ASuspendedLineGoesOn) {
+  Typist typist("libedit.so.2", read_lines_as_a_job);
+  typist.wait_for(kPrompt);
+  typist.type("abc\x1a");
+  typist.wait_for("suspended");
+  EXPECT_TRUE(typist.terminal_is_as_before());
+  typist.type("\r");
+  typist.wait_for(std::string(kPrompt) + "abc");
+  typist.type("d\r\x04");
+  typist.wait_for("line [abcd]");
+  EXPECT_EQ(typist.end_by(0), 0);
 }
 
 TEST(LineReader, ALineIsDrawnAgainWhenTheTerminalGetsAnotherSize) {
