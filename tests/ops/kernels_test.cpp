@@ -17,6 +17,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rotate_qk.h"
 #include "support/compile_kernels.h"
+#include "support/long_case.h"
 #include "support/planned_bytes.h"
 #include "support/reference.h"
 
@@ -220,6 +221,7 @@ TEST(EmulatedGpu, SeesAMissingBarrier) {
 }
 
 TEST(Kernels, AreCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedGpu gpu;
   std::set<std::string> names;

@@ -10,6 +10,7 @@
 #include "optim/emulated_adafactor.h"
 #include "support/compile_kernels.h"
 #include "support/gpu.h"
+#include "support/long_case.h"
 
 namespace trainer {
 namespace {
@@ -123,6 +124,7 @@ TEST(AdafactorKernel, ARehearsalAndAnUpdateOutOfMemoryWriteNothing) {
 }
 
 TEST(AdafactorKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdafactor gpu;
   test::expect_compiles(kernel_file("adafactor"), gpu);

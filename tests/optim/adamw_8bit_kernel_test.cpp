@@ -11,6 +11,7 @@
 #include "optim/many_coded_tensors.h"
 #include "support/compile_kernels.h"
 #include "support/gpu.h"
+#include "support/long_case.h"
 #include "support/planned_bytes.h"
 #include "support/started_kernels.h"
 
@@ -185,6 +186,7 @@ TEST(Adamw8bitKernel, APlanCountsItsTables) {
 }
 
 TEST(Adamw8bitKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdamw8bit gpu;
   test::expect_compiles(kernel_file("adamw_8bit"), gpu);

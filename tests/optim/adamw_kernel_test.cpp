@@ -8,6 +8,7 @@
 #include "optim/emulated_adamw.h"
 #include "support/compile_kernels.h"
 #include "support/gpu.h"
+#include "support/long_case.h"
 
 namespace trainer {
 namespace {
@@ -104,6 +105,7 @@ TEST(AdamwKernel, InfinitiesAndNanStay) {
 }
 
 TEST(AdamwKernel, IsCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedAdamw gpu;
   test::expect_compiles(kernel_file("adamw"), gpu);

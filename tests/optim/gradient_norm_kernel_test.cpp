@@ -6,6 +6,7 @@
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
 #include "support/gpu.h"
+#include "support/long_case.h"
 
 // clang-format off
 #include "optim/gradient_norm.cu"  // after what makes C++ of CUDA
@@ -79,6 +80,7 @@ TEST(GradientNorm, IsNotFiniteWhereAGradientIsNot) {
 }
 
 TEST(GradientNorm, IsCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!has_nvrtc()) GTEST_SKIP() << "NVIDIA's compiler is not installed";
   const EmulatedNorm gpu;
   test::expect_compiles(kernel_file("gradient_norm"), gpu);

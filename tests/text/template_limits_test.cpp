@@ -10,6 +10,7 @@
 #include "trainer/text/chat_template.h"
 
 #include "support/error_message.h"
+#include "support/long_case.h"
 
 namespace trainer {
 namespace {
@@ -131,6 +132,7 @@ TEST(TemplateLimits, WorkWithoutEndStopsAndNamesTheLine) {
 
 // Each of these takes minutes or many gigabytes when its cost is not counted.
 TEST(TemplateLimits, NoExpressionRunsWithoutEnd) {
+  TRAINER_LONG_CASE();
   for (const char* expression :
        {"range(100000) | select('in', range(100000)) | list",
         "range(100000) | map('string') | select('in', range(100000) | map('string') | list) | list",
