@@ -33,23 +33,6 @@ class ModulePattern {
   std::shared_ptr<pcre2_real_code_8> code_;
 };
 
-// `name` itself, or its end after a dot.
-bool has_suffix(const std::string& name, const std::string& suffix);
-
-// Whether a pattern of rank_pattern or alpha_pattern matches this module (peft, utils/other.py,
-// get_pattern_key).
-bool pattern_matches(const std::string& pattern, const std::string& name, const std::string& key);
-
-// The value of the first entry that matches the module, or the fallback.
-template <class Value>
-Value value_for(const ModulePatterns<Value>& patterns, const std::string& name, const std::string& key,
-                Value fallback) {
-  for (const auto& [pattern, value] : patterns) {
-    if (pattern_matches(pattern, name, key)) return value;
-  }
-  return fallback;
-}
-
 using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
 
 // The groups of a match; null if there is no match.
@@ -85,12 +68,25 @@ std::optional<std::string> ModulePattern::index(const std::string& name) const {
   return name.substr(ends[2 * group], ends[2 * group + 1] - ends[2 * group]);
 }
 
+// Returns whether it is `name` itself, or its end after a dot.
 bool has_suffix(const std::string& name, const std::string& suffix) {
   return name == suffix || name.ends_with("." + suffix);
 }
 
+// Returns whether a pattern of rank_pattern or alpha_pattern matches the module (peft, utils/other.py,
+// get_pattern_key).
 bool pattern_matches(const std::string& pattern, const std::string& name, const std::string& key) {
   return ModulePattern("(.*\\.)?(" + pattern + ")", key).matches(name);
+}
+
+// Returns the value of the first entry that matches the module, or the fallback.
+template <class Value>
+Value value_for(const ModulePatterns<Value>& patterns, const std::string& name, const std::string& key,
+                Value fallback) {
+  for (const auto& [pattern, value] : patterns) {
+    if (pattern_matches(pattern, name, key)) return value;
+  }
+  return fallback;
 }
 
 using Names = std::vector<std::string>;

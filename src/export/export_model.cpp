@@ -23,6 +23,7 @@
 #include "weights/weight_format.h"
 
 namespace trainer {
+namespace fs = std::filesystem;
 namespace {
 
 // Which weights an adapter is merged onto, and which it was trained on.
@@ -33,12 +34,6 @@ struct MergeSources {
   std::string trained_in;               // the name of their format
   bool trained_is_merged = false;       // both are the same
 };
-
-// Logs what is merged onto which weights where they are quantised. Throws ConfigError for options that do not
-// go together with this source.
-MergeSources find_merge_sources(const ExportRequest& request, const std::filesystem::path& source);
-
-namespace fs = std::filesystem;
 
 // Returns the name of the format that the model is stored in; "": in none.
 std::string stored_in(const fs::path& model) {
@@ -91,6 +86,8 @@ MergeSources with_other_base(const ExportRequest& request, const fs::path& sourc
   return out;
 }
 
+// Logs what is merged onto which weights where they are quantised. Throws ConfigError for options that do not
+// go together with this source.
 MergeSources find_merge_sources(const ExportRequest& request, const fs::path& source) {
   if (!is_adapter_directory(source)) return for_model(request, source);
   if (!request.base.empty() && request.dequantised)
@@ -124,10 +121,6 @@ MergeSources find_merge_sources(const ExportRequest& request, const fs::path& so
   }
   return out;
 }
-
-}  // namespace
-namespace fs = std::filesystem;
-namespace {
 
 constexpr const char* kAdapterFile = "adapter_model.safetensors";
 

@@ -19,14 +19,13 @@
 #include "text/tokenizer/special_tokens.h"
 
 namespace trainer {
+namespace fs = std::filesystem;
 namespace {
+
+using nlohmann::json;
 
 // GGUF's names for ways to split text into words (tokenizer.ggml.pre), as the programs that read GGUF
 // implement them. https://github.com/ggml-org/llama.cpp (src/llama-vocab.cpp)
-// Returns the name for the byte-level BPE of this tokenizer.json. Throws FormatError if no name fits exactly.
-std::string gguf_pre_tokenizer(const JsonAt& tokenizer);
-
-using nlohmann::json;
 
 struct Split {
   std::string_view pattern;
@@ -82,6 +81,7 @@ std::optional<std::string> name_of(const json& pre_tokenizer, bool ignore_merges
   return std::nullopt;
 }
 
+// Returns the name for the byte-level BPE of this tokenizer.json. Throws FormatError if no name fits exactly.
 std::string gguf_pre_tokenizer(const JsonAt& tokenizer) {
   // Programs that read GGUF do not normalize to NFC; nearly all text is in it.
   const JsonAt normalizer = tokenizer.get("normalizer");
@@ -98,12 +98,6 @@ std::string gguf_pre_tokenizer(const JsonAt& tokenizer) {
   }
   return *name;
 }
-
-}  // namespace
-namespace fs = std::filesystem;
-namespace {
-
-using nlohmann::json;
 
 // Far below every score of a piece, so that no merge makes the token.
 constexpr float kNeverMerged = -1000000.0f;
