@@ -8,12 +8,12 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/models/model.h"
 #include "trainer/nn/linear.h"
 
 #include "adapters/merge_plan.h"
 #include "base/text.h"
 #include "models/tensor_views.h"
-#include "models/vocabulary.h"
 #include "nn/embedding.h"
 
 namespace trainer {

@@ -5,8 +5,7 @@
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
-
-#include "models/vocabulary.h"
+#include "trainer/models/model.h"
 
 namespace trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/vocabulary.h"
+#include "trainer/models/model.h"
 
 #include <algorithm>
 
