@@ -27,7 +27,7 @@ class ApiReference(unittest.TestCase):
         self.assertEqual([link for link in re.findall(r'href="#([^"]+)"', page) if link not in targets], [])
         for shown in ("StepResult step(const EffectiveBatch& batch, const StepCuts* replay = nullptr);",
                       "log::warning", "constexpr const char* kVersion",
-                      "The loss is the sum of token losses / supervised tokens over the whole effective batch",
+                      "The loss is the sum of token losses / the normaliser of the whole effective batch",
                       "int64_t effective_batch_size() const;"):
             self.assertTrue(shown in text, shown)
         for hidden in ("private:", "optimizer_;", "{ return ", "\n  return "):
