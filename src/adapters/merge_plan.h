@@ -15,7 +15,7 @@ namespace trainer {
 
 inline constexpr const char* kHead = "lm_head.weight";  // the output head in weight files
 
-// Whether a head is a copy of the embedding.
+// Returns whether a head is a copy of the embedding.
 inline bool same_bytes(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
 }

@@ -70,7 +70,7 @@ void require_floating(const MergedModel& model) {
   }
 }
 
-// Of the values that codes stand for.
+// Returns the type of the values that codes stand for.
 Dtype dtype_of_values(const nlohmann::json& config) {
   const std::string name = config_string(config, "torch_dtype", "bfloat16");
   if (name == "float32") return Dtype::f32;

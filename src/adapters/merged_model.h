@@ -29,7 +29,7 @@ struct MergedModel {
   Dtype most_common_dtype() const;
   // Sets the type in which all floating-point tensors are written.
   void set_dtype(Dtype dtype);
-  // Whether every written tensor has exactly the stored values: nothing is merged, and no type is narrower.
+  // Returns whether every written tensor has the stored values: nothing is merged, no type is narrower.
   bool is_exact() const;
 };
 

@@ -29,7 +29,7 @@ struct MergedTensor {
   at::Tensor magnitude;  // DoRA: one value a row, or a column of an embedding; may be undefined
   at::Tensor added;      // for a bias: the bias of lora_B times scale; may be undefined
 
-  // Whether the result has other values than W.
+  // Returns whether the result has other values than W.
   bool is_changed() const { return a.defined() || added.defined(); }
   // Computes all rows in fp32, first to last, and calls `use` with one piece [rows, columns] after another.
   // The number of rows in a piece is a multiple of `multiple`. Memory: one piece; the file's pages are given

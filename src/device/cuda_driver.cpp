@@ -177,8 +177,8 @@ void free_pinned(void* data, int gpu) {
 
 namespace {
 
-// What installs packages where this torch lies: ENV/lib/python3.11/site-packages/torch has ENV/bin/python3.
-// "" if that is no folder of Python's.
+// Returns the pip command of the environment that has this torch: ENV/lib/python3.11/site-packages/torch has
+// ENV/bin/python3. "" if that is no folder of Python's.
 std::string pip_beside(const std::filesystem::path& torch) {
   const std::filesystem::path packages = torch.parent_path();
   if (!packages.filename().string().ends_with("-packages")) return "";

@@ -1,4 +1,4 @@
-// How the GPUs that this process sees reach each other's memory. Uses no LibTorch.
+// The connections between the GPUs that this process sees (peer-to-peer). Uses no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace trainer {
 struct GpuLink {
   int first = 0, second = 0;  // N of cuda:N
   bool direct = false;        // each may use the other's memory (peer access)
-  std::string path;           // what lies between: "NVLink", "one PCIe switch"; "" if NVML does not say
+  std::string path;           // "NVLink", "one PCIe switch"; "" if NVML does not say
   double rate = 0;            // of a copy from the first to the second, in bytes a second; 0: not measured
   std::string problem;        // why not; "" if it is measured
 

@@ -1,4 +1,4 @@
-// What a run needs that waits for a GPU: the lock of one, and a sleep that ends with Ctrl-C.
+// Waiting for a GPU: the lock that a waiting run takes, and a sleep that ends with Ctrl-C.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,7 @@ class GpuLock {
  public:
   struct Attempt {
     std::unique_ptr<GpuLock> lock;  // null: not taken
-    std::string holder;             // who has it, if another run does: "process 1234 of ann"
+    std::string holder;             // the other run that has it: "process 1234 of ann"
     std::string problem;            // why no file can be locked there; "" if one can
   };
   // `name`: a GPU's UUID, or name_of_start() of it.

@@ -186,7 +186,7 @@ class Registry {
   std::mutex mutex_;
   using ByDefinitions = std::unordered_map<std::string, std::unique_ptr<Kernels>>;
   std::map<std::pair<c10::DeviceIndex, const char*>, ByDefinitions>
-      kernels_;  // of a device and a file's text
+      kernels_;  // by device and the file's text
   std::vector<Found> found_;
 };
 

@@ -64,12 +64,12 @@ class Kernels {
 // Throws DeviceError if the file does not compile for this GPU, c10::Error on a CPU, which has none.
 const Kernels& find_kernels(c10::Device device, const KernelFile& file, const std::string& definitions);
 
-// Whether there are kernels: on a GPU, on meta in the plan of one, and on a CPU for which tests have set
-// some.
+// Returns whether there are kernels: on a GPU, on meta in the plan of one, and on a CPU for which tests have
+// set some.
 bool has_kernels(c10::Device device);
 
-// What most files leave open: the type of the elements, and how many a thread moves at once (0: the file does
-// not ask).
+// The definitions that most files leave open: the type of the elements, and how many a thread moves at once
+// (0: not defined).
 struct KernelForm {
   bool bf16 = false;  // else fp32
   int64_t width = 0;
@@ -87,8 +87,8 @@ void set_kernels_for_cpu(KernelsForTests kernels);
 // The same for meta: tests count launches there.
 void set_kernels_for_meta(KernelsForTests kernels);
 
-// What cmake/Kernels.cmake makes of src/*/*.cu, and of the headers that those include, under the names that
-// they use: "ops/norm.cuh".
+// The files src/*/*.cu, and the headers that those include under the names that they use ("ops/norm.cuh"), as
+// cmake/Kernels.cmake compiles them in.
 std::span<const KernelFile> kernel_files();
 std::span<const KernelFile> kernel_headers();
 

@@ -1,4 +1,4 @@
-// What NVIDIA's management library knows about the GPUs of the machine.
+// NVML, NVIDIA's management library: queries about the GPUs of the machine.
 #pragma once
 
 #include <functional>

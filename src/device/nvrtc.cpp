@@ -101,7 +101,7 @@ CompiledKernels compile_file(const KernelFile& file, const std::string& definiti
   return out;
 }
 
-// Whether it is complete shows only when it compiles.
+// Compiles a small kernel, because only that shows whether the installation is complete.
 std::string try_nvrtc() {
   if (!has_nvrtc()) return "there is no libnvrtc.so.13 or .12";
   const KernelFile trial{"trial.cu", "extern \"C\" __global__ void trial(float* x) { *x = __expf(*x); }"};

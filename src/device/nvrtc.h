@@ -24,7 +24,7 @@ CompiledKernels compile_kernels(const KernelFile& file, const std::string& defin
 // builtins that lie next to it as well, because it will not find them itself.
 DynamicLibrary open_nvrtc(const std::vector<std::string>& places);
 
-// Whether the library is there. It may still not compile.
+// Returns whether the library is there. It may still not compile.
 bool has_nvrtc();
 
 // Returns "" if it compiles a kernel, otherwise why not. Tries only once.

@@ -1,13 +1,13 @@
-// What kernels have in common: bf16 numbers, several elements at once, sums over a block. NVRTC compiles the
-// files in src/*/kernels when first needed (device/kernels.h), without any of CUDA's headers; the
-// host's compiler compiles them for tests/support/emulated_gpu.h. What differs between the uses of a file is
-// left open in it and defined from outside ("Open: ..."): Element, kWidth and so on.
+// Functions that all kernels share: bf16 numbers, several elements at once, sums over a block. NVRTC compiles
+// src/*/*.cu when first needed (device/kernels.h), without any of CUDA's headers; the host's compiler
+// compiles them for tests/support/emulated_gpu.h. What differs between the uses of a file is left open in it
+// and defined from outside ("Open: ..."): Element, kWidth and so on.
 #pragma once
 
 #ifdef __CUDACC__
 #define KERNEL extern "C" __global__ void
 #define DEVICE inline __device__
-#define UNROLL _Pragma("unroll")  // what a loop keeps in an array then is in registers
+#define UNROLL _Pragma("unroll")  // so that arrays in loops are kept in registers
 #else
 #define UNROLL
 #endif

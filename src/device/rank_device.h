@@ -1,4 +1,4 @@
-// Which device a process of a run with several takes.
+// The choice of each rank's device.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Which device's code runs. A memory plan runs the real step for another device on `meta` tensors, which have
-// shapes but no values. So code that differs between CPU and GPU asks for the target, never for
+// The device whose code runs. A memory plan runs the real step for another device on `meta` tensors, which
+// have shapes but no values. So code that differs between CPU and GPU asks for the target, never for
 // tensor.is_cpu() or is_cuda(): otherwise the plan of a GPU run would be that of a CPU run.
 #pragma once
 

@@ -27,7 +27,7 @@ int64_t workspace_words(Pass pass, int64_t tokens, int64_t head_dim) {
   return 5 * of_tokens + 8 * of_block + 5 * scores;
 }
 
-// Of one sample and the query heads that have its keys.
+// One sample, and the query heads that share a key head.
 struct Group {
   int64_t first, tokens, kv_head, first_head, heads;
 };

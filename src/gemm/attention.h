@@ -35,7 +35,7 @@ bool can_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // logarithm of the sum that the softmax divides by. On meta, what `longest` needs is allocated.
 void builtin_attention(const PackedHeads& in, const at::Tensor& out, const at::Tensor& log_sums);
 
-// What backward has, and the gradients that it writes.
+// Inputs of backward, and the gradients that it writes.
 struct AttentionGradients {
   at::Tensor g_out, out, log_sums;
   at::Tensor gq, gk, gv;

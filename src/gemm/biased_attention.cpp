@@ -32,7 +32,7 @@ int64_t biased_words(const BiasedHeads& in, bool backward) {
 struct HeadOfSample {
   const BiasedHeads& in;
   BiasedHeads::Sample sample;
-  int64_t index, head;  // of the sample
+  int64_t index, head;  // the sample's index, and a head of it
 
   HeadOfSample(const BiasedHeads& heads, int64_t task)
       : in(heads),

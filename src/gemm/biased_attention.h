@@ -13,7 +13,7 @@ namespace trainer {
 
 // Shapes: B batch, H heads, D head_dim.
 struct BiasedHeads {
-  // Where a sample is: in the batch, and in its row of queries and of keys.
+  // A sample's place: its row of the batch, and its queries and keys in that row.
   struct Sample {
     int64_t row = 0, first_query = 0, queries = 0, first_key = 0, keys = 0;
   };
@@ -22,7 +22,7 @@ struct BiasedHeads {
 
   at::Tensor q, k, v;  // [B, H, rows, D] in fp32 or bf16, with D contiguous
   std::vector<Sample> samples;
-  int64_t most_queries = 0, most_keys = 0;  // of a sample, for the memory
+  int64_t most_queries = 0, most_keys = 0;  // of any sample, for the workspace
   at::Tensor buckets;                       // int64 [distances]: of the bias
   at::Tensor bias;                          // fp32 [H, distances], contiguous; undefined: none
   int64_t origin = 0;                       // where distance 0 is in them; key - query + origin: the others
@@ -45,12 +45,12 @@ bool can_attend(const BiasedHeads& in);
 // Writes out = dropout(softmax(scale q k^T + bias)) v of each sample and head. Rows of no sample stay.
 void builtin_biased_attention(const BiasedHeads& in, const at::Tensor& out);
 
-// What backward has, and the gradients that it writes; rows of no sample stay.
+// Inputs of backward, and the gradients that it writes. Rows that belong to no sample are left as they are.
 struct BiasedGradients {
   at::Tensor g_out, gq, gk, gv;
 };
-// The gradient of the bias by distance, of one sample after the other: fp32 [1, H, distances], and the bucket
-// of each distance, int64 [distances]. Undefined if it is not wanted.
+// The gradient of the bias by distance, summed sample by sample: fp32 [1, H, distances], and the bucket of
+// each distance, int64 [distances]. Undefined if it is not wanted.
 struct BiasSums {
   at::Tensor by_distance, buckets;
 };

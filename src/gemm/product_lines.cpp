@@ -35,7 +35,7 @@ TRAINER_AVX512_INLINE __m512i low_pairs(__m512i a, __m512i b) {
 TRAINER_AVX512_INLINE __m512i high_pairs(__m512i a, __m512i b) {
   return _mm512_maskz_unpackhi_epi64(0xFF, a, b);
 }
-// Of four lanes of each, the even or the odd ones.
+// Return the even or the odd ones of the four lanes of a and of b.
 TRAINER_AVX512_INLINE __m512i even_lanes(__m512i a, __m512i b) {
   return _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, 0x88);
 }
@@ -83,7 +83,7 @@ TRAINER_AVX512 void pack_some(const c10::BFloat16* from, int64_t row_stride, int
     _mm_prefetch(reinterpret_cast<const char*>(from + (place + kPlacesAtOnce) * row_stride), _MM_HINT_T0);
     return _mm512_maskz_loadu_epi16(mask, from + place * row_stride);
   };
-  // Of each eight columns, the first four and the last four.
+  // The first four and the last four of each eight columns.
   __m512i low[16], high[16];
 #pragma GCC unroll 16
   for (int word = 0; word < 16; word++) {

@@ -1,4 +1,4 @@
-// How x of bf16 products is packed for tiles that read it in rows (gemm/product_tiles.h), with AVX-512.
+// Packs x of bf16 products for tiles that read it in rows (gemm/product_tiles.h), with AVX-512.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ void widen_rows(const c10::BFloat16* from, int64_t from_stride, int64_t rows, in
 
 namespace {
 
-// How words are read: eight along a line, eight or four across lines, or one; `second` is the next place of
+// Readers of words: eight along a line, eight or four across lines, or one; `second` is the next place of
 // `first`, where words are pairs.
 struct Fp32Words {
   using T = float;
@@ -158,8 +158,8 @@ TRAINER_PACK void pack_columns_of(const typename Words::T* from, int64_t row_str
   }
 }
 
-// What is fetched while a panel is packed: the next one, into the second-level cache, or, of lines that are
-// too long for that, what comes next of each.
+// What is prefetched while a panel is packed: the next panel, into the L2 cache, or for lines that are too
+// long for that the next part of each line.
 enum class Ahead { panel, line };
 
 // Packs eight words of up to eight lines, from the `first` on.
@@ -253,9 +253,9 @@ void pack_columns(PackedWords words, const void* from, int64_t row_stride, int64
 void pack_rows(PackedWords words, const void* from, int64_t row_stride, int64_t count, int64_t depth,
                int64_t width, float* to) {
   for_kind(words, width, [&]<class Words, int w>() {
-    const int64_t size = (depth + Words::places - 1) / Words::places * w;  // of a panel
+    const int64_t size = (depth + Words::places - 1) / Words::places * w;  // words of a panel
     auto at = static_cast<const typename Words::T*>(from);
-    // Of 12 lines panels are never too large. Measured on Zen 4.
+    // Panels of 12 lines are never too large. Measured on Zen 4.
     const bool whole_panels = w == 12 || depth * static_cast<int64_t>(sizeof(*at)) < 4096;
     for (; count > 0; count -= w, at += w * row_stride, to += size) {
       const int64_t here = std::min<int64_t>(count, w);

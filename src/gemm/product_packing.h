@@ -1,4 +1,4 @@
-// How operands of products are packed for gemm/product_tiles.h, with AVX2, which all its kinds have.
+// Packs operands of products for gemm/product_tiles.h, with AVX2, which all its kinds have.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace trainer {
 
 enum class PackedWords {
-  fp32,     // of an fp32 matrix
+  fp32,     // an fp32 matrix
   widened,  // fp32 of a bf16 matrix
   pairs     // two bf16 numbers of places next to each other; behind an odd number of places, 0
 };

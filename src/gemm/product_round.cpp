@@ -136,7 +136,7 @@ void ProductRound::compute() {
   const bool serial = at::in_parallel_region() || operations < kSerialOperations;
   // Threads take work as they become free: other programs on the machine slow some of them down.
   std::atomic<int64_t> next_panel{0}, next_block{0};
-// Of as many threads as LibTorch's operators have: OpenMP ends those that one team has less than the last.
+// The team is as large as LibTorch's, because OpenMP ends threads that a smaller team leaves out.
 #pragma omp parallel if (!serial)
   {
     for (int64_t first; (first = next_panel.fetch_add(kPanelsAtOnce)) < panels;) {

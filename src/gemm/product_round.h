@@ -29,19 +29,19 @@ struct ProductOperand {
   bool operator==(const ProductOperand&) const = default;
   int64_t width() const { return side == OperandSide::x ? tiles->rows : tiles->columns; }
   int64_t panels() const { return (lines + width() - 1) / width(); }
-  // Of a line.
+  // Words of a line.
   int64_t words() const { return tiles->bf16 ? (depth + 1) / 2 : depth; }
-  // Of a packed line.
+  // Words of a packed line.
   int64_t line_words() const { return in_rows() ? line_of_words(words()) : words(); }
   bool in_rows() const { return side == OperandSide::x && tiles->x_in_rows; }
   int64_t packed_words() const { return panels() * width() * line_words(); }
-  // Whether tiles can read it as it is: whole words of x's rows, or whole panels of an fp32 y.
+  // Returns whether tiles can read it unpacked: whole words of x's rows, or whole panels of an fp32 y.
   bool is_plain() const;
   // Packs `count` panels from the `first` on.
   void pack(int64_t first, int64_t count, float* packed) const;
 };
 
-// Where a product goes: [rows, columns], with the columns contiguous.
+// The destination of a product: [rows, columns], with the columns contiguous.
 struct ProductSum {
   void* data;
   bool bf16;  // else fp32
@@ -52,10 +52,10 @@ struct ProductSum {
 
 class ProductRound {
  public:
-  // Of a sum, a thread computes blocks of at most so many rows and columns.
+  // A thread computes blocks of a sum, of at most so many rows and columns.
   static constexpr int64_t kBlockRows = 96, kMostBlockRows = 3 * kBlockRows, kBlockColumns = 128;
   static constexpr int64_t kOperandWords = 1 << 20;  // the most that a packed operand may have
-  // Besides one of that size there is room for small ones, as those of adapters are.
+  // Room for one operand of that size and for small ones, such as adapters'.
   static constexpr int64_t kMemoryWords = kOperandWords + (1 << 16);
 
   ProductRound();
@@ -78,7 +78,7 @@ class ProductRound {
     float* data;  // kMemoryWords
     std::vector<Entry> entries{};
     int64_t used = 0;   // words
-    size_t packed = 0;  // of the entries, in an earlier round
+    size_t packed = 0;  // entries that an earlier round has packed
 
     // Returns where the operand is or will be packed; null if it has no room.
     const float* find(const ProductOperand& operand);
@@ -93,7 +93,7 @@ class ProductRound {
     float scale;
     bool begun;
   };
-  // Of a sum: rows and columns, from the first ones on.
+  // A part of a sum: its first row and column, and how many of each.
   struct Block {
     int64_t row, column, rows, columns;
   };

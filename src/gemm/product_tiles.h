@@ -31,13 +31,13 @@ struct TileColumn {
 };
 
 struct ProductTiles {
-  int64_t rows, columns;     // of a tile
+  int64_t rows, columns;     // size of a tile
   bool bf16;                 // whether words are pairs
   bool reads_plain;          // whether x, and y in fp32, need not be packed
   bool x_in_rows = false;    // how x is packed
   bool long_blocks = false;  // whether they are so fast that y should be read seldom
   int64_t words;             // the most that are multiplied before c is read and written
-  int64_t unit = 8;          // of words that are multiplied at once
+  int64_t unit = 8;          // blocks of words are multiples of it
   void (*compute)(const TileColumn&);
   // For bf16: rounds `rows` rows of `columns` numbers.
   void (*round)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, c10::BFloat16* to,
@@ -58,8 +58,8 @@ inline ProductPanels panels_of_x(const ProductTiles& tiles, const float* x, int6
                          : ProductPanels{x, tiles.rows * line, tiles.rows, 1};
 }
 
-// Where a product goes, of any size: to c, or with `rounded` there, and c [rows, columns] holds what has been
-// summed so far.
+// The destination of a product of any size: c, or, if set, `rounded`, where c [rows, columns] holds the sum
+// so far.
 struct ProductPlace {
   int64_t rows, columns;
   float* c;

@@ -23,10 +23,10 @@ namespace {
 constexpr int kSide = 16, kMostSide = 2 * kSide;
 constexpr int kFirstX = 4, kFirstY = 6;
 
-// What `ldtilecfg` reads.
+// The operand of `ldtilecfg`.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start = 0, reserved[14] = {};
-  uint16_t bytes[16] = {};  // of a row
+  uint16_t bytes[16] = {};  // bytes of a row
   uint8_t rows[16] = {};
 };
 static_assert(sizeof(TileShapes) == 64);
@@ -49,8 +49,8 @@ TileShapes shapes_for(int64_t rows, int64_t words) {
   return shapes;
 }
 
-// How the words of a line are multiplied: `steps` times `words` at once, and then `rest`, which are followed
-// by zeros.
+// The order in which the words of a line are multiplied: `steps` times `words` at once, and then `rest`,
+// which are followed by zeros.
 struct Steps {
   int64_t words, steps, rest;
 

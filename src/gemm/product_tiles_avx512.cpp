@@ -86,7 +86,7 @@ TRAINER_AVX512 void compute_tile_of(const TileColumn& column, const float* x, fl
   }
 }
 
-// Of fewer rows and columns, where the others are not needed.
+// A tile of fewer rows and columns, where the others are not needed.
 template <bool bf16, bool packed, int vectors>
 TRAINER_AVX512 void compute_tiles_of(const TileColumn& column) {
   const float* x = column.x;

@@ -1,4 +1,4 @@
-// What tiles of sums do with vectors of 16 numbers (AVX-512): scale and add them, round and store them.
+// Vectors of 16 numbers (AVX-512) for tiles of sums: scale and add them, round and store them.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ TRAINER_AVX512_INLINE void store_rounded(c10::BFloat16* to, __m512 first, __m512
   _mm512_storeu_si512(to, rounded);
 }
 
-// What goes to 16 columns of c, of which the mask says whether they are there.
+// Returns the new values of 16 columns of c; the mask has a bit for each column that exists.
 TRAINER_AVX512_INLINE __m512 sum_of(const TileColumn& column, __m512 products, const float* c,
                                     __mmask16 mask) {
   const __m512 factor = _mm512_set1_ps(column.scale);

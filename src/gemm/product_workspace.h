@@ -28,14 +28,14 @@ struct MatrixRows {
 // An operand in the layout of tiles.
 struct PackedLines {
   const float* data;
-  int64_t words;    // of a line
+  int64_t words;    // words of a line
   int64_t row = 0;  // from one line to the next, for tiles that read x in rows
 };
 
 // Returns the tiles for products of tensors like x; null: there are none.
 const ProductTiles* attention_tiles(const at::Tensor& x);
 
-// Where a product goes, in fp32.
+// The destination of a product, in fp32.
 struct WideRows {
   float* data;
   int64_t stride, rows, columns;

@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kMostWords = 2048;  // of a line, packed at once
+constexpr int64_t kMostWords = 2048;  // words of a line that are packed at once
 constexpr int64_t kSmallestSide = 8;
 
 bool is_plain(const at::Tensor& x) {
@@ -79,7 +79,7 @@ class Products {
     for (auto at = products_.begin(); at != products_.end(); ++at) {
       const auto same_rows = [&](const Product& other) { return other.sum.rows == at->sum.rows; };
       if (std::any_of(products_.begin(), at, same_rows)) continue;
-      // Of all alike, so that those with the same x pack it once.
+      // Chosen for all products with as many rows, so that those with the same x pack it once.
       const int64_t rows = packed_side(most_words(same_rows), ProductRound::kBlockRows);
       for (int64_t row = 0; row < at->sum.rows; row += rows) {
         for (const Product& product : products_) {
@@ -99,7 +99,7 @@ class Products {
     bool begun;
   };
 
-  // Of a line that is packed.
+  // Returns the words of the longest line that is packed at once.
   template <class Which>
   int64_t most_words(const Which& which) const {
     int64_t words = 1;
@@ -111,7 +111,7 @@ class Products {
 
   void add_rows(const Product& product, int64_t row, int64_t rows, ProductRound& round) const {
     const auto same_sum = [&](const Product& other) { return other.sum == product.sum; };
-    // Of all with this sum, so that parts of it never overlap.
+    // Chosen for all products of this sum, so that parts of it never overlap.
     const int64_t columns = packed_side(most_words(same_sum), ProductRound::kBlockColumns);
     const int64_t depth = most_depth(*product.x.tiles);
     for (int64_t place = 0; place < product.x.depth; place += depth) {

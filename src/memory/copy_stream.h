@@ -27,8 +27,8 @@ class CopyStream {
   // From now on copies are between the host and another device.
   void move_to(at::Device device);
   at::Device device() const { return device_; }
-  // Whether offloaded tensors are copied to the device for use. Otherwise they are used where they lie, as on
-  // the CPU.
+  // Returns whether offloaded tensors are copied to the device for use. Otherwise they are used where they
+  // lie, as on the CPU.
   bool copies() const { return copies_; }
   at::TensorOptions options(at::ScalarType type) const { return at::TensorOptions(type).device(device_); }
 

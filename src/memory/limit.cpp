@@ -30,7 +30,7 @@ std::optional<int64_t> number_in(const std::string& path) {
   return std::nullopt;  // also for "max"
 }
 
-// What a container may still use (cgroup v2).
+// Returns the memory that this container may still use (cgroup v2).
 int64_t free_in_cgroup() {
   const auto most = number_in("/sys/fs/cgroup/memory.max"),
              current = number_in("/sys/fs/cgroup/memory.current");
@@ -51,7 +51,7 @@ struct GpuLimit {
   std::optional<double> share;  // of the memory that other processes leave free
 };
 
-// Of the GPUs that have one.
+// The limits of those GPUs that have one.
 std::map<c10::DeviceIndex, GpuLimit>& gpu_limits() {
   static std::map<c10::DeviceIndex, GpuLimit> limits;
   return limits;

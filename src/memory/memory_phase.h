@@ -1,4 +1,4 @@
-// What memory is allocated for. The memory plan groups the memory of a step by these phases.
+// The purpose of an allocation. The memory plan groups the memory of a step by these phases.
 #pragma once
 
 namespace trainer {

@@ -14,7 +14,7 @@ struct MetaEvent {
   int64_t bytes;  // as the target's allocator counts them; negative: freed
   uint64_t node;  // number of the running node of the backward pass; 0: none
   MemoryPhase phase;
-  bool offloaded = false;  // it lies below the device (memory/offload.h)
+  bool offloaded = false;  // the memory is offloaded (memory/offload.h)
   bool sum = false;        // allocated by autograd for the sum of two gradients of one tensor
 };
 
@@ -36,7 +36,7 @@ class MetaRecorder {
   std::vector<MetaEvent> events_;
 };
 
-// While it lives, allocations of this thread on meta stand for memory below the device.
+// While it lives, allocations of this thread on meta stand for offloaded memory.
 class RecordingOffloaded {
  public:
   RecordingOffloaded();

@@ -1,5 +1,5 @@
-// The memory below a device's own, for what `memory.offload` names: host memory that is locked in place for a
-// GPU, files in `memory.offload_dir` for the CPU. It is counted apart from the device's memory.
+// The memory of offloaded tensors (`memory.offload`): pinned host memory for a GPU, files in
+// `memory.offload_dir` for the CPU. It is counted apart from the device's memory.
 #pragma once
 
 #include <cstdint>

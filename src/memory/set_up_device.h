@@ -1,4 +1,4 @@
-// What a device needs between being chosen and its first tensor.
+// The settings of a device after it is chosen and before its first tensor.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@ const Architecture& architecture_of(const nlohmann::json& config, const std::fil
 std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohmann::json& config,
                                    bool separate_head, const std::filesystem::path& directory);
 
-// Whether the model has a head of its own. A stored head that is tied to the embedding is separate only if
-// its values differ.
+// Returns whether the model has a head of its own. A stored head that is tied to the embedding is separate
+// only if its values differ.
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights);
 

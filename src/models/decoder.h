@@ -22,7 +22,7 @@
 
 namespace trainer {
 
-// What all layers share in one forward pass.
+// The values that all layers share in one forward pass.
 struct DecoderPass {
   const ForwardContext* context;
   at::Tensor rows;                  // dropout keys [B, S]

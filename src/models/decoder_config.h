@@ -34,20 +34,20 @@ std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& config, size_t layer)
 
 struct DecoderConfig {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
-  int64_t padding_idx;                   // of the embedding; -1: none
+  int64_t padding_idx;                   // the embedding's; -1: none
   double embedding_scale = 1.0;          // multiplies the looked-up rows
   bool rounded_embedding_scale = false;  // it is rounded to their type first
-  NormFacts norm;                        // of all RMSNorms
+  NormFacts norm;                        // for all RMSNorms
   LayerNorms layer_norms;
   Activation activation = Activation::silu;
   RopeParameters rope;
-  std::optional<RopeParameters> sliding_rope;  // of sliding layers, if theirs differs
+  std::optional<RopeParameters> sliding_rope;  // for sliding layers, if theirs differs
   bool tied = false;                           // the head is the embedding unless a lm_head.weight is stored
   // Names of the layers that compute queries, keys and values, or gate and up, at once; empty: a layer for
   // each (q_proj, k_proj, v_proj; gate_proj, up_proj).
   std::string fused_qkv, fused_gate_up;
-  bool qkv_bias = false;     // of q_proj, k_proj, v_proj
-  bool output_bias = false;  // of o_proj
+  bool qkv_bias = false;     // q_proj, k_proj and v_proj have biases
+  bool output_bias = false;  // o_proj has one
   bool mlp_bias = false;
   bool qk_norm = false;             // RMSNorm over head_dim on queries and keys, before the rotary embedding
   double attention_scale = 0.0;     // multiplies the scores
@@ -57,7 +57,7 @@ struct DecoderConfig {
   double logit_soft_cap = 0.0;      // the same for the scaled logits as for the scores
   int64_t sliding_window = 0;       // positions that a sliding layer sees
   std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
-  // What makes the parts of a layer.
+  // Functions that build the parts of a layer.
   std::unique_ptr<Mixer> (*mixer)(const DecoderConfig& config, size_t layer) = make_attention;
   std::unique_ptr<FeedForward> (*feed_forward)(const DecoderConfig& config, size_t layer) = make_mlp;
 };
@@ -69,7 +69,7 @@ nlohmann::json with_defaults(const nlohmann::json& config, nlohmann::json defaul
 // Returns the number under `key`. Throws FormatError unless it is above 0.
 double config_positive(const nlohmann::json& config, const char* key);
 
-// How much of a head a family rotates: all, or its partial_rotary_factor.
+// The part of a head that a family rotates: all, or its partial_rotary_factor.
 enum class RotaryWidth { whole_heads, partial };
 
 // Reads what all families have in common: sizes, activation, rotary embedding, tying; no biases, full

@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// Where the sequences of a batch end, each after its own number of tokens.
+// The length of each sequence in the batch.
 class CachePositions {
  public:
   // int64 [batch] on the device, and the same numbers on the host.

@@ -36,10 +36,10 @@ struct T5Config {
   Activation activation;
 };
 
-// What all blocks of a stack share in one forward pass.
+// The values that all blocks of a stack share in one forward pass.
 struct T5Pass {
   const ForwardContext* context = nullptr;
-  const Model* model = nullptr;  // whose hooks are called around blocks
+  const Model* model = nullptr;  // its hooks are called around blocks
   double dropout = 0.0;          // 0 outside training
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   at::Tensor lengths;            // of this stack's own sequences; undefined in the decoder (causal mask)
@@ -160,7 +160,7 @@ class T5Stack : public Module {
   bool decoder_, bias_in_every_block_;
 };
 
-// What the encoder makes of the sources: states [B, S, D], and their dropout keys [B, S].
+// The encoder's output: states [B, S, D], and their dropout keys [B, S].
 struct Encoded {
   at::Tensor states, rows;
 };

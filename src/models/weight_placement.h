@@ -1,5 +1,5 @@
-// Where each weight of a model lies, and in which format it is kept. Loading a model and planning it ask
-// here, so that a plan cannot lay out what is not loaded so.
+// The placement of a model's weights, and the format in which each is kept. Loading a model and planning it
+// ask here, so that a plan cannot lay out what is not loaded so.
 #pragma once
 
 #include <functional>
@@ -68,8 +68,8 @@ class WeightPlacement {
 // offloaded, and not at all if another rank has it. `type`: of its values.
 Weight weight_without_values(const WeightPlace& place, at::ScalarType type);
 
-// Whether an entry of llm_int8_skip_modules matches the module's whole name, its beginning up to a dot (also
-// as a regular expression), or its end.
+// Returns whether an entry of llm_int8_skip_modules matches the module's whole name, its beginning up to a
+// dot (also as a regular expression), or its end.
 bool is_skipped(const std::string& module, const std::vector<std::string>& entries);
 
 }  // namespace trainer

@@ -25,9 +25,9 @@ at::Tensor sliding_window_mask(int64_t queries, int64_t keys, int64_t window,
 
 namespace {
 
-// Whether q's sizes have come often. cuDNN prepares 0.1 s for a new shape and keeps what it has prepared; a
-// call saves 0.4 ms. So a shape must come 100 times, the layers of some micro-batches, and only a few shapes
-// can.
+// Returns whether q's sizes have come often. cuDNN prepares 0.1 s for a new shape and keeps what it has
+// prepared; a call saves 0.4 ms. So a shape must come 100 times, the layers of some micro-batches, and only a
+// few shapes can.
 bool is_frequent(const at::Tensor& q) {
   constexpr int64_t calls = 100;
   constexpr size_t most_frequent = 32, most_counted = 4096;
@@ -43,7 +43,7 @@ bool is_frequent(const at::Tensor& q) {
   return true;
 }
 
-// Whether cuDNN may attend: on Hopper, where it takes half of FlashAttention's time.
+// Returns whether cuDNN may attend: on Hopper, where it takes half of FlashAttention's time.
 bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
   constexpr int hopper = 9;
   return q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 128 &&

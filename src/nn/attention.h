@@ -29,12 +29,12 @@ class RelativeBias : public Module {
 
  private:
   int64_t bucket(int64_t distance) const;
-  // Of the distances from `first` on, on the CPU.
+  // Returns the buckets of `count` distances from `first` on, on the CPU.
   at::Tensor range(int64_t first, int64_t count) const;
   int64_t num_buckets_, max_distance_;
   bool bidirectional_;
-  // Of the distances -n to n - 1, on the GPU that was used last: the host would wait for a copy for each
-  // batch.
+  // The buckets of distances -n to n - 1, kept on the GPU that was used last: else the host would wait for a
+  // copy in each batch.
   mutable at::Tensor on_gpu_;
 };
 
@@ -61,7 +61,7 @@ at::Tensor attention(const AttentionInputs& inputs);
 // Sequences that are packed one after the other in one row.
 struct Sequences {
   at::Tensor starts;             // [sequences + 1] int32 on the row's device: start of each, and the end
-  std::vector<int64_t> lengths;  // of each sequence, in the same order
+  std::vector<int64_t> lengths;  // tokens of each sequence, in the same order
 };
 
 // Causal attention of each sequence to itself. q, k and v have batch 1; there is no mask. `window` is the
@@ -72,10 +72,10 @@ struct Sequences {
 // by one.
 at::Tensor packed_attention(const AttentionInputs& inputs, const Sequences& sequences, int64_t window);
 
-// Whether packed_attention() is one kernel on a GPU: FlashAttention takes this type and size of heads.
+// Returns whether packed_attention() is one kernel on a GPU: FlashAttention, for this type and head_dim.
 bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim);
 
-// What attention_recomputed() takes instead of a mask.
+// The arguments of attention_recomputed() that replace a mask.
 struct BiasAndDropout {
   at::Tensor bias_weight;   // [num_buckets, heads] in q's type; undefined: no bias
   at::Tensor bias_buckets;  // RelativeBias::buckets of these queries and keys

@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kScoreChunkBytes = 32 << 20;  // of fp32 scores
+constexpr int64_t kScoreChunkBytes = 32 << 20;  // bytes of fp32 scores
 constexpr int64_t kLeastChunk = 64;             // queries, unless that is too much memory
 
 // Queries that are processed together, with all keys that at least one of them sees.

@@ -11,7 +11,7 @@ namespace trainer {
 struct ScoreCap {
   double soft_cap = 0.0;         // c: scores become c tanh(scores / c)
   int64_t window = 0;            // causal: positions a query sees, itself included; 0: all up to it
-  std::vector<int64_t> lengths;  // of the sequences packed in one row; empty: not packed
+  std::vector<int64_t> lengths;  // tokens of each sequence packed in one row; empty: not packed
 };
 
 // Attention with capped scores; returns what attention() returns. `window` and `lengths` are for causal

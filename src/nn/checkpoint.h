@@ -20,7 +20,7 @@ using BlockFunction =
 struct CheckpointedBlock {
   BlockFunction run;
   EnterBlock enter{};  // may be empty
-  // Where `hidden` is kept; null: where it is. `other` stays where it is, because blocks share it.
+  // Keeps `hidden`; null: it stays on the device. `other` always stays, because blocks share it.
   std::shared_ptr<KeptInputs> kept_inputs{};
 };
 

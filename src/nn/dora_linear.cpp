@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kPieceBytes = 16 << 20;  // of W + scale * B A in fp32
+constexpr int64_t kPieceBytes = 16 << 20;  // bytes of W + scale * B A in fp32
 
 struct KeptWeight : torch::CustomClassHolder {
   explicit KeptWeight(const Weight& kept) : weight(kept) {}

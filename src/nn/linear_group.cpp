@@ -36,7 +36,7 @@ class ProductGroup {
   void run();
 
  private:
-  // Whether the product could be taken.
+  // Returns whether the product could be taken.
   bool takes(at::Tensor& sum, const at::Tensor& x, const at::Tensor& y, double scale);
 
   std::vector<SummedProduct> waiting_;
@@ -96,7 +96,7 @@ struct Slots {
 
 struct Layout : torch::CustomClassHolder {
   std::vector<Slots> projections;
-  at::ScalarType type = at::kFloat;  // of products
+  at::ScalarType type = at::kFloat;  // in which products are computed
   int parameters = 0;  // tensors of all projections; the low-rank products are saved behind them
 };
 
@@ -118,7 +118,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       slots.low_rank = static_cast<int>(saved.size());
       products.add(saved.emplace_back(), adapter_input(input, row_keys, slots),
                    parameters[slots.a].to(layout->type).t());
-      if (slots.dropout > 0) products.run();  // what it left of x is not kept
+      if (slots.dropout > 0) products.run();  // now: the dropped-out x is not kept
     }
     const auto finish = [&](size_t i) {
       products.run();
@@ -150,7 +150,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
   }
 
  private:
-  static constexpr int kFirst = 2;  // of the parameters, among the saved tensors and the gradients
+  static constexpr int kFirst = 2;  // index of the first parameter in the saved tensors and the gradients
 
   struct Pass {
     const variable_list& saved;
@@ -171,7 +171,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       return input_;
     }
 
-    // Of one projection, in the type of products.
+    // The gradients of one projection, in the type of products.
     struct Gradients {
       at::Tensor weight, b_transposed, low_rank;  // undefined: not needed
     };
@@ -191,7 +191,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
 
     // The type of x, in which weights are multiplied.
     at::ScalarType seen() const { return saved[0].scalar_type(); }
-    // Whether tensors exist in two types, and so only those of one projection at a time.
+    // Returns whether tensors exist in two types, and so only those of one projection at a time.
     bool one_by_one() const { return type != seen(); }
 
     // Asks for the products with the gradient of a projection's output.

@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-// What the normalised value is multiplied by. The rounding differs too, as in transformers.
+// The factor of the normalised value. The rounding differs too, as in transformers.
 enum class NormScale {
   weight,           // rounded to x's type, then times the weight
   one_plus_weight,  // times 1 + weight in fp32, then rounded (Gemma)

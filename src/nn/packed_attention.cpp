@@ -60,7 +60,7 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-// What is computed how: samples with built-in products, and pieces with LibTorch's operator.
+// The split of the work: samples with built-in products, and pieces with LibTorch's operator.
 struct Shares {
   bool builtin;
   PackedHeads heads;
@@ -139,7 +139,7 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
   }
 };
 
-// What torch.nn.attention.varlen calls: one kernel for the row, which supports windows and grouped heads.
+// torch.nn.attention.varlen's operator: one kernel for the row, with windows and grouped heads.
 at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   const auto by_token = [](const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); };
   const int64_t longest = *std::ranges::max_element(sequences.lengths);

@@ -1,4 +1,4 @@
-// How packed_attention() computes on a GPU what FlashAttention does not.
+// packed_attention() on a GPU, for inputs that FlashAttention does not take.
 #pragma once
 
 #include <ATen/core/Tensor.h>

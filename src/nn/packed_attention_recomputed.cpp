@@ -37,7 +37,7 @@ std::vector<TokensOfSample> tokens_of(const PaddedRows& padded, int64_t samples)
   return out;
 }
 
-// What does not change between forward and backward.
+// Arguments that forward and backward share.
 struct PackedLayout : torch::CustomClassHolder {
   std::shared_ptr<const std::vector<AttentionGroup>> groups;
   at::Tensor bias_buckets;

@@ -7,8 +7,8 @@
 
 namespace trainer {
 
-// Whether packed_linear_group() takes this group: GPU kernels, frozen weights in the type of the products, an
-// adapter on every layer, all with the same scale.
+// Returns whether packed_linear_group() takes this group: GPU kernels, frozen weights in the type of the
+// products, an adapter on every layer, all with the same scale.
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type);
 
 // linear_group() with fewer products and launches: the adapters' matrices are packed

@@ -1,6 +1,6 @@
-// What LibTorch's fused attention allocates, from its sources (2.11: native/cpu/FlashAttentionKernel.cpp,
-// native/transformers/cuda/). The CPU part is tested against measurements
-// (tests/training/plan_grid_test.cpp).
+// The memory that LibTorch's fused attention allocates, after its sources (2.11:
+// native/cpu/FlashAttentionKernel.cpp, native/transformers/cuda/). The CPU part is tested against
+// measurements (tests/training/plan_grid_test.cpp).
 #include "nn/planned_attention.h"
 
 #include <algorithm>

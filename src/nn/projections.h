@@ -1,4 +1,4 @@
-// What several linear layers compute from one input, whatever layers a model's file has for it.
+// Several projections of one input, whether a model's file has one layer for each or one fused layer.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Projections {
 
  private:
   std::string fused_;
-  std::vector<int64_t> sizes_;  // of the outputs
+  std::vector<int64_t> sizes_;  // last dimension of each output
   std::vector<std::unique_ptr<Linear>> layers_;
 };
 

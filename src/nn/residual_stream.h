@@ -1,4 +1,4 @@
-// What runs through a stack of layers: x, to which each part of each layer adds its output.
+// The residual stream of a stack of layers: x, to which each part of each layer adds its output.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// What is added waits for the next norm, so that sum and norm are computed together.
+// The last addend waits for the next norm, so that sum and norm are computed together.
 class ResidualStream {
  public:
   explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}  // [..., size]

@@ -13,14 +13,14 @@
 
 namespace trainer {
 
-// How fast each pair of a head's dimensions turns: the rotary position embedding's settings in config.json,
-// and the frequencies that follow from them. Tested against transformers, modeling_rope_utils.py.
+// The rotary position embedding's settings in config.json, and the frequencies (radians per position of each
+// pair of a head's dimensions) that follow from them. Tested against transformers, modeling_rope_utils.py.
 enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope };
 
-// What config.json says about it. Each type uses only the fields that it needs.
+// The settings of config.json. Each type uses only the fields that it needs.
 struct RopeParameters {
   RopeType type = RopeType::standard;
-  int64_t rotary_dim = 0;  // how many dimensions of a head are rotated: the first ones
+  int64_t rotary_dim = 0;  // the first dimensions of a head, which are rotated
   double theta = 10000.0;
   double factor = 1.0;
   int64_t max_position_embeddings = 0;                   // dynamic
@@ -43,13 +43,13 @@ RopeParameters rope_parameters(const nlohmann::json& config, int64_t rotary_dim)
 // positions times these frequencies are large angles in which the last bit counts.
 at::Tensor rope_frequencies(const RopeParameters& parameters);
 
-// Whether a sequence of `length` has frequencies of its own. Type dynamic: beyond max_position_embeddings it
-// is stretched by its length. longrope: beyond original_max_position_embeddings the long factors hold instead
-// of the short ones. Each sequence is judged by its own length, as if it were alone in its batch
-// (Transformers takes the longest of the batch), so that the result does not depend on how a batch is split.
+// Returns whether a sequence of `length` has frequencies of its own. Type dynamic: beyond
+// max_position_embeddings it is stretched by its length. longrope: beyond original_max_position_embeddings
+// the long factors hold instead of the short ones. A sequence is judged by its own length (in Transformers by
+// the longest of its batch), so that the result does not depend on the micro-batch split.
 bool long_for_rope(const RopeParameters& parameters, int64_t length);
 
-// The frequencies of a sequence for which that is so.
+// Returns the frequencies of such a sequence, fp32 [rotary_dim / 2] on the CPU.
 at::Tensor long_rope_frequencies(const RopeParameters& parameters, int64_t length);
 
 class Rotary {
@@ -75,8 +75,8 @@ class Rotary {
                                                  const RmsNorm* q_norm, const RmsNorm* k_norm,
                                                  const Tables& tables);
 
-  // Whether keys that were rotated in a shorter sequence are wrong now that it has `length` positions: type
-  // longrope, when the long factors begin to hold. (Type dynamic keeps them, as Transformers does.)
+  // Returns whether keys that were rotated in a shorter sequence are wrong at this `length`: type longrope,
+  // when the long factors begin to hold. (Type dynamic keeps them, as Transformers does.)
   bool invalidates_keys(int64_t length) const {
     return parameters_.type == RopeType::longrope &&
            length == parameters_.original_max_position_embeddings + 1;

@@ -95,8 +95,8 @@ constexpr Op kGatedActivation{"trainer::gated_activation", gated_activation_cpu,
 constexpr Op kGatedActivationBackward{"trainer::gated_activation_backward", gated_activation_backward_cpu,
                                       gated_activation_backward_gpu};
 
-// Whether nothing but `x` holds its memory, which is laid out as that of a new tensor. A view keeps the
-// tensor that it is a view of.
+// Returns whether nothing but `x` holds its memory, which is laid out as that of a new tensor. A view keeps
+// the tensor that it is a view of.
 bool only_holder(const at::Tensor& x) {
   if (x.use_count() != 1 || !x.is_contiguous()) return false;
   return x.storage().use_count() == (x.is_view() && x._base().use_count() == 1 ? 2 : 1);

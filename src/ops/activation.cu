@@ -73,8 +73,8 @@ DEVICE void gate_backward(const Element* grad, const Element* gate, const Elemen
   store<kWidth>(g_up, to_up);
 }
 
-// Where a thread's elements are: `at` in the tensors that are contiguous, and in gate and up, whose rows of
-// `cols` elements begin at multiples of a stride.
+// Layout of gate and up, whose rows of `cols` elements begin at multiples of a stride, and a thread's offset
+// in the contiguous tensors (`at`), in gate and in up.
 struct Rows {
   long long cols, gate_stride, up_stride;
 };

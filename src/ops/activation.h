@@ -36,7 +36,7 @@ at::Tensor activate(Activation kind, const at::Tensor& x);
 // With silu, gelu, gelu_tanh and relu only gate and up are kept for backward.
 at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up);
 
-// Whether it is an operator for that activation: silu, gelu, gelu_tanh and relu.
+// Returns whether it is an operator for that activation: silu, gelu, gelu_tanh and relu.
 bool has_gated_kernel(Activation kind);
 
 // The operators behind gated_activation(); `kind` is an Activation that has a kernel. gate and up have the

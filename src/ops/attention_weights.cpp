@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kKept = 16;  // as in attention_weights.cu
 
-// How many threads share a row: those of a warp, or for long rows those of a block.
+// Returns the number of threads that share a row: those of a warp, or for long rows those of a block.
 int64_t threads_of_row(int64_t keys) { return (keys + 32 * kKept - 1) / (32 * kKept) * 32; }
 
 // The same as in attention_weights.cu.
@@ -37,7 +37,7 @@ struct ScoreShape {
   unsigned count, threads;
 };
 
-// Whether the kernels take these scores: rows of up to 16,384 keys, and numbers that fit.
+// Returns whether the kernels take these scores: rows of up to 16,384 keys, and numbers that fit.
 bool kernels_take(const at::Tensor& scores) {
   constexpr int64_t kGridHeight = 65535, kMostThreads = 1024;
   const int64_t pairs = scores.size(0) * scores.size(1), threads = threads_of_row(scores.size(3));
@@ -65,7 +65,7 @@ at::Tensor distance_index(const at::Tensor& scores) {
   return at::arange(keys, ints).unsqueeze(0) - at::arange(rows, ints).unsqueeze(1) + (rows - 1);
 }
 
-// What the kernels do not take, by LibTorch's operators, with more memory and time.
+// The fallback for scores that the kernels do not take: LibTorch's operators, with more memory and time.
 at::Tensor weights_by_operators(const at::Tensor& scores, const OptionalTensor& bias,
                                 const OptionalTensor& lengths, const OptionalTensor& row_keys,
                                 const WeightsOptions& options) {

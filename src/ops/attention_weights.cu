@@ -1,11 +1,11 @@
-// What T5's attention computes between its matrix products (src/ops/attention_weights.h). Open: Element,
-// kWidth.
+// T5's attention between its two matrix products, the softmax and what surrounds it
+// (src/ops/attention_weights.h). Open: Element, kWidth.
 #include "ops/mask.cuh"
 
 struct ScoreShape {
   int heads, rows, keys;
   unsigned count;    // rows of all pairs (sample, head)
-  unsigned threads;  // that share a row: 32, or all of a block
+  unsigned threads;  // per row: 32, or the whole block
 };
 
 constexpr int kKept = 16;  // elements of a row that a thread keeps in registers

@@ -1,5 +1,5 @@
-// What T5's attention computes between its two matrix products, in one pass over the scores. Shapes: B batch,
-// H heads, R queries (rows), K keys.
+// T5's attention between its two matrix products: bias, softmax and dropout in one pass over the scores.
+// Shapes: B batch, H heads, R queries (rows), K keys.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// What multiplies matrices on the CPU, LibTorch's two libraries or this program's kernels, and in which type
-// bf16 is multiplied.
+// The choice of matrix products on the CPU: MKL, oneDNN or this program's kernels, and the type in which bf16
+// is multiplied.
 //
 // Each processor has its fastest (docs/performance.md). The choice depends on the processor and the
 // configuration alone, never on a measurement, so that a run that resumes on its machine has the same bits.

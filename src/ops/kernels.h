@@ -64,7 +64,7 @@ inline KernelGrid grid_of_rows(int64_t rows, int64_t cols, int64_t width) {
   return {rows, 1, 32 * std::clamp<int64_t>(warps, 1, 8)};
 }
 
-// Whether a number fits into the 32 bits that the kernels use.
+// Returns whether a number fits into the 32 bits that the kernels use.
 inline bool fits_int(int64_t n) { return n < (int64_t{1} << 31); }
 inline void check_fits(int64_t n, const char* name) {
   TORCH_CHECK(fits_int(n), name, ": one tensor has more rows than a GPU's kernel takes (", n,
@@ -79,7 +79,7 @@ void for_rows_that_fit(int64_t rows, int64_t of_row, const Body& body) {
   for (int64_t first = 0; first < rows; first += most) body(first, std::min(most, rows - first));
 }
 
-// What kernels are given for dropout: MaskOptions in mask.cuh.
+// The kernels' arguments for dropout: MaskOptions in mask.cuh.
 struct KernelMask {
   KernelMask(int64_t key_, double p)
       : key(static_cast<uint64_t>(key_)),

@@ -1,5 +1,5 @@
-// What LibTorch's own operators lack. First, meta kernels for the memory plan, for those whose own meta
-// kernels are in Python. Each allocates what the target's kernel allocates and computes nothing.
+// Additions to LibTorch's operators. First, meta kernels for the memory plan, for operators whose own ones
+// are in Python. Each allocates what the target's kernel allocates and computes nothing.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>

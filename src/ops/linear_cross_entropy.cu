@@ -81,7 +81,7 @@ KERNEL loss_of_rows(float* logits, const long long* labels, float* loss, long lo
         out.at[k] = narrow<Element>(g * slope * weight);
       }
     }
-    // What is written now lies where this round or an earlier one has read.
+    // These stores overwrite logits that this round or an earlier one has read.
     if (sizeof(Element) < sizeof(float)) __syncthreads();
     if (c < vocab) store<kWidth>(to + c, out);
   }

@@ -1,4 +1,4 @@
-// What linear_cross_entropy() computes in its forward pass.
+// The forward pass of linear_cross_entropy(), for the CPU and for GPUs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// What softmax_loss() takes and gives for each row besides the label and the loss: fp32 [rows]. Undefined
+// Inputs and outputs of softmax_loss() for each row besides the label and the loss: fp32 [rows]. Undefined
 // tensors are neither read nor computed.
 struct RowTerms {
   double z_loss = 0.0;  // c: c * log(Z)^2 is added to the loss of a row; Z is the sum of e^logit
@@ -39,10 +39,10 @@ struct LossParts {
   at::Tensor z_loss, log_probabilities;  // LossSum's
 };
 
-// What is asked of each row besides its loss.
+// The inputs and outputs of all rows besides their labels and losses, as RowTerms.
 struct RowsOfLoss {
   RowsOfLoss(const at::Tensor& hidden, const LossOptions& options, const at::Tensor& row_weights);
-  // Those of a chunk.
+  // Returns those of the rows of a chunk.
   RowTerms narrow(int64_t first, int64_t count) const;
   // Fills in LossParts::z_loss and log_probabilities, after the last chunk.
   void finish(LossParts& parts) const;
@@ -57,14 +57,14 @@ inline int64_t rows_of_small_chunks(int64_t vocab) {
   return std::max<int64_t>(16, (int64_t{128} << 20) / (4 * vocab));
 }
 
-// What the CPU uses. Logits become fp32 before the loss, except bf16 ones of built-in products.
+// The CPU's form. Logits become fp32 before the loss, except bf16 ones of built-in products.
 LossParts loss_parts_cpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                          const LossOptions& options, const LossGradients& wanted,
                          const at::Tensor& row_weights = {});
 
-// What a GPU uses: linear_cross_entropy.cu, one launch for all between a chunk's products. The products' fp32
-// sums are the logits; they are not rounded to the type of hidden. A chunk's memory is that of its fp32
-// logits, whose place the gradient takes.
+// A GPU's form: between a chunk's products, one launch of linear_cross_entropy.cu. The products' fp32 sums
+// are the logits; they are not rounded to the type of hidden. A chunk's memory is that of its fp32 logits,
+// whose place the gradient takes.
 LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                          const LossOptions& options, const LossGradients& wanted,
                          const at::Tensor& row_weights = {});

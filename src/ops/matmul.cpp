@@ -11,9 +11,9 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kPanelElements = 4 << 20;  // of a weight, at a time in fp32
+constexpr int64_t kPanelElements = 4 << 20;  // elements of a weight that are in fp32 at a time
 
-// Whether bf16 products are computed in fp32 on this device.
+// Returns whether bf16 products are computed in fp32 on this device.
 bool multiplies_wide(c10::Device device) { return target_of(device) == c10::kCPU && widens_bf16(); }
 
 int64_t panel_rows(int64_t rows, int64_t columns) {

@@ -1,7 +1,7 @@
 // NF4 to numbers (src/ops/nf4.h). Open: Element, kWidth.
 #include "device/prelude.cuh"
 
-// What the 4-bit codes and, with double quantisation, the 8-bit codes of the scales mean.
+// The values of the 4-bit codes and, with double quantisation, of the 8-bit codes of the scales.
 struct Nf4Maps {
   float values[16];
   float scales[256];

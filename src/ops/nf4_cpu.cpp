@@ -17,7 +17,7 @@
 namespace trainer {
 namespace {
 
-constexpr float kLeastScale = 1e-38f;       // that values are divided by
+constexpr float kLeastScale = 1e-38f;       // the smallest divisor of values
 constexpr int64_t kBlocksOfAThread = 1024;  // at least
 constexpr int64_t kScalesAtOnce = 256;
 

@@ -1,8 +1,8 @@
-// What RMSNorm multiplies: shared by rms_norm.cu and the kernels that are fused with it.
+// RMSNorm's arithmetic, shared by rms_norm.cu and the kernels that are fused with it.
 #pragma once
 #include "device/prelude.cuh"
 
-// What the normalised value is multiplied by. Gemma's norm adds 1 to the weight and rounds only the product.
+// Returns the factor of the normalised value. Gemma's norm adds 1 to the weight and rounds only the product.
 template <class T>
 DEVICE float factor(T weight, int plus_one) {
   return plus_one ? 1.0f + wide(weight) : wide(weight);

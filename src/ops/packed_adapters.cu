@@ -2,7 +2,7 @@
 // Element.
 #include "device/prelude.cuh"
 
-// Of layer i: a[i] [ranks, inputs], b[i] [outputs, ranks]. Its rows of a_all and columns of b_all are
+// Layer i has a[i] [ranks, inputs], b[i] [outputs, ranks]. Its rows of a_all and columns of b_all are
 // first_rank[i] to first_rank[i + 1], its rows of b_all first_output[i] to first_output[i + 1].
 struct AdapterTable {
   const float *a[8], *b[8];

@@ -11,7 +11,7 @@ namespace trainer {
 struct PackedAdapters {
   at::Tensor a;                                   // [all ranks, in]
   at::Tensor b;                                   // [all outputs, all ranks], zero but for a block a layer
-  std::vector<int64_t> first_rank, first_output;  // of each layer, and the totals
+  std::vector<int64_t> first_rank, first_output;  // one entry per layer, then the total
 
   int64_t ranks() const { return first_rank.back(); }
   int64_t outputs() const { return first_output.back(); }
@@ -26,7 +26,7 @@ struct PackedAdapters {
 // At most this many layers are packed together.
 constexpr size_t kMostPacked = 8;
 
-// Whether matrices are packed for products in `type` on this device: on a GPU, in fp32 and bf16.
+// Returns whether matrices are packed for products in `type` on this device: on a GPU, in fp32 and bf16.
 bool packs_adapters(at::Device device, at::ScalarType type);
 
 // a[i] [r_i, in] and b[i] [out_i, r_i], fp32 and contiguous -> in `type`. One launch.

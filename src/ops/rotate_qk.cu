@@ -2,7 +2,7 @@
 // Open: Element, kWidth. Rounds where rms_norm.cu and rotate.cu do.
 #include "ops/norm.cuh"
 
-// Of queries or keys [batch, seq, heads, head_dim], in elements.
+// Strides of queries or keys [batch, seq, heads, head_dim], in elements.
 struct HeadStrides {
   long long batch, position, head;
 };
@@ -14,7 +14,7 @@ struct QkShape {
   long long table_batch;  // stride of the tables [1 or batch, seq, half]; 0: one table for all
 };
 
-DEVICE int pairs(const QkShape& shape) { return shape.half + shape.rest / 2; }  // of columns, in a head
+DEVICE int pairs(const QkShape& shape) { return shape.half + shape.rest / 2; }  // column pairs in a head
 
 // One head of one position.
 struct QkHead {
@@ -40,8 +40,8 @@ struct QkHead {
   long long row, batch, position;
 };
 
-// Where pair `pair` of a head's columns is, and the kWidth - 1 pairs behind it: first those that are rotated,
-// then those of the rest.
+// The columns of pair `pair` of a head and of the kWidth - 1 pairs behind it. The pairs that are rotated come
+// first, then the rest.
 struct PairPlace {
   DEVICE PairPlace(int pair, const QkShape& shape)
       : rotated(pair < shape.half),

@@ -151,7 +151,7 @@ KERNEL adafactor_means(const AdafactorRow* table, int first_row, int row_count) 
   if (threadIdx.x == 0) t.means[tile.matrix] = sum / static_cast<float>(t.rows);
 }
 
-// What the gradient is multiplied with, for the thread's columns.
+// The factors of the gradient in the thread's columns.
 struct ColumnFactors {
   float at[4];
 };

@@ -38,7 +38,7 @@ struct AdafactorCoefficients {
   int32_t scale_parameter;
 };
 
-// How a tensor is cut: rows of one matrix or, without factors, elements.
+// The division of a tensor into panels: rows of one matrix or, without factors, elements.
 struct AdafactorPanels {
   explicit AdafactorPanels(const AdafactorShape& shape)
       : length(shape.factored ? shape.rows : shape.columns),

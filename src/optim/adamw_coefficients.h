@@ -1,5 +1,5 @@
-// What the CPU's loops, LibTorch's operators and the GPU's kernels of AdamW and of 8-bit AdamW have in
-// common.
+// Coefficients of AdamW and 8-bit AdamW, shared by the CPU's loops, LibTorch's operators and the GPU's
+// kernels.
 #pragma once
 
 #include <cmath>
@@ -39,8 +39,8 @@ struct Coefficients8bit {
   float keep, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, epsilon;
 };
 
-// What the moments of a block are multiplied with before they are quantised. Where the quotient would not be
-// finite, all moments count as 0.
+// Returns the factor of a block's moments before they are quantised. Where the quotient would not be finite,
+// all moments count as 0.
 inline float inverse_scale(float absmax) { return absmax >= 1.17549435e-38f ? 1.0f / absmax : 0.0f; }
 
 }  // namespace trainer

@@ -66,7 +66,7 @@ void update_tensor(const AdamwTensors& t, float scale, const AdamwUpdate& update
       update_range<false>(w, g, m, v, p, scale, coefficients, update.key, begin, end);
     }
   };
-  // What lies in files is in memory one piece at a time.
+  // Tensors in files (memory.offload) are in memory one piece at a time.
   const std::vector<at::Tensor> offloaded = offloaded_tensors(t);
   const int64_t count = t.weight.numel(), piece = offloaded.empty() ? count : int64_t{1} << 22;
   for (int64_t first = 0; first < count; first += piece) {

@@ -43,7 +43,7 @@ struct Gradients::Sums {
     at::Tensor value;                        // undefined: the leaf has it
     bool begun = false;                      // it is a sum of this step
     bool apart = false;                      // gradients are moved here
-    std::shared_ptr<OffloadedWeight> giver;  // of a leaf that is not on the device; else null
+    std::shared_ptr<OffloadedWeight> giver;  // for a leaf that is not on the device; else null
     bool below = false;                      // the value is offloaded, and allocated for good
     at::ScalarType type = at::kFloat;        // of the value
     at::Tensor aside = {};                   // the sum that was set aside, in place of leaf and value

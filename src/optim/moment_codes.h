@@ -14,9 +14,9 @@ struct MomentCodes {
   alignas(64) std::array<float, 256> values, limits;
 };
 
-// What a processor can search with. The later ones are faster.
+// Instruction sets for the search. The later ones are faster.
 enum class Instructions { any, avx2, avx512 };
-Instructions best_instructions();  // of this processor
+Instructions best_instructions();  // the last that this processor has
 
 // The places of 256 values that a search leaves open, one bit each, the lowest first.
 using OpenPlaces = std::array<uint64_t, 4>;

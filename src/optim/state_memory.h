@@ -1,5 +1,5 @@
-// An optimizer's state: its type, and where it lies, which is in the memory of the parameters' device or
-// below it (memory/offload.h).
+// An optimizer's state: its type, and its place, which is the memory of the parameters' device or offloaded
+// memory (memory/offload.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-// While it lives with `below`, state that this thread allocates lies below the device.
+// While it lives with `below`, state that this thread allocates is offloaded.
 class StateBelow {
  public:
   explicit StateBelow(bool below);

@@ -1,7 +1,7 @@
-// What the kernels of updates and of the norm have in common: a launch that works through many tensors, and
-// stochastic rounding.
-// A table has a row for each (src/optim/kernel_groups.h): its
-// pointers, `count` elements and its `first_block`. A block works on a range of one tensor.
+// Shared by the kernels of updates and of the gradient norm: a launch for many tensors,
+// and stochastic rounding. A table has a row for each (src/optim/kernel_groups.h): its
+// pointers, `count` elements and its `first_block`. A block works on a range of one
+// tensor.
 #pragma once
 #include "device/random_bits.cuh"
 

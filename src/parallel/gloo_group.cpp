@@ -48,7 +48,7 @@ class Silence {
     if (patience_.silence <= 0 || beats == 0 || std::exchange(beats_, beats) != beats) {
       seconds_ = 0;
     } else {
-      constexpr double kMost = 0.5;  // of a look
+      constexpr double kMost = 0.5;  // seconds that one look may count
       seconds_ += std::min(std::chrono::duration<double>(now - last_).count(), kMost);
     }
     last_ = now;

@@ -23,12 +23,12 @@ namespace trainer {
 
 struct Transfer;
 
-// What ends the waiting of all_gather() before its timeout.
+// Conditions on which all_gather() stops waiting before its timeout.
 struct Patience {
   std::atomic<bool> given_up{false};
   std::atomic<int64_t> beats{0};  // they rise while all ranks run (Heartbeat); 0: they have not begun
   double silence = 0;  // after so many seconds without a beat a rank is lost; 0: beats do not matter
-  std::chrono::microseconds look{200};  // how often to look
+  std::chrono::microseconds look{200};  // between two looks at these
 };
 
 class GlooGroup {

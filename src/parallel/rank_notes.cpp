@@ -24,7 +24,7 @@ std::string failure_note(ExitCode code, const std::optional<ErrorCode>& family, 
   return kFailed + note_of(RankEnd{0, static_cast<int>(code), message, family});
 }
 
-// How `work` ended here: a note for the others.
+// Runs `work` and returns its result or its error, as a note for the other ranks.
 std::string outcome_of(const std::function<std::string()>& work) {
   try {
     return kDone + work();

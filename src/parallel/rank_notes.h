@@ -1,4 +1,4 @@
-// What ranks tell each other in notes: how one has ended.
+// Notes between ranks: how one of them has ended, as text.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ std::vector<int64_t> divide_among(int64_t ranks, const std::vector<int64_t>& cos
   load.resize(static_cast<size_t>(ranks), 0);
   std::vector<int64_t> things(load.size(), 0), owner(costs.size(), 0);
   for (const size_t i : order) {
-    // Of ranks with the same load, the one with fewest things, so that samples without tokens spread too.
+    // The least load, and among equal loads the fewest things, so that samples without tokens spread too.
     size_t least = 0;
     for (size_t rank = 1; rank < load.size(); rank++) {
       if (std::pair(load[rank], things[rank]) < std::pair(load[least], things[least])) least = rank;

@@ -34,7 +34,7 @@ constexpr milliseconds kForMessages = std::chrono::seconds(5);  // reading or le
 constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 
-constexpr char kFirstEnd[] = "first end";  // whose it was
+constexpr char kFirstEnd[] = "first end";  // the rank that ended first
 
 // LibTorch's record of collectives, for its own debugging. It is filled without a lock
 // (FlightRecorderDetail.hpp of 2.11), so first calls of two threads could end the process.
@@ -306,7 +306,7 @@ void Ranks::wait_for_ends(double seconds) const noexcept {
     const auto key = [](int64_t of) { return concat("gone/", of); };
     store.set(key(rank), bytes_of("yes"));
     if (!hosts) return;
-    // Where this rank was the first to end because it had lost another, that one comes no more.
+    // If this rank was the first to end, because it had lost another, that one will not come.
     const bool one_is_silent = has_lost_one && store.get(kFirstEnd) == bytes_of(std::to_string(rank));
     const auto until = std::chrono::steady_clock::now() + longest;
     while (std::chrono::steady_clock::now() < until) {

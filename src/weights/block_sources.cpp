@@ -1,4 +1,4 @@
-// Where BlockStore gets the weights of blocks from: the host, or other ranks.
+// The sources of BlockStore's weights: the host's memory, or other ranks.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -86,7 +86,7 @@ class OffloadedBlocks : public BlockSource {
     if (!copies()) {
       for (const Weight& weight : blocks_[block]) release(weight);
     } else if (pass == BlockPass::backward) {
-      stream_->next_turn();  // of gradients on their way
+      stream_->next_turn();  // for gradients on their way to the host
     }
   }
 

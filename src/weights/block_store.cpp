@@ -95,7 +95,7 @@ BlockStore::~BlockStore() {
   for (const Buffer& buffer : buffers_) CopyStream::host_waits_for(buffer.arrival.copied);
 }
 
-// What the buffers still expect arrives first, because it is written to them.
+// Waits for copies that are still on their way to the buffers.
 void BlockStore::forget() {
   CopyStream::host_waits_for(stream_->mark_work());
   for (Buffer& buffer : buffers_) {

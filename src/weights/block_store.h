@@ -32,7 +32,7 @@ std::map<const Parameter*, int64_t> shard_weights(const std::vector<Module*>& bl
 // Returns the bytes that a weight's tensors take in a buffer.
 int64_t bytes_in_buffer(const Weight& weight);
 
-// Where the weights of blocks come from. Blocks are named by their place in the order in which they run.
+// A source of blocks' weights. Blocks are numbered in the order in which they run.
 class BlockSource {
  public:
   // Work that writes tensors to a buffer; each part may be empty.
@@ -44,7 +44,7 @@ class BlockSource {
   virtual ~BlockSource() = default;
   // Returns the weights of the block that are not on the device. They are offloaded (Weight::offloaded()).
   virtual const std::vector<Weight>& weights(size_t block) const = 0;
-  // Whether they are copied to buffers of the device. Otherwise they are used where they lie.
+  // Returns whether they are copied to buffers of the device. Otherwise they are used where they lie.
   virtual bool copies() const = 0;
   // Begins to write the tensors of weights(block), in their order, to `places`, when the device has reached
   // `free`.

@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-// What tests add.
+// Formats that tests add.
 std::vector<const WeightFormat*>& added_formats() {
   static std::vector<const WeightFormat*> formats;
   return formats;

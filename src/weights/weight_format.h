@@ -32,7 +32,7 @@ struct StoredQuantisation {
 
 // A weight in a model's files.
 struct StoredWeight {
-  std::vector<int64_t> shape;  // of the values
+  std::vector<int64_t> shape;  // the weight's shape
   // Flat, one for each of WeightSource::tensors(). The first has the values; the others are small.
   std::vector<TensorView> parts;
   std::string metadata;  // see WeightSource
@@ -75,7 +75,7 @@ class WeightFormat {
   virtual nlohmann::ordered_json written_config(bool double_quant, Dtype computed_in,
                                                 const nlohmann::ordered_json& skipped) const = 0;
 
-  // Whether the weight is stored in this format, judged by names and types alone.
+  // Returns whether the weight is stored in this format, judged by names and types alone.
   virtual bool is_stored(const StoredTensors& tensors, const std::string& weight) const = 0;
   virtual bool is_double_quantised(const StoredTensors& tensors, const std::string& weight) const = 0;
   // Returns the names of the tensors that may stand beside the weight's own.
@@ -102,8 +102,8 @@ class WeightFormat {
   // Returns the tensors of a weight, which is on the CPU and of this format, as a file has them. The first is
   // the largest. `made_from`: the type of the values before they were quantised.
   virtual std::vector<WrittenPart> written_parts(const WeightSource& weight, Dtype made_from) const = 0;
-  // Whether the values first, first + 1, ... of a weight are those that it was made from, within a step of
-  // the format.
+  // Returns a function that says whether the values first, first + 1, ... of a weight are those that it was
+  // made from, within a step of the format.
   using Comparison = std::function<bool(int64_t first, const at::Tensor& made_from)>;
   virtual Comparison compared(std::shared_ptr<const WeightSource> weight) const = 0;
 };
