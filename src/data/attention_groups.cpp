@@ -17,7 +17,7 @@ constexpr int64_t kMostPairs = 1 << 20;
 // Padded tokens that all samples together may have more than they have tokens: they take memory.
 constexpr int64_t kSpareTokens = 1024;
 
-// Where the tokens of the samples in a group are.
+// Returns the places of a group's tokens in the packed row, and their padded shape.
 PaddedRows padded_rows(const std::vector<int64_t>& lengths, const std::vector<int64_t>& starts,
                        const std::vector<size_t>& group, Upload& upload, at::Device device) {
   PaddedRows out;

@@ -1,4 +1,4 @@
-// Which packed samples attend together.
+// Groups of packed samples whose attention is computed in one batched product.
 #pragma once
 
 #include <cstdint>

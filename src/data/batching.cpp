@@ -160,7 +160,7 @@ std::vector<Unit> own_units(const EffectiveBatch& batch) {
 }
 
 struct Lengths {
-  int64_t source = 0, target = 0;  // of the longest samples
+  int64_t source = 0, target = 0;  // lengths of the longest samples
   auto operator<=>(const Lengths&) const = default;
 };
 

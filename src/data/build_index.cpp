@@ -22,7 +22,7 @@
 namespace trainer {
 namespace {
 
-// What will be read of the file.
+// Returns how many bytes of the file will be read.
 int64_t bytes_to_read(const RowFile& file, const IndexOptions& options) {
   const uint64_t all = file.bytes();
   return static_cast<int64_t>(options.max_bytes ? std::min<uint64_t>(*options.max_bytes, all) : all);
@@ -34,14 +34,14 @@ struct Batch {
   std::vector<RowSpan> rows;
   struct Found {
     IndexedSample entry;
-    std::vector<int32_t> ids;  // of a part of a row that is learned as it is
+    std::vector<int32_t> ids;  // tokens of a part of a row that is learned as it is
   };
   std::vector<Found> samples;
   std::vector<BadRow> bad;
   int64_t bad_rows = 0, rows_taken = 0;
 };
 
-// Whether the ids say all of the sample.
+// Returns whether the ids say all of the sample.
 bool all_learned(const Sample& sample) { return sample.weights.empty() && sample.labels == sample.input_ids; }
 
 uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
@@ -238,7 +238,7 @@ class Builder {
   const Tokenizer& tokenizer_;
   const IndexOptions options_;
 
-  // How many batches may finish before their turn: while one worker is stalled, the others must not pile up
+  // The most batches that finish before their turn: while one worker is stalled, the others must not pile up
   // the whole file.
   static constexpr int64_t kAhead = 64;
 

@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-// Which rows of a file belong to a data set.
+// The choice of the rows of a file that belong to a data set.
 struct RowChoice {
   enum class Part { all, kept, held_out };
   Part part = Part::all;
@@ -26,7 +26,7 @@ struct RowChoice {
 struct IndexOptions {
   RowChoice choice;
   int64_t num_workers = 1;
-  std::filesystem::path path = {};                   // where it will be saved; empty: nowhere
+  std::filesystem::path path = {};                   // the file that it is saved in; empty: none
   std::optional<uint64_t> max_bytes = std::nullopt;  // stop after the row that exceeds this
 };
 

@@ -36,7 +36,7 @@ class ChatEncoder : public RowEncoder {
  private:
   ConversationForm form_of(const nlohmann::ordered_json& row) const;
 
-  ConversationForm form_;  // of the first row
+  ConversationForm form_;  // the first row's
   std::optional<ChatTemplate> template_;
   DataConfig config_;
   const Tokenizer& tokenizer_;

@@ -89,7 +89,7 @@ struct HostRow {
   HostMatrix ids, positions, token_slots;
 };
 
-// What T5's decoder reads: the start token, then the labels but the last. `to` has at least one place.
+// Writes T5's decoder input: the start token, then the labels but the last. `to` has at least one place.
 void shift_right(const std::vector<int32_t>& labels, int64_t* to, int64_t places,
                  const CollateOptions& options) {
   to[0] = options.decoder_start_id;

@@ -12,7 +12,7 @@ namespace trainer {
 // vertical bar that occurs most often outside quotes; `usual` if it occurs as often as any other.
 char separator_of(std::string_view text, size_t header, char usual);
 
-// What a separator is called in messages: "semicolon".
+// Returns the name of a separator for messages: "semicolon".
 const char* separator_name(char separator);
 
 // Returns the end of the record that starts at `at`: the position of its line end, or the size of the text.

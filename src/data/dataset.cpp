@@ -63,7 +63,7 @@ std::string names_of(const std::vector<DataSource>& sources) {
   return join(names);
 }
 
-// Where an index is stored, and the inputs that it must have been built from.
+// The file of a stored index, and the inputs that it must have been built from.
 struct KeptIndex {
   fs::path path;
   std::string made_of;

@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-// How to build a text from a row: the value of a field ("question"), or a template with fields in it
-// ("Translate: {de}"; {{ and }} are literal braces).
+// The text that a row gives: the value of a field ("question"), or a template with fields in it ("Translate:
+// {de}"; {{ and }} are literal braces).
 class TextTemplate {
  public:
   // `key`: the configuration key that `text` comes from, for messages. Throws ConfigError for unbalanced
@@ -41,7 +41,7 @@ struct Fields {
 // Returns the weight of a row in the loss: the number in this field, which may be the text of one; 1 for an
 // empty name. Throws DataError for a field that is missing or anything else.
 float weight_of_row(const RowParser& row, const std::string& field);
-// What it adds to the text that makes rows equal: nothing for a weight of 1.
+// Returns the part of a row's content, which makes rows equal, that the weight adds: nothing for 1.
 std::string weight_as_content(float weight);
 
 // Returns the fields from the configuration and, for what it leaves out, from the field names of the first

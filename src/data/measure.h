@@ -1,4 +1,4 @@
-// What is measured of a whole data set: duplicate rows, a fingerprint of the samples, padding.
+// Measurements of a whole data set: duplicate rows, a fingerprint of the samples, padding.
 #pragma once
 
 #include <cstdint>

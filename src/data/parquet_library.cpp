@@ -54,7 +54,7 @@ std::string version_in(const fs::path& pyarrow) {
 
 struct Arrow {
   fs::path folder;
-  std::string python;  // that it belongs to
+  std::string python;  // the Python that it belongs to
 };
 
 // Looks at the places in turn; `others` gets those of other versions.

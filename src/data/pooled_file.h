@@ -14,7 +14,7 @@ namespace trainer {
 
 class PooledFile {
  public:
-  // How many files stay mapped: the most recently used ones.
+  // The number of files that stay mapped: the most recently used ones.
   static constexpr size_t kMapped = 512;
 
   PooledFile() = default;  // none

@@ -1,4 +1,4 @@
-// What the data report counts, each thing declared once: how the counts of two parts of the rows are put
+// The counts of the data report, each declared once: how the counts of two parts of the rows are put
 // together, how they are stored in an index, and how they are written to data_report.json
 // (docs/data-report.md explains its keys).
 #include "data/report_fields.h"
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostCharacters = 1000;  // the report shows fewer
 
-// What a count is a share of; the JSON has the share behind the count.
+// The total that a count is a share of; the JSON has the share behind the count.
 enum class Whole { none, rows, usable_rows, samples };
 enum class InJson { always, with_target, of_chats, never };
 
@@ -29,7 +29,7 @@ struct Field {
   Whole whole = Whole::none;
   const char* note = nullptr;  // the key of the note on each named row; nullptr: no notes
   InJson shown = InJson::always;
-  bool is_largest = false;  // of all rows; else the sum
+  bool is_largest = false;  // the report has the largest of all rows; else the sum
 };
 
 double share(int64_t part, int64_t whole) {

@@ -13,7 +13,7 @@
 namespace trainer {
 namespace {
 
-// Whether a field says true or false, also in a table.
+// Returns whether a field says true or false, also in a table.
 bool judges(const RowParser& row, const std::string& field) {
   const auto value = row.json(field);
   if (!value) return false;

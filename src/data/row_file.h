@@ -62,7 +62,7 @@ class RowFile {
   Format format_ = Format::lines;
   uint64_t first_row_ = 0;
   char separator_ = ',';
-  std::vector<std::string> columns_;  // of a table
+  std::vector<std::string> columns_;  // a table's
 };
 
 // Iterates over the rows of a file in order, without parsing them.

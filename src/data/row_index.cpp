@@ -238,7 +238,7 @@ void RowIndex::add(const IndexedSample& sample, std::span<const int32_t> piece) 
   if (!piece.empty()) pieces_.add(size_, piece);
   if (size_ % kBlock == 0) {
     blocks_.emplace_back();
-    if (size_ > 0) blocks_.back().reserve(kBlock);  // of many files, most are small
+    if (size_ > 0) blocks_.back().reserve(kBlock);  // where there are many files, most are small
   }
   blocks_.back().push_back(sample);
   size_++;

@@ -47,7 +47,7 @@ class PieceStore {
   struct Piece {
     int64_t sample;
     uint64_t first;  // index of its first id
-    uint64_t hash;   // of them
+    uint64_t hash;   // hash of the ids
   };
   void write(std::span<const int32_t> ids);
   // Reads ids from the file; false when it is gone or shorter.
@@ -69,7 +69,7 @@ struct IndexedSample {
   uint64_t content;                      // hash of RowEncoder::content()
   uint64_t input;                        // hash of the input's text
   uint32_t length;                       // of the row, in bytes
-  uint32_t piece;                        // which of the row's samples
+  uint32_t piece;                        // index among the row's samples
   uint32_t input_tokens, target_tokens;  // as in EncodedSample
 };
 

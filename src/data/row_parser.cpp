@@ -116,7 +116,7 @@ struct RowParser::State {
   dom::parser parser;
   dom::element row;
   dom::object object;                                 // the same
-  const std::vector<std::string>* columns = nullptr;  // of a table; nullptr: the row is JSON
+  const std::vector<std::string>* columns = nullptr;  // a table's; nullptr: the row is JSON
   std::vector<std::string> record;
 
   // Returns the text in a column, or nullptr.

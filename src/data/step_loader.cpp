@@ -63,7 +63,7 @@ class StepLoader::Queue {
     std::vector<int64_t> indices;
     EffectiveBatch made;
     size_t taken = 0, done = 0;  // samples
-    std::exception_ptr failure;  // of the first sample that failed
+    std::exception_ptr failure;  // the first failed sample's
     size_t failed_sample = 0;
 
     bool is_made() const { return done == indices.size(); }

@@ -96,7 +96,7 @@ void unpack_zstd(std::string_view packed, const Take& take) {
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                           &ZSTD_freeDStream);
   if (!stream) throw DataError("out of memory while unpacking it");
-  constexpr int kLargestWindow = 31;  // what `zstd --ultra --long=31` makes
+  constexpr int kLargestWindow = 31;  // the largest that zstd can make (--ultra --long=31)
   ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, kLargestWindow);
   std::vector<char> piece(kPiece);
   ZSTD_inBuffer input{packed.data(), packed.size(), 0};
@@ -166,7 +166,7 @@ Packing packing_of(const fs::path& path) {
   return ending == ".gz" ? Packing::gzip : ending == ".zst" ? Packing::zstd : Packing::none;
 }
 
-// Where the file is unpacked to. Rows of Parquet depend on the columns, and on how they are written.
+// Returns the path of the unpacked file. Rows of Parquet depend on the columns, and on how they are written.
 fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string content, bool parquet,
                        const UsedColumns& used) {
   const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz

@@ -13,8 +13,8 @@
 
 namespace trainer {
 
-// Which columns of a Parquet file are read: `columns` and those of `also` that exist; all of them if one of
-// `columns` is missing or none is named.
+// The columns of a Parquet file that are read: `columns` and those of `also` that exist; all of them if one
+// of `columns` is missing or none is named.
 struct UsedColumns {
   std::vector<std::string> columns = {}, also = {};
 };

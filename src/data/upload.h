@@ -45,7 +45,7 @@ class Upload {
 
  private:
   at::Device device_;
-  std::optional<c10::Stream> stream_;  // of the copies, on a GPU
+  std::optional<c10::Stream> stream_;  // for the copies, on a GPU
   std::vector<at::Tensor> copies_;
 };
 

@@ -1,4 +1,4 @@
-// What bitsandbytes stores: 8-bit codes, and weights in NF4.
+// The formats of bitsandbytes: 8-bit codes, and weights in NF4.
 #pragma once
 
 #include <array>
@@ -54,12 +54,12 @@ inline constexpr std::array<float, 16> kNf4Values{
     1.0f,
 };
 
-// What stands behind a weight's name.
+// Suffixes of a weight's name.
 inline constexpr const char *kNf4Scales = ".absmax", *kNf4Map = ".quant_map",
                             *kNf4NestedScales = ".nested_absmax", *kNf4NestedMap = ".nested_quant_map",
                             *kNf4State = ".quant_state.bitsandbytes__nf4";
 
-// What bitsandbytes' quantization_config of a config.json says.
+// The quantization_config of bitsandbytes in config.json.
 struct BitsandbytesConfig {
   bool double_quant = false;
   // Modules that stay in 16 bits, as Transformers matches them; nullopt: only the output head.
@@ -72,7 +72,7 @@ std::optional<BitsandbytesConfig> read_bitsandbytes_config(const nlohmann::json&
 
 // A weight in NF4 in a file.
 struct StoredNf4 {
-  std::vector<int64_t> shape;  // of the values
+  std::vector<int64_t> shape;  // the weight's shape
   TensorView codes, scales;
   std::optional<TensorView> nested_scales;
   float offset = 0;

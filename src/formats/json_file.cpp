@@ -55,7 +55,7 @@ class Builder {
     bool is_array = false;
     Json array = Json::array();
     OrderedObject object;
-    std::string key;  // of the object's next value
+    std::string key;  // key of the object's next value
   };
 
   bool close(Json value) {

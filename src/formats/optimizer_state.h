@@ -19,7 +19,7 @@ template <class Tensor>
 using TensorsOfParameters = std::map<std::string, std::map<std::string, Tensor>>;
 
 struct OptimizerState {
-  std::string name;         // of the optimizer: "adamw"
+  std::string name;         // the optimizer's: "adamw"
   int64_t steps_taken = 0;  // updates so far, for the bias correction
   TensorsOfParameters<TensorView> tensors;
   std::shared_ptr<const MappedFile> mapping;  // holds the bytes

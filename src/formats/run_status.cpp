@@ -148,7 +148,7 @@ bool has_result(const fs::path& directory) {
   }
 }
 
-// What a run that says that it runs really does.
+// Returns the real state of a run whose status.json says that it runs.
 RunPhase state_of_running(const RunStatus& status, double now) {
   switch (life_of(status.process)) {
     case Life::alive:

@@ -1,4 +1,4 @@
-// What a run is doing, from the files in its output directory: status.json, which the run writes every ten
+// The status of a run, from the files in its output directory: status.json, which the run writes every ten
 // seconds, and the end of metrics.jsonl. Nothing is asked of the run, so it works for one on another machine
 // too.
 #pragma once
@@ -42,7 +42,7 @@ struct RunStatus {
   std::optional<double> eval_loss;
   std::optional<int64_t> saved_step;
   std::optional<double> seconds_left;
-  std::string work;                        // what it was doing besides steps
+  std::string work;                        // its work besides steps
   std::string message;                     // why it stopped or failed
   std::optional<int64_t> exit_code;        // of a run that ended
   std::optional<double> started, updated;  // seconds since 1970

@@ -55,7 +55,7 @@ class Checkpoints {
   std::string last_good_text();
   int64_t last_step() const { return last_step_; }
   double minutes_since_last() const;
-  // How long writing the last one took.
+  // The seconds that writing the last one took.
   double last_seconds() const { return last_seconds_; }
 
  private:
@@ -90,7 +90,7 @@ class Checkpoints {
   int64_t last_step_ = 0;
   std::optional<int64_t> good_step_;
   Outcome written_;             // the last complete one
-  TensorsElsewhere elsewhere_;  // of other ranks
+  TensorsElsewhere elsewhere_;  // the tensors of other ranks
   double last_seconds_ = 0;
   std::chrono::steady_clock::time_point last_time_ = std::chrono::steady_clock::now();
 };

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::duration;
 constexpr double kFirstPage = 60, kAfterEvaluation = 20;  // seconds, if observe.report_minutes is no less
-constexpr double kMostOfTheTime = 0.05;                   // that the thread works on the page
+constexpr double kMostOfTheTime = 0.05;                   // the thread's share of the time
 
 // The keys that make runs differ: those that are not at their defaults.
 nlohmann::ordered_json hparams(const Config& config) {

@@ -1,4 +1,4 @@
-// What a run writes for people who watch it: event files for TensorBoard, and its page.
+// The output for people who watch a run: event files for TensorBoard, and the run's page.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class Curves {
   Curves(const Config& config, std::filesystem::path directory, int64_t first_step);
   Curves(const Curves&) = delete;
   Curves& operator=(const Curves&) = delete;
-  // Of a run that ended without finish(): the page says so.
+  // If the run ended without finish(), the page says so.
   ~Curves();
 
   // To be called when the row is in metrics.jsonl. The page is written on another thread: when it is old
@@ -49,7 +49,7 @@ class Curves {
   Seconds interval_;  // 0: no page
   Clock::time_point last_written_ = Clock::now();
   bool is_first_ = true, has_evaluation_ = false, is_finished_ = false, warned_ = false;
-  Seconds cost_{0};  // of the last page
+  Seconds cost_{0};  // seconds that the last page took
   Clock::time_point began_;
   std::future<std::string> pending_;  // why the page could not be written; "": it was
 };

@@ -1,4 +1,4 @@
-// What an earlier run left in an output directory.
+// The files that an earlier run left in an output directory.
 #pragma once
 
 #include <filesystem>

@@ -20,7 +20,7 @@ namespace {
 // Rank 0 holds the messages of all, so it leaves last.
 constexpr double kSecondsForOthers = 10;
 
-// Whether rank 0 shows the same error.
+// Returns whether rank 0 shows the same error.
 bool is_shown_by_first(const RankEnd& own, const Ranks& ranks) {
   const std::optional<RankEnd> first = ranks.end_of(0);
   if (!first || first->code != own.code) return false;

@@ -1,4 +1,4 @@
-// How errors end a run: those of LibTorch, and those of several ranks, which end together.
+// The end of a run by an error: errors of LibTorch, and errors of several ranks, which end together.
 #pragma once
 
 #include <exception>

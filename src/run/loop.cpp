@@ -223,7 +223,7 @@ Loop::Decision Loop::decide(Moment moment, double next_seconds) {
   return agreed(decision);
 }
 
-// What the ranks do together: a stop or a save that any of them is asked for, and what rank 0's clock says.
+// Returns what all ranks do: a stop or a save that any of them is asked for, and what rank 0's clock says.
 // Rank 0 also learns which of the others ran out of memory.
 Loop::Decision Loop::agreed(const Decision& own) {
   if (parts_.ranks.alone()) return own;

@@ -73,7 +73,7 @@ class Loop {
   bool made_progress_ = false;               // in this process: a step, or a pending evaluation
   bool is_best_ = false;                     // the evaluation after this step is the best so far
   std::optional<UpdateCheck> update_check_;  // until the first update that should move something
-  nlohmann::ordered_json recoveries_ = nlohmann::ordered_json::array();  // that rank 0 does not know of yet
+  nlohmann::ordered_json recoveries_ = nlohmann::ordered_json::array();  // not yet known to rank 0
   MemoryWatch memory_watch_;
   DataWatch data_watch_;
 };

@@ -15,7 +15,7 @@ namespace {
 // finite. "together": neither of the two.
 struct Blame {
   std::string cause;
-  std::vector<std::string> origins;  // of the samples that are to blame, or of all
+  std::vector<std::string> origins;  // origins of the samples that are to blame, or of all
 };
 
 Blame blame_for(const StepResult& result, const std::vector<std::string>& origins) {

@@ -1,5 +1,5 @@
-// What a run does when it is out of memory and smaller micro-batches (training/oom_recovery.h) did not help.
-// It moves to another GPU or to the CPU; if that does not help either, it saves the last good state and ends.
+// OOM recovery of a run, when smaller micro-batches (training/oom_recovery.h) did not help. It moves to
+// another GPU or to the CPU; if that does not help either, it saves the last good state and ends.
 #pragma once
 
 #include <functional>

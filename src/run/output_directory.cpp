@@ -35,7 +35,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-// What the holder wrote: "process 1234 on HOST".
+// Returns what the lock's holder wrote: "process 1234 on HOST".
 std::string holder(int fd) {
   std::array<char, 512> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -156,7 +156,7 @@ std::vector<fs::path> make_directory(const fs::path& directory) {
   return made;
 }
 
-// Whether `path` is `directory` or lies below it.
+// Returns whether `path` is `directory` or lies below it.
 bool lies_below(const fs::path& path, const fs::path& directory) {
   const fs::path inner = fs::weakly_canonical(path), outer = fs::weakly_canonical(directory);
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();

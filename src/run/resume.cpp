@@ -135,7 +135,7 @@ class Search {
     found_.position.began_from = began_from;
     found_.history = read_trainer_state(checkpoint.path).log_history;
     found_.checkpoint = checkpoint.path;
-    if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // of another file
+    if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // in another file
   }
 
   // Also copies the settings that this start leaves open.

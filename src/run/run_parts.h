@@ -35,7 +35,7 @@ struct RunParts {
 
   const Dataset* eval_data() const { return eval ? &*eval : nullptr; }
   Model& model() { return *prepared.model; }
-  // What the run's memory is planned for.
+  // Returns what the run's memory is planned for.
   PlanTarget plan_target() const;
   // Return the budgets that recovery has learned, to be saved, and restore them. restore_budgets() returns
   // false when they no longer apply because sizes or limits have changed.
@@ -46,7 +46,7 @@ struct RunParts {
   const Ranks& ranks;
   Config asked;  // the configuration as it was given, with the dtype that the run began with
   DeviceLease lease;
-  at::Device device;       // where the run is now
+  at::Device device;       // the device that the run uses now
   bool has_moved = false;  // from the device that the plan is for
   const std::unique_ptr<Tokenizer> tokenizer;
   Prepared prepared;
@@ -54,9 +54,9 @@ struct RunParts {
   const SampleLengths lengths;
   const std::optional<Dataset> eval;
   const RunPlan plan;
-  const Config& resolved;              // that of the plan, with numbers in place of auto
+  const Config& resolved;              // the plan's, with numbers in place of auto
   std::optional<Predictor> predictor;  // if answers are generated
-  const SampleOrder order;             // of the training data
+  const SampleOrder order;             // the training data's
   const RunLength length;
   Trainer trainer;
 

@@ -158,7 +158,7 @@ void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine)
                                     bytes_string(room), " are free; make room, or set memory.offload_dir")));
 }
 
-// What may be offloaded: what is offloaded already, and what there is room for.
+// Returns the bytes that may be offloaded: those that are already, and those for which there is room.
 static int64_t room_of_run(const Config& config, c10::Device device) {
   try {
     return offload_use().in_use + room_below(device, config.offload_directory());

@@ -28,7 +28,7 @@ struct RunPlan {
 
   // Returns the lines of the start block.
   std::vector<std::pair<std::string, std::string>> lines() const;
-  // What is offloaded, in words.
+  // Returns the text for what is offloaded.
   std::string offloaded_text() const;
   // Returns whether the measured peak is more than 5 % above the planned one.
   bool exceeds_plan(int64_t measured) const;
@@ -50,8 +50,8 @@ int64_t memory_for_run(c10::Device device, int64_t sharers = 1);
 // chosen for `most` bytes. Throws OutOfMemoryError when no such choice fits.
 RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most);
 
-// Throws OutOfMemoryError when there is no room below the device for what the plan offloads. The directory
-// for the files must exist. `on_this_machine`: processes of the run on this machine, each with such a plan.
+// Throws OutOfMemoryError when there is no room for what the plan offloads. The directory for the files must
+// exist. `on_this_machine`: processes of the run on this machine, each with such a plan.
 void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine = 1);
 
 inline constexpr char kModelDidNotFit[] =

@@ -52,7 +52,7 @@ RunPosition RunProgress::to_position(int64_t metrics_bytes,
   saved.total_steps = length_.total_steps;
   saved.dataset_size = length_.dataset_size;
   saved.metrics_bytes = metrics_bytes;
-  saved.seconds_trained += seconds_since(began_);  // of this process
+  saved.seconds_trained += seconds_since(began_);  // seconds of this process
   history.save(saved);
   best.save(saved);
   numerics.save(saved);

@@ -46,7 +46,7 @@ class History {
   int64_t steps_ = 0;
 };
 
-// Which evaluation was the best, and how long ago (transformers, trainer_callback.py, EarlyStoppingCallback).
+// The best evaluation so far, and early stopping (transformers, trainer_callback.py, EarlyStoppingCallback).
 class BestMetric {
  public:
   // Uses training.metric_for_best_model and early_stopping_patience. `data` identifies the evaluation data.

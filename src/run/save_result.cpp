@@ -46,7 +46,7 @@ std::optional<std::filesystem::path> load_best_model(RunParts& parts, const RunP
   }
 }
 
-// Of the result, on the rank that saves it.
+// The result, on the rank that saves it.
 struct Result {
   SavedWeights weights;
   bool is_of_last_step = false;

@@ -16,7 +16,7 @@ namespace {
 
 using Numbers = std::map<std::string, int64_t>;
 
-// What a budget is relative to.
+// The sizes and limits under which a budget was learned; it holds only for these.
 Numbers circumstances(const Config& config, c10::Device device) {
   return {{"batch_size", config.training.batch_size},
           {"by_samples", config.training.micro_batching == MicroBatching::samples ? 1 : 0},

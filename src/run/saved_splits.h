@@ -1,4 +1,4 @@
-// How earlier starts have split their batches: budgets that recovery has learned, and recorded micro-batches.
+// The micro-batch splits of earlier starts: budgets that recovery has learned, and recorded micro-batches.
 #pragma once
 
 #include <cstdint>

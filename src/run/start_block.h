@@ -1,4 +1,4 @@
-// What is told of the start of a run: the block of lines before the first step, and environment.json.
+// The report of a run's start: the block of lines before the first step, and environment.json.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ void check_same_samples(const std::string& own, const Ranks& ranks) {
   }
 }
 
-// What must not change between the starts of this run.
+// Records or checks the settings that must stay the same in all starts of this run.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
   const std::string samples = samples_text(parts.train);
@@ -82,7 +82,7 @@ void begin_output(RunParts& parts, const Resumption& start) {
              start.position.step, parts.device);
 }
 
-// How a run ended that has thrown `error`, which is being handled.
+// Writes to status.json how the run ended that has thrown `error`, which is being handled.
 void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
   RankEnd end = end_of_run(ranks, error);
   if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what(), end.family};

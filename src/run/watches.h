@@ -1,4 +1,4 @@
-// What a run watches between its steps: the time, memory that grows, and steps that wait for data.
+// Watches between the steps of a run: the time, memory that grows, and steps that wait for data.
 #pragma once
 
 #include <cstdint>

@@ -92,10 +92,10 @@ class EvaluationPasses {
   int64_t micro_batches_ = 0;
 };
 
-// What one rank's share of the samples adds up to.
+// The sums over one rank's share of the samples.
 struct ShareOfEvaluation {
-  std::vector<double> sums;  // of the objective's terms
-  double normaliser = 0;     // of all ranks, as the next two
+  std::vector<double> sums;  // one for each term of the objective
+  double normaliser = 0;     // over all ranks, as the next two
   int64_t samples = 0, supervised_tokens = 0;
 };
 

@@ -54,12 +54,12 @@ class GradientSums {
  private:
   enum class State { open, given, later, summed };
   struct Piece {
-    std::vector<size_t> places;  // of its parameters
-    bool tables = false;         // of embeddings, to which several blocks of a pass may add
+    std::vector<size_t> places;  // indices of its parameters
+    bool tables = false;         // it has embedding tables, to which several blocks of a pass may add
     State state = State::open;
     size_t missing = 0;              // gradients that have not come in the last pass
     int64_t pass = 0;                // in which it was given
-    std::vector<SharedTensor> sums;  // what was given
+    std::vector<SharedTensor> sums;  // what this rank has given
     StreamMark ready;
   };
 
@@ -87,14 +87,14 @@ class GradientSums {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Piece> pieces_;
-  std::vector<int64_t> arrived_;                  // how often each gradient has come in this pass
+  std::vector<int64_t> arrived_;                  // times that each gradient has come in this pass
   std::map<int64_t, std::vector<int64_t>> most_;  // the most of whole passes, by recomputed blocks
   int64_t recomputed_ = 0, pass_ = 0;
   bool giving_ = false;                  // the pass is the last of the share
   bool sharing_ = false;                 // the thread takes its turns
   bool ended_ = false, failed_ = false;  // the share
   bool ending_ = false;                  // the thread shall end
-  std::exception_ptr failure_;           // of the thread
+  std::exception_ptr failure_;           // that the thread has thrown
   std::thread thread_;
 };
 

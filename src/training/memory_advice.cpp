@@ -65,10 +65,10 @@ bool may_be_adafactor(const Config& config) {
              [&](const char* key) { return config.origins.contains(concat("optimizer.", key)); });
 }
 
-// What makes another plan of the model: where it applies, what it does to a configuration.
+// A change of the configuration that gives another plan: where it applies, and what it sets.
 struct Change {
   unsigned part;
-  const char* text;  // what it does to the numbers; "": nothing
+  const char* text;  // how it changes the run's numbers; "": not at all
   bool (*applies)(const Config&);
   void (*apply)(Config&);
 };
@@ -236,7 +236,7 @@ std::optional<Saving> MemoryAdvice::measure(Variant& variant, unsigned exact_par
   }
 }
 
-// What sharded weights take to travel, over PCIe from GPU to GPU, if nothing else happens meanwhile.
+// Returns the seconds to fetch sharded weights, from GPU to GPU over PCIe, if nothing else happens meanwhile.
 double MemoryAdvice::fetch_seconds(const Config& config) const {
   if (!shards_weights(config, target_.ranks)) return 0;
   constexpr double rate = 20e9;
@@ -268,7 +268,7 @@ std::optional<Saving> MemoryAdvice::fitting_at(Variant& variant, unsigned exact_
 
 std::vector<Saving> MemoryAdvice::fitting(int64_t limit, int64_t room) {
   if (start_.total() <= limit) return {};
-  unsigned possible = 0;  // what is not done already
+  unsigned possible = 0;  // parts that are not in the plan already
   for (const unsigned part :
        {kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations}) {
     if (changed_start(part)) possible |= part;

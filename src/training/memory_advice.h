@@ -1,5 +1,5 @@
-// What makes a run need less memory: settings to add to its configuration, with the memory that the plan then
-// has, an estimate of the time, and what they change about the result.
+// Advice for a run that needs less memory: settings to add to its configuration, with the plan's memory after
+// that, an estimate of the time, and how they change the result.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace trainer {
 struct Saving {
   std::vector<std::string> settings;  // to add: {"memory.offload=[optimizer]"}
   std::string changes;                // about the numbers; empty: the result is the same, up to rounding
-  MemoryPlan plan;                    // of the configuration with these settings
+  MemoryPlan plan;                    // for the configuration with these settings
   double time = 1.0;                  // estimated, of a step; 1: of the configuration as it is
 
   bool same_result() const { return changes.empty(); }

@@ -1,4 +1,4 @@
-// How a batch is split into micro-batches, and how a step or an evaluation goes on when it runs out of
+// The split of a batch into micro-batches, and the recovery of a step or an evaluation that runs out of
 // memory: with smaller micro-batches, with blocks recomputed, or with the same again, until it fits or
 // nothing is left to try.
 #pragma once
@@ -37,7 +37,7 @@ int64_t size_of(const EffectiveBatch& batch, const MicroBatchSplit& split, const
 Recovery recovery_of(const std::string& stage, const OutOfMemory& oom, const EffectiveBatch& batch,
                      const MicroBatchSplit& split, const std::vector<int64_t>& slots);
 
-// How far the passes over a batch have come.
+// The progress of the passes over a batch.
 struct PassProgress {
   size_t micro_batch = 0;
   std::string stage;

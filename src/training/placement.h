@@ -1,4 +1,4 @@
-// Where the tensors of a trainer lie, and which rank has them.
+// The placement of a trainer's tensors: on which device or file they lie, and which rank has them.
 #pragma once
 
 #include <cstdint>
@@ -75,9 +75,9 @@ class Placement {
   // Returns the parameters that this rank updates, with values that a kernel of the device can reach.
   std::vector<TrainedParameter> updated_here() const;
 
-  // Whether blocks have their weights only while they run, so that all of them must be recomputed.
+  // Returns whether blocks have their weights only while they run, so that all of them must be recomputed.
   bool lends_weights() const { return block_store_ != nullptr; }
-  // Where recomputed blocks keep their inputs; null: on the device.
+  // Returns the store of recomputed blocks' inputs; null: they stay on the device.
   const std::shared_ptr<KeptInputs>& kept_inputs() const { return kept_inputs_; }
   // The sums of gradients over the ranks; null for one rank alone.
   GradientSums* sums() { return sums_.get(); }
@@ -103,7 +103,7 @@ class Placement {
   const Ranks& ranks_;
   const std::vector<TrainedParameter>& parameters_;
   std::map<std::string, int64_t> sharded_, owners_;
-  std::shared_ptr<CopyStream> copies_;  // of what is offloaded
+  std::shared_ptr<CopyStream> copies_;  // copies of offloaded tensors
   std::vector<TrainedParameter> seen_;  // parameters_, as the device sees them
   TensorExchange exchange_;
   std::unique_ptr<GradientSums> sums_;

@@ -25,8 +25,8 @@
 namespace trainer {
 namespace {
 
-// Returns the number of events up to the peak, the point at which their sum is largest: that of the device,
-// or of what lies below it.
+// Returns the number of events up to the peak, the point at which their sum is largest: of the device's
+// memory, or of what is offloaded.
 size_t events_to_peak(const std::vector<MetaEvent>& events, bool offloaded) {
   int64_t live = 0, most = 0;
   size_t at = 0;
@@ -119,13 +119,13 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
 // Assumed rates, in bytes a second: of PCIe 4.0 with 16 lanes, and of an NVMe disk that reads and writes.
 constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 
-// What the plan's step was.
+// The sizes of the plan's step.
 struct PlannedStep {
   int64_t num_blocks, sample_tokens, micro_batches;
 };
 
-// What a step moves, where the plan's step moved `planned`. The optimizer's state is read and written once a
-// step, all else is taken as moved for each micro-batch.
+// Returns the bytes that a step moves if the plan's step moved `planned`. The optimizer's state is read and
+// written once a step, all else is taken as moved for each micro-batch.
 int64_t moved_in_a_step(int64_t planned, const PlannedStep& step, int64_t optimizer_state,
                         const Config& config, int64_t ranks) {
   const int64_t micro_batches = micro_batches_of_a_rank(config, ranks, config.training.batch_size);

@@ -1,4 +1,4 @@
-// How a loaded model becomes the one that is trained, and whether training then changes the right tensors.
+// Makes the trained model of a loaded one, and checks that training then changes the right tensors.
 #pragma once
 
 #include <cstdint>

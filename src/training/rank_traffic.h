@@ -1,5 +1,5 @@
-// How much the ranks of a run send each other in a step, and how long that takes, before anything is
-// measured.
+// The bytes that the ranks of a run send each other in a step, and the time for that, estimated before a
+// run.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct RankTraffic {
 // Returns what the ranks of PlanTarget::ranks send. Takes and throws the same as plan_memory().
 RankTraffic rank_traffic(const Config& config, const std::filesystem::path& model, const PlanTarget& target);
 
-// What connects GPUs. The rate is assumed, in bytes a second that each GPU sends while all do.
+// A kind of connection between GPUs. The rate is assumed, in bytes a second that each GPU sends while all do.
 struct Link {
   const char* key;   // "pcie"
   const char* name;  // "PCIe 4.0, from GPU to GPU"

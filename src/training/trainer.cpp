@@ -271,7 +271,7 @@ MicroBatchSplit Trainer::first_split(const EffectiveBatch& batch, const StepCuts
     recompute_as_learned(batch, split, budgets_.training);
   }
   if (placement_->lends_weights())
-    split.recomputed_blocks = model_.num_blocks();  // of an earlier start, with all weights here
+    split.recomputed_blocks = model_.num_blocks();  // the record may be of a start that lent none
   return split;
 }
 

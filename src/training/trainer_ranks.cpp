@@ -1,5 +1,5 @@
-// What a step does among several ranks. The passes, and what is repeated when memory runs out, are each
-// rank's own. No sum over the ranks is repeated: what a rank has given to one (gradient_sums.h), it keeps.
+// Steps with several ranks. The passes, and what is repeated when memory runs out, are each rank's own. No
+// sum over the ranks is repeated: what a rank has given to one (gradient_sums.h), it keeps.
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -53,7 +53,7 @@ TermSums Trainer::accumulate_over_ranks(const EffectiveBatch& batch, MicroBatchS
   return sums;
 }
 
-// Which parameters have a gradient: a '1' or '0' for each, or nothing if all have one.
+// Returns which parameters have a gradient: a '1' or '0' for each, or nothing if all have one.
 std::string Trainer::reached_parameters() const {
   std::string reached;
   for (const TrainedParameter& parameter : parameters_)

@@ -62,7 +62,7 @@ EffectiveBatch worst_packed_pairs(const Config& config, int64_t source, int64_t 
   return counted(std::move(batch), true);
 }
 
-// How many samples a packed micro-batch of so many tokens can have, if those of a step are that many.
+// Returns how many of a step's `samples` a packed micro-batch of so many tokens can have.
 int64_t most_in_a_row(int64_t tokens, int64_t samples, const std::vector<int64_t>& shortest) {
   const int64_t most = std::min(samples, (tokens - 1) / 2);  // the first token of a sample is not supervised
   if (shortest.empty()) return most;
@@ -91,8 +91,8 @@ void append(EffectiveBatch& batch, const std::vector<int64_t>& lengths) {
   for (const int64_t length : lengths) batch.samples.push_back(sample_of(length, length));
 }
 
-// What packed rows of a decoder need beyond those of equal samples, on a GPU. A row has at most so many
-// tokens, and one rank at most so many samples.
+// Adds the memory that packed rows of a decoder need on a GPU beyond rows of equal samples. A row has at most
+// so many tokens, and one rank at most so many samples.
 void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t tokens, int64_t samples,
                                  const std::vector<int64_t>& shortest) {
   const int64_t length = std::ssize(batch.samples.back().input_ids) - 1;

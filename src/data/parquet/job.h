@@ -1,4 +1,4 @@
-// What libtrainer_core asks of libtrainer_parquet. That library links Arrow's, and is opened only when a
+// The interface between libtrainer_core and libtrainer_parquet, which links Arrow and is opened only when a
 // Parquet file is read.
 #pragma once
 
@@ -27,7 +27,7 @@ struct ParquetJob {
   std::function<void(std::string_view lines, int64_t rows, int64_t of)> take = {};
 
   std::vector<std::string> notes = {};  // for the log
-  std::string problem = {};             // what is wrong with the file; "": nothing
+  std::string problem = {};             // the file's fault; "": none
 };
 
 inline constexpr const char* kReadParquet = "trainer_read_parquet";

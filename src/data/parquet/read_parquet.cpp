@@ -20,12 +20,12 @@ namespace {
 using parquet::arrow::FileReader;
 using parquet::arrow::SchemaField;
 
-// What is wrong with the file, for ParquetJob::problem.
+// A fault of the file, for ParquetJob::problem.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What Arrow says, without its own line ends and the kind of its error.
+// Returns Arrow's message, without its further lines and the kind of its error.
 std::string message_of(const arrow::Status& status) {
   const std::string& text = status.message();
   return text.substr(0, text.find('\n'));
