@@ -18,7 +18,7 @@ class RunningChecksum {
  public:
   RunningChecksum();
   void add(std::string_view bytes);
-  std::string digits() const;  // of everything added so far
+  std::string digits() const;  // the checksum of everything added so far
 
  private:
   std::shared_ptr<XXH3_state_s> state_;

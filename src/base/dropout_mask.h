@@ -32,7 +32,7 @@ TRAINER_INLINE uint32_t random_bits(uint32_t low, uint32_t high, uint32_t index)
   return mixed_bits(index * kRandomStride + low, high);
 }
 
-// What a head of attention adds to the dropout keys of its rows.
+// Returns the number that a head of attention adds to the dropout keys of its rows.
 inline int64_t dropout_key_of_head(int64_t head) { return head * (int64_t{1} << 24); }
 
 inline uint32_t mask_threshold(double p) { return static_cast<uint32_t>(p * 4294967296.0); }

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-// Of errors whose throwers know no closer one.
+// Returns the family of errors whose throwers know no closer one.
 std::optional<ErrorCode> general_family(ExitCode code) {
   switch (code) {
     case ExitCode::usage:

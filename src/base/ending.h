@@ -1,4 +1,4 @@
-// What an exception that ends the program means: its exit code and its message.
+// The exit code and message of an exception that ends the program.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ constexpr const char* kOutOfHostMemory =
     "out of memory on the host: the machine, a container's limit or ulimit -v gives no more";
 
 struct Ending {
-  int code;  // that the process ends with
+  int code;  // the exit code of the process
   std::string message;
   std::optional<ErrorCode> family = std::nullopt;  // absent where there is nothing to explain
 

@@ -25,7 +25,7 @@ int unlink(const std::filesystem::path& path);
 int mkdir(const std::filesystem::path& path);
 int rmdir(const std::filesystem::path& path);
 
-// Whether a call that failed with this errno did so for lack of room: a full disk, a quota or a limit.
+// Returns whether a call failed with this errno for lack of room: a full disk, a quota or a limit.
 bool is_lack_of_room(int error);
 
 }  // namespace trainer::calls

@@ -31,7 +31,7 @@ int open_regular_file(const std::filesystem::path& path);
 // open_regular_file() then reports it.
 bool has_entry(const std::filesystem::path& path);
 
-// What a file system has room for, and where it lies.
+// The free space of a file system, and where it lies.
 
 // Returns how many bytes this user may still write to the file system of `path`, an existing folder; quotas
 // may allow less. Throws FormatError when the system does not report it.

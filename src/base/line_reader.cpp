@@ -33,7 +33,7 @@ struct Libedit {
   decltype(::history)* history = library.find<decltype(::history)>("history");
 };
 
-// What the editor's functions and signals need: they get no pointer of ours.
+// State for the editor's functions and signal handlers, which get no pointer of ours.
 Libedit libedit;
 std::string current_prompt;
 bool interrupted = false;
@@ -176,7 +176,7 @@ unsigned char press_sequence(EditLine* editor, int) {
 
 LineReader::LineReader(const char* name) {
   libedit = {DynamicLibrary(name)};
-  edits_ = libedit.set != nullptr && libedit.insert != nullptr;  // which not every build of it has
+  edits_ = libedit.set != nullptr && libedit.insert != nullptr;  // not every build of it has them
 }
 
 LineReader::~LineReader() {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-struct editline;  // of libedit
+struct editline;  // libedit's
 struct history;
 
 namespace trainer {

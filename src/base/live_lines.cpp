@@ -57,7 +57,7 @@ bool terminal_rewraps() {
   return std::getenv("XTERM_VERSION") == nullptr && !is_screen && !is_console;
 }
 
-// What moves the cursor to the first of the drawn rows and clears from there on.
+// Returns the escape codes that move the cursor to the first drawn row and clear from there on.
 std::string erasure(const Screen& screen, size_t width) {
   int rows = drawn_rows.exchange(0);
   if (rows == 0) return "";

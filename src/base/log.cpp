@@ -26,14 +26,14 @@
 namespace trainer {
 namespace {
 
-// Where log lines become text on stderr.
+// Log lines as text on stderr.
 
 // "HH:MM:SS I message". On a terminal, broken between words, and above the live lines.
 class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   double seconds_of_silence() const;
 
-  // What stands in front of each message; "" if nothing. Set it before there are other threads.
+  // The text in front of each message; "" if none. Set it before there are other threads.
   void set_speaker(const std::string& speaker) { speaker_ = speaker; }
   const std::string& speaker() const { return speaker_; }
 

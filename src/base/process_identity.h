@@ -1,4 +1,4 @@
-// Who writes a file, and whether that process still lives.
+// The identity of the process that writes a file, and whether it still lives.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ struct ProcessIdentity {
   std::string host;
   int64_t pid = 0;
   // Empty or 0: not known.
-  std::string boot;           // of the machine's start
+  std::string boot;           // id of the machine's start
   std::string pid_namespace;  // a container has its own numbers
-  int64_t start = 0;  // of the process, in clock ticks since the machine's start: numbers are used again
+  int64_t start = 0;          // in clock ticks since the machine's start: pids are used again
 };
 
 ProcessIdentity own_identity();

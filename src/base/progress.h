@@ -1,6 +1,6 @@
-// What the program is doing while it takes a while. On a terminal the work is shown in a line at the bottom,
-// from its third second on. Elsewhere, and with --plain, a line is written after two seconds and then every
-// ten. Work of less than two seconds shows nothing, and --quiet shows none.
+// The progress of work that takes a while. On a terminal the work is shown in a line at the bottom, from its
+// third second on. Elsewhere, and with --plain, a line is written after two seconds and then every ten. Work
+// of less than two seconds shows nothing, and --quiet shows none.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Progress {
 
   void add(int64_t amount = 1) noexcept { done_.fetch_add(amount, std::memory_order_relaxed); }
   void set(int64_t done) noexcept { done_.store(done, std::memory_order_relaxed); }
-  // What it consists of is not shown.
+  // Hides the parts of this work.
   void hide_parts() noexcept { hides_parts_ = true; }
 
  protected:
@@ -83,7 +83,7 @@ struct WorkText {
   std::string plain() const;
 };
 
-// How long something took.
+// Timing.
 
 // Returns the seconds from `begin` until now.
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {

@@ -105,7 +105,7 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
-// How many tasks machine `index` has: "2(x3),1" -> 2, 2, 2, 1.
+// Returns how many tasks machine `index` has: "2(x3),1" -> 2, 2, 2, 1.
 std::optional<int64_t> tasks_on(const std::string& list, int64_t index) {
   int64_t passed = 0;
   for (size_t begin = 0; begin < list.size();) {

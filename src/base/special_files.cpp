@@ -107,7 +107,7 @@ int open_nameless(const fs::path& directory) {
   for (;;) {
     const fs::path path = directory / concat(kPrefix, ::getpid(), "-", next++);
     const int fd = calls::open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
-    if (fd < 0 && errno == EEXIST) continue;  // of another machine, or left by a killed process
+    if (fd < 0 && errno == EEXIST) continue;  // another machine's, or left by a killed process
     if (fd < 0)
       throw FormatError(concat(directory.string(), ": no file can be created: ", std::strerror(errno)));
     // Another run that shares the directory may have removed the name as a leftover.

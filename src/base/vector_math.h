@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-// How loops over numbers are compiled.
+// Attributes for loops over numbers.
 
 // Always inlined into such a loop, and compiled with it.
 #define TRAINER_INLINE inline __attribute__((always_inline))

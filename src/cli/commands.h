@@ -22,7 +22,7 @@ std::span<const Command> commands();
 // Returns those that are listed.
 std::vector<const CLI::App*> listed_commands(const CLI::App& app);
 
-// Whether a command's words are configuration keys: key=value.
+// Returns whether a command's words are configuration keys: key=value.
 bool takes_keys(const CLI::App& command);
 
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked

@@ -18,7 +18,7 @@
 namespace trainer::cli {
 namespace {
 
-// What may stand at the end of a command line that is being typed.
+// Completions of a command line that is being typed.
 
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;

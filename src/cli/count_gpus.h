@@ -1,4 +1,4 @@
-// How many GPUs a run of this process could use, found without LibTorch and without starting CUDA.
+// Counts the GPUs that a run of this process could use, without LibTorch and without starting CUDA.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 namespace trainer::cli {
 namespace {
 
-// What changes how a run computes, or where.
+// Environment variables that change how a run computes, or where.
 constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "CUDA_DEVICE_ORDER",
                                       "CUDA_LAUNCH_BLOCKING",

@@ -20,7 +20,7 @@ namespace {
 const CLI::Range kCount(1, 1'000'000);
 const CLI::Validator kAboveZero(CLI::PositiveNumber);
 
-// How tokens are chosen. `options` and `greedy` must outlive the parsing of the command line.
+// Adds the options for sampling. `options` and `greedy` must outlive the parsing of the command line.
 void add_choices(CLI::App& command, GenerateOptions& options, bool& greedy) {
   const std::string group = "How tokens are chosen (defaults: the model's generation_config.json)";
   const auto number = [&](const char* name, auto& value, const char* help) {

@@ -158,7 +158,7 @@ void fill_standard_descriptors() {
   }
 }
 
-// What an exception that nobody has handled says to the user.
+// Returns the exit code and message for an exception that nobody has handled.
 Ending ending_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -169,8 +169,8 @@ Ending ending_of(const std::exception_ptr& failure) {
   }
 }
 
-// Of a thread or a library that could not hand its exception on. The rest of the process is in an unknown
-// state: nothing but the message is done.
+// Ends the process after an exception that a thread or a library could not hand on. As the process is in an
+// unknown state, only the message is written.
 [[noreturn]] void end_with_message() noexcept {
   int code = kUnexpectedError;
   const auto say = [](const char* text) {

@@ -98,29 +98,29 @@ fs::path checked(const fs::path& folder, const std::string& named_by) {
   return torch;
 }
 
-// Where pip has put the program: the folder of the environment's packages; "" for other installations.
+// Returns the folder of Python packages that pip has installed the program in; "" for other installations.
 fs::path packages_around(const fs::path& prefix) {
   return prefix.filename() == kFolderOfWheel ? prefix.parent_path() : fs::path();
 }
 
-// For a LibTorch in `folder` that cannot be opened: the command that mends it.
+// Returns the command that mends a LibTorch in `folder` that cannot be opened.
 std::string torch_advice(const fs::path& folder) { return advice_for(folder, kAgain); }
 
-// For one that the loader has found by itself; nothing is said where the version is not known.
+// Checks a LibTorch that the loader has found by itself; passes if the version is not known.
 void check_version(const fs::path& folder) {
   const std::string version = version_of(folder);
   if (!version.empty() && !is_built_for(version)) refuse_version(folder, version, "");
 }
 
-// What the environment variable TORCH_DIR names; nullopt if it is not set or empty.
+// Returns the LibTorch that the environment variable TORCH_DIR names; nullopt if it is not set or empty.
 std::optional<fs::path> torch_by_name() {
   const char* named = std::getenv("TORCH_DIR");
   if (named == nullptr || *named == '\0') return std::nullopt;
   return checked(named, "TORCH_DIR: ");
 }
 
-// The one that belongs to the program installed in `prefix`: the package torch beside it where pip has
-// installed both, else a folder libtorch in `prefix` or beside it. nullopt if there is none.
+// Returns the LibTorch that belongs to the program installed in `prefix`: the package torch beside it where
+// pip has installed both, else a folder libtorch in `prefix` or beside it. nullopt if there is none.
 std::optional<fs::path> torch_beside(const fs::path& prefix) {
   std::vector<fs::path> places{prefix / "libtorch", prefix.parent_path() / "libtorch"};
   if (const fs::path packages = packages_around(prefix); !packages.empty()) places = {packages / "torch"};
@@ -130,8 +130,8 @@ std::optional<fs::path> torch_beside(const fs::path& prefix) {
   return std::nullopt;
 }
 
-// What `import torch` would load in the Python that the program was installed with, else in the first python3
-// on the PATH. Throws if there is none.
+// Returns what `import torch` would load in the Python that the program was installed with, else in the first
+// python3 on the PATH. Throws if there is none.
 fs::path torch_of_python(const fs::path& prefix) {
   const fs::path packages = packages_around(prefix);
   const std::string python = packages.empty() ? "python3" : python_of(packages);
@@ -151,7 +151,7 @@ void set_default(const char* name, const std::string& value) { setenv(name, valu
 // LibTorch reads the first name and, where it is not set, the second; versions before 2.9 only the second.
 constexpr const char* kAllocatorNames[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
 
-// What the user has set under either name counts, under both.
+// A setting that the user has given under either name is set under both.
 void set_allocator(const MemoryConfig& memory) {
   std::string settings = allocator_settings(memory);
   for (const char* name : {kAllocatorNames[1], kAllocatorNames[0]}) {
@@ -177,7 +177,7 @@ void set_environment(int64_t num_threads, const MemoryConfig& memory) {
 
 struct Place {
   fs::path library;
-  std::optional<fs::path> prefix;  // where it is installed
+  std::optional<fs::path> prefix;  // the folder that it is installed in
 };
 
 // Beside the program in a build folder, in the library folder of the same prefix where it is installed.

@@ -55,7 +55,7 @@ void add_plan(CLI::App& command) {
           "machines of 8")
       ->type_name("SIZES")
       ->delimiter(',')
-      ->allow_extra_args(false)  // what follows is a key
+      ->allow_extra_args(false)  // the next argument is a key
       ->check(CLI::Validator([](const std::string& text) { return problem_of_cards(text); }, ""));
   command.footer(
       "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "

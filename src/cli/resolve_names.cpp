@@ -38,7 +38,7 @@ Commits commits_of_run(const Config& config) {
     if (kept.lora) add_commit(Kind::model, kept.lora->adapter, commits);
     for (const DataSource& source : kept.data.train) add_commit(Kind::dataset, source.path, commits);
     for (const DataSource& source : kept.data.eval.sources) add_commit(Kind::dataset, source.path, commits);
-  } catch (const Error& error) {  // of another version of the program; what differs is found later
+  } catch (const Error& error) {  // from another version of the program; differences are found later
     log::debug(concat(file.string(), ": ", first_line(error.what())));
   }
   return commits;

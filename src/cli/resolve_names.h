@@ -10,7 +10,7 @@
 
 namespace trainer::cli {
 
-// What a command needs.
+// The parts that a command needs.
 struct Names {
   hub::ModelParts model = hub::ModelParts::all;
   bool adapter = true;             // lora.adapter

@@ -24,7 +24,7 @@
 namespace trainer::cli {
 namespace {
 
-// How the status of a run is shown to people.
+// The status of a run as text for people.
 
 // Seconds since 1970.
 double now() {

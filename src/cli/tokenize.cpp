@@ -127,7 +127,7 @@ const Json& field(const Json& row, const char* name) {
   return *found;
 }
 
-// How many characters begin before each byte, and in the whole text.
+// Returns how many characters begin before each byte, and in the whole text.
 std::vector<size_t> characters_before(const std::string& text) {
   std::vector<size_t> counts{0};
   for (const char byte : text) {

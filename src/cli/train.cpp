@@ -111,7 +111,7 @@ Texts environment_of(int64_t rank, const RanksToStart& ranks, int port) {
   Texts all;
   for (char** variable = environ; *variable != nullptr; variable++) {
     const std::string text = *variable;
-    // What another launcher has left is not of these processes.
+    // Variables of another launcher do not apply to these processes.
     if (text.starts_with("TORCHELASTIC_")) continue;
     const bool is_set_anew =
         std::ranges::any_of(own, [&](const auto& entry) { return text.starts_with(entry.first + "="); });
@@ -171,7 +171,7 @@ void start_ranks(const RanksToStart& ranks) {
   watch.until_all_have_ended();
 }
 
-// Whether `trainer train` starts several processes, and on which device.
+// The choice of one process or several for `trainer train`, and of the device.
 
 struct ProcessOptions {
   std::optional<std::string> gpus;  // "4", "all"
@@ -279,7 +279,7 @@ void add_train(CLI::App& command) {
     Config config = load_training_config(options->config, options->overrides,
                                          [](Config& names) { resolve_names(names, {.goes_on = true}); });
     const int64_t processes = choose_processes(options->processes, place, config);
-    // Who reads the messages may go away (`| head`); the run stays.
+    // The reader of the output may go away (`| head`); the run goes on.
     std::signal(SIGPIPE, SIG_IGN);
     if (processes > 1) {
       const std::string gpus = config.device == "cpu" ? "" : freest_gpus(processes);

@@ -60,7 +60,7 @@ std::string killed_text(size_t rank, int number) {
 
 RankWatch::RankWatch(double patience, double noticing)
     : patience_(of_seconds(patience)), noticing_(of_seconds(noticing)) {
-  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody learns how a process has ended
+  ::signal(SIGCHLD, SIG_DFL);  // if it is ignored, waitpid() reports no status
   ::sigemptyset(&watched_);
   for (const int number : {SIGCHLD, SIGTSTP, SIGUSR1}) ::sigaddset(&watched_, number);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
@@ -192,7 +192,7 @@ void RankWatch::until_all_have_ended() {
 void RankWatch::throw_outcome() const {
   const auto killed = [](const Rank& rank) { return was_killed(*rank.status); };
   if (interrupts_ > 1 && std::ranges::any_of(ranks_, killed)) end_by_signal(SIGINT);
-  // What others say of a rank that was killed is only that they have lost it.
+  // The other ranks only know that they have lost the rank that was killed.
   const auto cause =
       std::ranges::find_if(ranks_, [&](const Rank& rank) { return killed(rank) && !rank.was_told; });
   if (cause != ranks_.end()) {

@@ -35,7 +35,7 @@ class RankWatch {
   using Clock = std::chrono::steady_clock;
   struct Rank {
     pid_t process;
-    std::optional<int> status;  // of waitpid, once it has ended
+    std::optional<int> status;  // from waitpid, once it has ended
     bool was_told = false;      // it ended after the watch had told it to
   };
 

@@ -75,7 +75,7 @@ class CatchInterrupt {
   struct sigaction before_ {};
 };
 
-// Where the user's lines come from: a terminal with editing, or stdin as it stands.
+// The source of the user's lines: a terminal with editing, or stdin as it stands.
 class Lines {
  public:
   bool terminal() const { return terminal_; }

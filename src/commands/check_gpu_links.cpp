@@ -76,10 +76,10 @@ double check_gloo(Checkup& checkup) {
   }
 }
 
-// What a step of the configured run costs on these GPUs, and on all that are visible if it names one.
+// Reports the time of the configured run's step on its GPUs, or, if it names one, on all that are visible.
 void tell_of_step(Checkup& checkup, Config config, int64_t visible, double rate) {
   const int64_t configured = config.parallel.gpus.of(visible), ranks = configured > 1 ? configured : visible;
-  PlanTarget target;  // of the CPU: bytes and arithmetic are the same, and no kernel is compiled for them
+  PlanTarget target;  // the CPU: bytes and arithmetic are the same, and no kernel is compiled for them
   target.dtype = config.model.dtype == ModelDtype::fp32 ? at::kFloat : at::kBFloat16;
   target.ranks = ranks;
   const std::filesystem::path model = find_model(config.model.path);

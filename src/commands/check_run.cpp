@@ -201,7 +201,7 @@ class RunCheckup {
     if (plan.offloaded.total() > 0) check_offload(planned, target.ranks);
   }
 
-  // Compares what lies below the device with the room there, for all processes of this machine.
+  // Compares what is offloaded with the room for it, for all processes of this machine.
   void check_offload(const RunPlan& planned, int64_t processes) {
     const at::Device device = lease_->device;
     const std::string& directory = planned.config.offload_directory();

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-constexpr size_t kNameColumn = 9, kTextColumn = 23;  // of "warning  environment   ..."
+constexpr size_t kNameColumn = 9, kTextColumn = 23;  // columns of "warning  environment   ..."
 
 const char* verdict_name(Verdict verdict) {
   return verdict == Verdict::ok ? "ok" : verdict == Verdict::warning ? "warning" : "failed";

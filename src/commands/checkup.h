@@ -22,7 +22,7 @@ struct Finding {
   std::string name;  // "gpu", "data"
   Verdict verdict = Verdict::ok;
   std::string text;
-  std::string advice;                  // what to do; for warnings and failures
+  std::string advice;                  // how to mend it; for warnings and failures
   ExitCode code = ExitCode::done;      // for a failure: what the run would end with
   nlohmann::ordered_json values = {};  // for --json
 };
@@ -50,7 +50,7 @@ class Checkup {
   std::vector<Finding> findings_;
 };
 
-// What `trainer doctor` checks without a model: the program, the processor, memory, GPUs, the environment.
+// The checks of `trainer doctor` without a model: the program, the processor, memory, GPUs, the environment.
 
 void check_program(Checkup& checkup);
 void check_processor(Checkup& checkup, const Config& config);
@@ -59,13 +59,13 @@ void check_gpus(Checkup& checkup, const GpuSight& sight, const Config& config);
 // Variables that the user has set.
 void check_environment(Checkup& checkup, const DoctorOptions& options);
 
-// What `trainer doctor --gpus` checks: how GPUs, and processes, reach each other.
+// The checks of `trainer doctor --gpus`: the connections between GPUs, and between processes.
 
 // With the configuration of a run, also says what the connections mean for one of its steps.
 void check_gpu_links(Checkup& checkup, const GpuSight& sight, const std::optional<Config>& config);
 
-// What `trainer doctor --config` checks of a run: its files exist, its model loads, and the disk has room for
-// its results.
+// The checks of `trainer doctor --config` for a run: its files exist, its model loads, and the disk has room
+// for its results.
 
 // Takes the device and loads the model as the run would, and trains nothing. Leaves no file behind.
 void check_run(Checkup& checkup, const Config& config);

@@ -28,7 +28,7 @@ constexpr int64_t kRowsLookedAt = 256;
 constexpr int64_t kRowsToHoldOut = 100;  // with fewer, a share of them says nothing
 constexpr int64_t kSmallModel = 1'000'000'000;
 
-// What a run may use of a card by default, and of this machine's memory.
+// Returns the memory that a run may use by default of a card, or (0) of this machine.
 int64_t usable_memory(int64_t card) {
   if (card > 0) return card / 100 * 95;
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / 100 * 80;

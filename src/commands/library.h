@@ -1,4 +1,4 @@
-// What of a command runs in libtrainer_core.so, the library that links LibTorch.
+// The part of a command that runs in libtrainer_core.so, the library that links LibTorch.
 #pragma once
 
 #include <functional>

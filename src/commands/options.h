@@ -78,7 +78,7 @@ struct ExportOptions {
 // Options of `trainer doctor`.
 struct DoctorOptions {
   static constexpr const char* kCommand = "doctor";
-  std::optional<Config> config;  // of the run to check
+  std::optional<Config> config;  // the run to check
   std::string problem;           // or: what is wrong with the configuration
   ExitCode problem_code = ExitCode::usage;
   std::vector<std::pair<std::string, std::string>> environment;  // variables that the user has set

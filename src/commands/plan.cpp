@@ -28,8 +28,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the run of this configuration would choose. device: auto means a GPU, because plans are made for GPUs.
-// How many `all` are is not known here, and counts as one.
+// Returns the target that a run of this configuration would choose. device: auto means a GPU, because plans
+// are made for GPUs. parallel.gpus: all counts as one, because their number is not known here.
 PlanTarget target_for(const Config& config) {
   PlanTarget target;
   target.device = config.device == "cpu" ? c10::kCPU : c10::kCUDA;
@@ -50,7 +50,7 @@ PlanTarget target_for(const Config& config) {
 const char* name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
 const char* name_of(c10::DeviceType device) { return device == c10::kCPU ? "cpu" : "cuda"; }
 
-// Of the sizes in a table, whose largest decides it.
+// The unit of the sizes in a table; the largest one decides it.
 struct Unit {
   const char* name;
   double bytes;

@@ -13,28 +13,28 @@ namespace {
 struct LinkTime {
   Link link;
   double seconds;  // for what each GPU sends
-  double hidden;   // of these, during the last backward pass
+  double hidden;   // the part of them during the last backward pass
   double speed;    // as a multiple of one GPU
 };
 
 struct StepTime {
   int64_t sent;       // bytes that each GPU sends
-  int64_t early;      // of these, what may travel during the last backward pass
+  int64_t early;      // the part of them that may travel during the last backward pass
   double arithmetic;  // seconds on each GPU
-  double last_pass;   // of these, the last backward pass
+  double last_pass;   // the part of them in the last backward pass
   double on_one;      // seconds of the same step on one GPU, if it had the memory
-  int64_t tokens;     // of the step, with samples of full length
+  int64_t tokens;     // tokens of the step, with samples of full length
   std::vector<LinkTime> links;
 };
 
-// What is known about one entry of --gpus.
+// The plans and times of one entry of --gpus.
 struct OnCards {
   Cards cards;
   MemoryPlan configured;
   bool shards_state = false, shards_weights = false;  // RankTraffic
   bool fits = false;
   std::optional<PlanChoice> fastest;
-  std::optional<StepTime> step;  // of what fits, on several GPUs
+  std::optional<StepTime> step;  // the step's time if something fits, on several GPUs
 
   // Bytes that what fits offloads, for each GPU.
   int64_t offloaded() const {

@@ -1,4 +1,4 @@
-// What fits on given GPUs, and what a step takes on several (trainer plan --gpus).
+// Plans for given GPUs, and the time of a step on several (trainer plan --gpus).
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ int64_t usable(int64_t gpu);
 void print_cards(PlansByRanks& plans, const std::vector<Cards>& list, std::ostream& out);
 nlohmann::ordered_json cards_as_json(PlansByRanks& plans, const std::vector<Cards>& list);
 
-// How `trainer plan` says what a plan chose.
+// The choices of a plan, as `trainer plan` prints them.
 
 nlohmann::ordered_json names_of(const Offload& offload);
 nlohmann::ordered_json as_json(const PlanChoice& choice);

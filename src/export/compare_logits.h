@@ -13,7 +13,7 @@
 
 namespace trainer {
 
-// What gives the logits.
+// The model that gives the logits.
 struct LogitsSource {
   std::filesystem::path model;
   std::filesystem::path adapter = {};                   // put on the model, unless it is empty
@@ -29,11 +29,11 @@ at::Tensor streamed_logits(const LogitsSource& source);
 // The relative rounding error of a type; 0 for fp32.
 double unit_of(Dtype dtype);
 
-// What may differ between the weights of an export and of its source.
+// The allowed difference between the weights of an export and of its source.
 struct LogitsBound {
   bool exact = false;  // no value was changed
   Dtype dtype;         // the coarsest type that values were rounded to
-  int64_t blocks = 0;  // of the model
+  int64_t blocks = 0;  // the model's
 };
 
 // Returns the logits of `source`. Throws FormatError if they are not finite.

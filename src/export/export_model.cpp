@@ -26,10 +26,10 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// Which weights an adapter is merged onto, and which it was trained on.
+// The weights that an adapter is merged onto, and those that it was trained on.
 struct MergeSources {
   MergeOptions options;
-  LogitsSource merged;                  // what is merged
+  LogitsSource merged;                  // model and adapter that are merged
   std::optional<LogitsSource> trained;  // the model on quantised weights that was trained, if it was
   std::string trained_in;               // the name of their format
   bool trained_is_merged = false;       // both are the same

@@ -179,7 +179,7 @@ void check(const MergedModel& model) {
   if (model.plan.untied) refuse(model.source, "the adapter gives the head a weight of its own");
 }
 
-// What readers divide by the rank to scale B A.
+// Returns alpha: readers scale B A by alpha / rank.
 double alpha_of(const MergedTensor& tensor) { return tensor.scale * static_cast<double>(tensor.a.size(0)); }
 
 struct AdapterTensors {

@@ -1,4 +1,4 @@
-// How a decoder's configuration, names and values are written in GGUF files.
+// The form of a decoder's configuration, names and values in GGUF files.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct GgufLayout {
   // Readers of `llama` rotate neighbouring elements, Hugging Face rotates halves: rows of q and k are stored
   // in the order that these readers expect.
   bool interleaved;
-  int64_t sliding_window = 0;  // of every layer, where it is shorter than the model's context; 0: none
+  int64_t sliding_window = 0;  // every layer's, if it is shorter than the model's context; 0: none
   // Divisors of each frequency of the rotary embedding, by the names of the tensors that hold them: of type
   // llama3 rope_freqs.weight, of type longrope rope_factors_short.weight and rope_factors_long.weight
   // (readers choose by the length of their context).
@@ -32,7 +32,7 @@ struct GgufLayout {
 
   // The GGUF name of a tensor of the model. Throws FormatError if GGUF has no name for it.
   std::string name_of(const std::string& tensor) const;
-  // Whether the tensor's rows are reordered within each head.
+  // Returns whether the tensor's rows are reordered within each head.
   bool is_reordered(const std::string& tensor) const;
 };
 
@@ -42,7 +42,7 @@ GgufLayout gguf_layout(const nlohmann::json& config);
 
 // Values of tensors as GGUF files hold them.
 
-inline constexpr uint32_t kGgufQuantizationVersion = 2;  // of ggml's block types
+inline constexpr uint32_t kGgufQuantizationVersion = 2;  // version of ggml's block types
 
 // general.file_type: the numbers of llama.cpp's llama_ftype.
 uint32_t gguf_file_type(GgufType type);
@@ -62,8 +62,8 @@ void write_gguf_values(const at::Tensor& values, GgufType type, const std::strin
 // Returns rows of a tensor of a file, fp32 [rows, columns]. The file's pages are given back.
 at::Tensor read_gguf_values(const GgufTensor& tensor, int64_t first, int64_t rows);
 
-// Whether `values`, read from a file, are `expected` rounded to the type; in Q8_0 within half a step of their
-// block.
+// Returns whether `values`, read from a file, are `expected` rounded to the type; in Q8_0 within half a step
+// of their block.
 bool agree_in_gguf(const at::Tensor& values, const at::Tensor& expected, GgufType type);
 
 }  // namespace trainer

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Whether `path` is the entry that `info` describes.
+// Returns whether `path` is the entry that `info` describes.
 bool is_entry(const fs::path& path, const struct stat& info) {
   struct stat there {};
   return ::lstat(path.c_str(), &there) == 0 && there.st_dev == info.st_dev && there.st_ino == info.st_ino;

@@ -20,7 +20,7 @@ class QuantisedExport {
 
   // All tensors. Codes are made again when they are written, one weight at a time.
   TensorSources sources() const;
-  // What config.json gets: the quantization_config.
+  // Returns the change of config.json: quantization_config.
   nlohmann::ordered_json config_changes() const;
   // Reads the written files again, and compares each value with the one that was quantised. Throws
   // FormatError. Returns a line about it.

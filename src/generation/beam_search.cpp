@@ -105,7 +105,7 @@ class Search {
     running_ = std::move(next);
   }
 
-  // Whether an open beam may still become better than the worst finished one.
+  // Returns whether an open beam may still become better than the worst finished one.
   bool can_improve(size_t length) const {
     if (!full()) return true;
     const bool longest = c_.early_stopping == EarlyStopping::never && c_.length_penalty > 0;

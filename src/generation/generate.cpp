@@ -52,7 +52,7 @@ void check(const GenerationConfig& config) {
 // One sequence that is being continued.
 struct Sequence {
   size_t input;
-  size_t number;  // of the input's sequences
+  size_t number;  // index of the input sequence
   uint64_t key;
   Tokens tokens;  // prompt and continuation
 };

@@ -82,7 +82,7 @@ void BlobDownload::open_partial(bool is_exclusive) {
   require_room();
 }
 
-// What an older huggingface_hub has begun, from the first byte on.
+// Continues a download that an older huggingface_hub has begun, from the first byte on.
 void BlobDownload::adopt_prefix() {
   const fs::path begun = with_ending(blob_, ".incomplete");
   std::error_code error;

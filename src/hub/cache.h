@@ -17,11 +17,11 @@ struct RemoteFile {
   std::string path;
   int64_t size = -1;     // -1: the server does not say
   std::string blob_id;   // its git SHA-1
-  std::string sha256;    // of a large file; empty: the file is in git itself
+  std::string sha256;    // a large file's; empty: the file is in git itself
   std::string xet_hash;  // is only kept for other programs
 };
 
-// What a repository holds at a commit.
+// The files of a repository at a commit.
 struct Listing {
   std::string commit;
   std::vector<RemoteFile> files;
@@ -41,7 +41,7 @@ class CachedRepository {
 
   std::filesystem::path snapshot(const std::string& commit) const { return folder_ / "snapshots" / commit; }
   std::filesystem::path blob(const std::string& etag) const { return folder_ / "blobs" / etag; }
-  // Whether this file of the snapshot is there; false for links that lead nowhere.
+  // Returns whether this file of the snapshot is there; false for links that lead nowhere.
   bool has(const std::string& commit, const std::string& path) const;
   // Makes the link of the snapshot to the blob.
   void link(const std::string& commit, const std::string& path, const std::string& etag) const;

@@ -70,7 +70,7 @@ std::vector<RemoteFile> of_split(const std::vector<RemoteFile>& files, const std
   return out;
 }
 
-// What a name can be continued with, one choice on each line.
+// Returns the names that continue `name`, one choice on each line.
 std::string choices(Name name, const std::set<std::string>& paths) {
   if (is_commit(name.revision)) name.revision.clear();
   std::vector<std::string> texts;
@@ -84,7 +84,7 @@ std::set<std::string> patterns_of(const std::vector<RemoteFile>& files) {
   return patterns;
 }
 
-// What the words for a split may be, the best first; "" is a name that says nothing.
+// Returns the words for a split in file names, the best first; "" is a name without any.
 std::array<const char*, 2> kinds_of(Split split) {
   return split == Split::train ? std::array{"train", ""} : std::array{"validation", "test"};
 }
@@ -127,7 +127,7 @@ constexpr const char* kKinds = "jsonl, json, csv, tsv, parquet";
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != std::string::npos; }
 
-// Whether a path has a pattern: * is any part of a name, ** any folders, also none.
+// Returns whether a path has a pattern: * is any part of a name, ** any folders, also none.
 bool matches(const std::string& pattern, const std::string& path) {
   const size_t folders = pattern.find("**/");
   if (pattern.find("**") == std::string::npos)

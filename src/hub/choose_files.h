@@ -1,4 +1,4 @@
-// Which files of a data set are needed.
+// The choice of the files that are needed of a data set or a model.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,16 @@ bool depends_on_subsets(const Name& name, const Listing& listing);
 
 // Which files of a model are needed.
 
-// Of a model or an adapter: its configuration; also its tokenizer; also its weights. Weights come last.
-// Pickled weights are never among them.
+// Returns the files of a model or an adapter: its configuration; also its tokenizer; also its weights.
+// Weights come last. Pickled weights are never among them.
 std::vector<RemoteFile> choose_model_files(const Listing& listing, ModelParts parts);
 
-// Whether these files are all that `parts` needs: for snapshots of which no list was kept. `has`: whether a
-// file of this name is there. `index`: the content of model.safetensors.index.json, or "".
+// Returns whether these files are all that `parts` needs, for snapshots without a list. `has`: whether a file
+// of this name is there. `index`: the content of model.safetensors.index.json, or "".
 bool is_complete_model(const std::function<bool(const std::string&)>& has, const std::string& index,
                        ModelParts parts);
 
-// Whether its weights are only in pickled files.
+// Returns whether the model's weights are only in pickled files.
 bool has_only_pickles(const Listing& listing);
 
 }  // namespace trainer::hub

@@ -1,4 +1,4 @@
-// What the README.md of a data set says about its files: `configs` of its front matter.
+// The files of a data set that its README.md names: `configs` of its front matter.
 // https://huggingface.co/docs/hub/datasets-manual-configuration
 #pragma once
 

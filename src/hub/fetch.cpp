@@ -207,7 +207,7 @@ class Fetch {
                           settings_.is_offline ? ", and HF_HUB_OFFLINE forbids to download it" : "", near));
   }
 
-  // What the cache has serves if the hub cannot be reached.
+  // Returns whether the cached files will do, as the hub cannot be reached.
   bool falls_back(const Error& error) const {
     if (!options_.refresh || dynamic_cast<const HubError*>(&error) == nullptr) return false;
     log::warning(concat(error.what(), "; taking what the cache has"));
@@ -267,7 +267,7 @@ void check_model_files(const Fetch& fetch, const Listing& listing, const std::ve
       gguf ? "; it holds GGUF files, which cannot be trained: give the model that they were made of" : ""));
 }
 
-// Of a data set that another program has downloaded: what is there.
+// Returns the files of a data set that another program has downloaded.
 Listing listing_of_folder(const std::string& commit, const fs::path& folder) {
   Listing listing;
   listing.commit = commit;
@@ -299,7 +299,7 @@ std::vector<RemoteFile> card_of(const Listing& listing) {
   return card;
 }
 
-// Whether README.md says which files are meant, and is not here yet.
+// Returns whether README.md says which files are meant, and is not here yet.
 bool needs_card(const Fetch& fetch, const Listing& listing) {
   return depends_on_subsets(fetch.name(), listing) && !fetch.repository().has(fetch.commit(), kCard) &&
          !card_of(listing).empty();
@@ -318,7 +318,7 @@ std::vector<RemoteFile> choose_data(const Fetch& fetch, const Listing& listing, 
   return in_family(ErrorCode::hub, [&] { return choose_data_files(fetch.name(), listing, split, subsets); });
 }
 
-// What the cache has of the data set, if that is all that is meant.
+// Returns the cached files of the data set, if they are all that is meant.
 std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split) {
   if (fetch.commit().empty()) return std::nullopt;
   auto listing = fetch.kept_listing();

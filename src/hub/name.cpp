@@ -33,7 +33,8 @@ bool is_revision(const std::string& revision) {
   return std::regex_match(revision, form) && !has_bad_part(revision);
 }
 
-// What ends a file's name, never a repository's: "data/train.jsonl" is a path that does not exist.
+// Returns whether `id` ends like a file, as no repository does: "data/train.jsonl" is a missing
+// path.
 bool looks_like_file(const std::string& id) {
   static const std::regex ending(
       ".*\\.(jsonl?|csv|tsv|txt|parquet|yaml|yml|safetensors|gguf|bin)(\\.(gz|zst))?");

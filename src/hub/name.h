@@ -14,7 +14,7 @@ struct Name {
   Kind kind = Kind::model;
   std::string id;        // "google/flan-t5-xl"
   std::string revision;  // a branch, a tag or a commit; empty: main
-  std::string path;      // of data sets: a file, a folder or a pattern in the repository; empty: all of it
+  std::string path;      // in a data set: a file, a folder or a pattern in the repository; empty: all of it
 
   // "google/flan-t5-xl@v1"; parse_name() reads it back.
   std::string text() const;
@@ -28,7 +28,7 @@ std::optional<Name> parse_name(Kind kind, const std::string& text);
 // there, or it has another form. "hf://..." and "org/name@<commit>" are always names.
 std::optional<Name> find_name(Kind kind, const std::string& text);
 
-// Whether a revision is a full commit (40 hexadecimal digits), which never changes.
+// Returns whether a revision is a full commit (40 hexadecimal digits), which never changes.
 bool is_commit(const std::string& revision);
 
 // Returns the name, with its commit, of a path in the cache of the hub; nullopt for other paths.

@@ -144,7 +144,7 @@ Listing Server::list() {
   const std::string revision = name_.revision.empty() ? "main" : name_.revision;
   net::Request listing = request(concat(settings_.endpoint, api_of(name_.kind), "/", name_.id, "/revision/",
                                         quoted(revision, ""), "?blobs=true"));
-  listing.max_redirects = 3;  // of a repository that was renamed
+  listing.max_redirects = 3;  // the repository may have been renamed
   const net::Response response = send_patiently(listing);
   if (!response.is_success()) refuse(response, "");
   try {
@@ -169,7 +169,7 @@ Location Server::locate(const std::string& commit, const std::string& path) {
     const bool redirect = response.status >= 300 && response.status < 400 && !response.redirect.empty();
     const bool elsewhere = redirect && authority(response.redirect) != authority(head.url);
     const std::string linked = response.header("x-linked-etag");
-    if (redirect && !elsewhere && linked.empty()) {  // of a repository that was renamed
+    if (redirect && !elsewhere && linked.empty()) {  // the repository was renamed
       head.url = response.redirect;
       continue;
     }

@@ -1,4 +1,4 @@
-// What the hub answers. https://huggingface.co/docs/hub/api
+// Requests to the hub. https://huggingface.co/docs/hub/api
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct HubError : Error {
   }
 };
 
-// Where the bytes of a file are.
+// The address of a file's bytes.
 struct Location {
   std::string url, etag;
   int64_t size = -1;  // -1: unknown
@@ -36,7 +36,7 @@ class Server {
   // The repository's files at the name's revision. Throws HubError, which says what to do, or
   // net::NetworkError.
   Listing list();
-  // Where a file of the commit lies. The token is not sent to other hosts.
+  // Returns the location of a file of the commit. The token is not sent to other hosts.
   Location locate(const std::string& commit, const std::string& path);
 
   // Sends a request for a located file: with the token only if the address is the hub's own. Repeats nothing.
@@ -46,7 +46,7 @@ class Server {
   void wait(int failed, const net::Response* response, const std::string& reason) const;
   // The error of an answer that is no success.
   [[noreturn]] void refuse(const net::Response& response, const std::string& path);
-  // Whether a request may succeed when it is repeated.
+  // Returns whether a request may succeed when it is repeated.
   static bool is_worth_repeating(int status);
   static constexpr int kAttempts = 5;
 

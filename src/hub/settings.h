@@ -1,4 +1,4 @@
-// What the environment says about the hub; the variables are those of huggingface_hub.
+// The hub's settings in environment variables; these are huggingface_hub's.
 #pragma once
 
 #include <filesystem>

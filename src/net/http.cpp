@@ -55,7 +55,7 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// What one exchange receives. The functions are called by libcurl, which no exception may pass.
+// The answer that one exchange receives. The functions are called by libcurl, which no exception may pass.
 struct Exchange {
   const Request& request;
   Response response;
@@ -63,7 +63,7 @@ struct Exchange {
 
   void take_header(std::string_view line) {
     line = trim(line);
-    if (line.starts_with("HTTP/")) {  // of the answer after "100 Continue", too
+    if (line.starts_with("HTTP/")) {  // may come again, after "100 Continue"
       response.headers.clear();
       const size_t space = line.find(' ');
       response.status = space == std::string_view::npos ? 0 : std::atoi(line.data() + space);

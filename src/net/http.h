@@ -16,12 +16,12 @@
 
 namespace trainer::net {
 
-// What a server answered, of any status.
+// A server's answer, of any status.
 struct Response {
   int status = 0;
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  std::string url;       // that answered, after redirects
+  std::string url;       // the URL that answered, after redirects
   std::string redirect;  // the address that it names if it is one that was not followed
 
   bool is_success() const { return status >= 200 && status < 300; }
@@ -41,7 +41,7 @@ struct Request {
   // In seconds; 0: no limit.
   int connect_timeout = 10;
   int stall_timeout = 30;  // without a single byte
-  int timeout = 0;         // of the whole request
+  int timeout = 0;         // for the whole request
   size_t longest_body = 64'000'000;
   // May be set by another thread (or a signal handler): the request ends within a second, with a
   // NetworkError.
@@ -65,7 +65,7 @@ struct NetworkError : Error {
     too_large
   };
   NetworkError(Reason reason, const std::string& message) : Error(ExitCode::files, message), reason(reason) {}
-  // Whether the same request may succeed a little later.
+  // Returns whether the same request may succeed a little later.
   bool is_transient() const {
     return reason == Reason::unreachable || reason == Reason::timed_out || reason == Reason::cut;
   }

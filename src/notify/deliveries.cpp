@@ -35,7 +35,7 @@ using Outcome = Delivery::Outcome;
 constexpr int kConnectSeconds = 5, kRequestSeconds = 10;
 constexpr double kLongestAskedWait = 600;
 
-// What the server asks for, in seconds; 0: nothing, or a date.
+// Returns the wait that the server asks for, in seconds; 0: none, or a date.
 double asked_wait(const net::Response& response) {
   double seconds = std::strtod(response.header("retry-after").c_str(), nullptr);
   const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
@@ -120,8 +120,8 @@ std::vector<std::string> environment_for(const Event& event) {
   return variables;
 }
 
-// How a child process begins: the event on its standard input and nothing else of ours, in a process group of
-// its own, with the default for each signal.
+// The start of a child process: the event on its standard input and nothing else of ours, in a process group
+// of its own, with the default for each signal.
 class Spawn {
  public:
   explicit Spawn(int input) {

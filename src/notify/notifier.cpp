@@ -94,7 +94,7 @@ namespace fs = std::filesystem;
 using NotifierClock = std::chrono::steady_clock;
 
 constexpr double kLastWait = 5;       // seconds that a run may take longer for its last message
-constexpr size_t kLastLines = 8;      // of the log, with the message of a failure
+constexpr size_t kLastLines = 8;      // lines of the log in the message of a failure
 constexpr size_t kLongestLine = 300;  // characters
 
 // Warnings and recoveries may come with every step: a few are told, of the others how many there were.
@@ -173,7 +173,7 @@ struct Notifier::State {
   const std::string name = run_name(output), host = host_name();
   std::vector<std::unique_ptr<Outbox>> outboxes;
 
-  std::mutex mutex;  // of all below: threads of the run log, too
+  std::mutex mutex;  // guards all below: threads of the run log, too
   RunNumbers numbers;
   bool has_begun = false, has_started = false, has_state = false, has_ended = false;
   int64_t first_step = 0;

@@ -43,7 +43,7 @@ struct Outbox::State {
   OutboxClock::time_point deadline = OutboxClock::time_point::max();
   std::atomic<bool> abort = false, abandoned = false;
   std::thread thread;
-  // Of the thread alone.
+  // For the thread alone.
   bool is_failing = false;
   std::set<std::string> warned;
 

@@ -27,7 +27,7 @@ class RunNumbers {
 
   int64_t step() const { return step_; }
   int64_t total_steps() const { return total_steps_; }
-  double seconds() const;  // of this process
+  double seconds() const;  // time in this process
 
   // "step 1,200 of 5,000 (24 %)"; "no step yet".
   std::string step_text() const;

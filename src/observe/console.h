@@ -1,4 +1,4 @@
-// What a run shows on stderr: the start block, one line per logging interval and evaluation, and on a
+// The output of a run on stderr: the start block, one line per logging interval and evaluation, and on a
 // terminal a block of lines below them that changes in place. Lines go through log::info, so that --quiet
 // hides them and log.txt has them.
 #pragma once

@@ -41,7 +41,7 @@ class TensorboardSink : public MetricSink {
   std::filesystem::path directory_;
   int64_t last_step_;
   std::chrono::milliseconds retry_;
-  std::string first_records_;  // that every file of this start has
+  std::string first_records_;  // records that each file of this start begins with
   std::optional<AppendedFile> file_;
   std::optional<std::chrono::steady_clock::time_point> failed_;
   bool warned_ = false;

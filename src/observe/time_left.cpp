@@ -18,7 +18,7 @@ int64_t multiples(int64_t every, int64_t step, int64_t total) {
 void TimeLeft::add(const MetricRow& row) {
   if (row.kind == "train") {
     step_ = row.values.value("step", step_ + 1);
-    // What the first step allocates and compiles is not needed again.
+    // The first step is slower, because it allocates and compiles.
     if (++steps_seen_ == 2) steps_.clear();
     steps_.push_back(row_number(row.values, "step_seconds").value_or(0));
     if (steps_.size() > kSteps) steps_.pop_front();

@@ -1,4 +1,4 @@
-// How long a run will still take, evaluations and saves included.
+// An estimate of a run's remaining time, with evaluations and saves.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline std::optional<double> row_number(const nlohmann::ordered_json& values, co
   return found->get<double>();
 }
 
-// Where a run ends, and what it does on the way.
+// The end of a run, and the work on the way to it.
 struct RunOutlook {
   int64_t total_steps = 0;       // 0: not known
   int64_t evaluation_every = 0;  // steps; 0: never. The last step is evaluated as well

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostPoints = 3000;  // more than a screen has pixels
-constexpr size_t kMostRows = 2000;    // of evaluations, and of each other kind
+constexpr size_t kMostRows = 2000;    // for evaluations, and for each other kind
 constexpr int64_t kRunningSeconds = 180;
 
 double number(const Json& row, const char* key) {
@@ -81,7 +81,7 @@ class Metrics {
     if (row.contains("spike") && spikes_.size() < kMostRows) spikes_.push_back(step_);
   }
 
-  // Of very many rows, the first ones and the last one stay.
+  // If there are very many rows, the first ones and the last one stay.
   void keep(Json& rows, Json row) {
     row.erase("kind");
     for (auto& [key, value] : row.items()) {
@@ -145,7 +145,7 @@ Json read_config(const fs::path& path, Json& problems) {
     for (const std::string& name : key_names())
       keys.push_back({name, value_text(config, name), std::ranges::find(changed, name) != changed.end()});
     return keys;
-  } catch (const std::exception& e) {  // of another version
+  } catch (const std::exception& e) {  // written by another version
     problems.push_back(concat("config.yaml cannot be read: ", shortened(e.what(), 400)));
     return nullptr;
   }
@@ -160,7 +160,7 @@ int64_t time_of(const fs::path& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-// What the run is doing, and why it ended; a run of an earlier version says nothing, so its last row decides.
+// Fills in the run's state, and why it ended; for a run of an earlier version, its last row decides.
 void fill_state(Json& run, const fs::path& directory, ReportedState state) {
   const bool is_finished = run["finished"].get<bool>();
   if (is_finished || state != ReportedState::unknown) {

@@ -10,7 +10,7 @@
 
 namespace trainer {
 
-// What is known about a run that has not finished. `unknown`: it is guessed from the age of metrics.jsonl.
+// The state of a run that has not finished. `unknown`: it is guessed from the age of metrics.jsonl.
 enum class ReportedState { unknown, running, stopped };
 
 // Returns the page for the runs in these directories, from the files in them. Several runs are compared.

@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-// What a template writes around an answer, found by rendering a question and its answer.
+// The text that a template writes around an answer, found by rendering a question and its answer.
 struct AnswerFrame {
   std::string prompt;  // comes before an answer: "<|im_start|>assistant\n"
   std::string end;     // comes after an answer: "<|im_end|>"

@@ -5,7 +5,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // of an incomplete character
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // for an incomplete character
 
 }  // namespace
 

@@ -47,7 +47,7 @@ const char* kRemedy =
     "; give a template that writes them (data.chat_template: FILE), or leave such rows out (data.bad_rows: "
     "skip)";
 
-// What the template of the row leaves out would be learned as an empty answer, or from nothing.
+// Throws DataError for parts that the template leaves out: the model would learn an empty answer.
 void refuse_what_is_not_written(const ChatAbilities& able, const Conversation& conversation) {
   const Json& messages = conversation.messages;
   for (size_t i = 0; i < messages.size(); i++) {

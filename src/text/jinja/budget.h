@@ -24,7 +24,7 @@ struct OutOfBudget : std::runtime_error {
 // types are defined. Code that uses them counts only its other work, such as a search through bytes.
 class Budget {
  public:
-  static constexpr int64_t kMostSteps = 300'000'000;       // of up to 5 nanoseconds each
+  static constexpr int64_t kMostSteps = 300'000'000;       // up to 5 nanoseconds each
   static constexpr int64_t kBytesPerStep = 8;              // copied or searched
   static constexpr int64_t kMostBytes = int64_t{1} << 30;  // held at one time
   static constexpr size_t kLongestText = size_t{1} << 27;
@@ -111,7 +111,7 @@ struct CountingAllocator {
 template <class T>
 using CountedVector = std::vector<T, CountingAllocator<T>>;
 
-// How deep this thread is in values within values while it writes or compares them. Throws RenderError beyond
+// Counts how deep this thread is in nested values while it writes or compares them. Throws RenderError beyond
 // kDeepestValue, as Python does, and where its stack ends.
 class ValueDepth {
  public:
@@ -124,7 +124,7 @@ class ValueDepth {
   static constinit thread_local int depth_;
 };
 
-// Whether this thread's stack is nearly used up.
+// Returns whether this thread's stack is nearly used up.
 bool stack_is_short();
 
 }  // namespace trainer::jinja

@@ -72,7 +72,7 @@ struct SliceRange {
   int64_t start, stop, step;
 };
 
-// What slice(start, stop, step).indices(length) gives.
+// Returns Python's slice(start, stop, step).indices(length).
 SliceRange slice_range(int64_t length, const Value& start, const Value& stop, const Value& step) {
   const auto part = [](const Value& value) {
     if (value.is_undefined()) throw RenderError(value.why_undefined());

@@ -16,7 +16,7 @@ using Test = bool (*)(const Value& value, const Arguments& arguments);
 Filter find_filter(const std::string& name);
 Test find_test(const std::string& name);
 
-// Whether jinja2 has a filter with this name that is not supported here.
+// Returns whether jinja2 has a filter with this name that is not supported here.
 bool is_foreign_filter(const std::string& name);
 
 // The filters by subject.

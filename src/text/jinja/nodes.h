@@ -49,7 +49,7 @@ struct DictDisplay : Expression {
   std::vector<std::pair<ExpressionPtr, ExpressionPtr>> items;
 };
 
-// What can follow a value: a subscript, a call, a filter, a test.
+// An operation that follows a value: a subscript, a call, a filter, a test.
 struct Link {
   explicit Link(int line) : line(line) {}
   virtual ~Link() = default;

@@ -12,7 +12,7 @@ Value subtract(const Value& a, const Value& b);
 Value multiply(const Value& a, const Value& b);
 Value divide(const Value& a, const Value& b);
 Value floor_divide(const Value& a, const Value& b);
-Value modulo(const Value& a, const Value& b);  // of a text: printf formatting
+Value modulo(const Value& a, const Value& b);  // a text `a`: printf formatting
 Value power(const Value& a, const Value& b);
 Value negate(const Value& a);
 Value plus(const Value& a);

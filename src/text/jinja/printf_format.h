@@ -9,7 +9,7 @@ namespace trainer::jinja {
 
 struct NumberFormat {
   char type = 'd';     // d x X o b, or e E f F g G
-  int precision = -1;  // of e, f, g; -1: 6
+  int precision = -1;  // for e, f, g; -1: 6
   bool alternate = false;
 };
 

@@ -68,13 +68,13 @@ struct Rendering {
   explicit Rendering(const Names& names) : names(names) {}
 
   const Names& names;
-  int line = 1;   // of what is being evaluated, for messages
-  int depth = 0;  // how many macros are being called
+  int line = 1;   // the line that is being evaluated, for messages
+  int depth = 0;  // macros that are being called
   Origin turn;    // the origin of what the template itself writes now
   // In a loop whose items are not messages, {% set message = messages[i] %} begins a message's turn.
   bool turn_by_set = false;
   std::vector<std::unique_ptr<Scope>> scopes;
-  size_t macros = 0;  // how many were made; a macro may outlive its block, and it reads the block's scopes
+  size_t macros = 0;  // macros that were made; one may outlive its block, and it reads the block's scopes
 
   // Begins the turn of a message, if the value is a message. Returns whether it is.
   bool enter(const Value& value) {

@@ -24,7 +24,7 @@ Value first(const Value& value, const Arguments& arguments) {
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
 }
 
-// Whether Python's reversed() accepts the value.
+// Returns whether Python's reversed() accepts the value.
 bool reversible(const Value& value) {
   return !value.is_object() || (value.type_name() != "generator" && !value.type_name().ends_with("iterator"));
 }

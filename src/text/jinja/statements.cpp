@@ -73,7 +73,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   std::optional<Value> last_;
 };
 
-// What belongs to the turn of a message, while a loop goes through.
+// Marks text as the turn of the message that a loop is at, and puts the outer turn back at the end.
 class Turns {
  public:
   explicit Turns(Rendering& rendering)

@@ -18,7 +18,7 @@ class Template {
   // the Budget is used up. All name the line.
   Text render(const std::vector<std::pair<std::string, Value>>& variables) const;
 
-  // Whether the template itself marks what a model should learn: {% generation %}.
+  // Returns whether the template itself marks what a model should learn: {% generation %}.
   bool has_generation() const { return has_generation_; }
   const std::string& where() const { return where_; }
   const std::string& source() const { return source_; }

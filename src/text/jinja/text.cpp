@@ -47,7 +47,7 @@ bool all(const Text& text, const Holds& holds) {
   return !text.empty() && every(text, holds);
 }
 
-// Whether the text has cased characters, and all of them are of this case.
+// Returns whether the text has cased characters, and all of them are of this case.
 template <class Holds>
 bool all_cased(const Text& text, const Holds& holds) {
   bool any = false;

@@ -13,7 +13,7 @@
 
 namespace trainer::jinja {
 
-// Where a character of a rendered conversation comes from: which message, and which part of it.
+// The origin of a character in a rendered conversation: a message, and a part of it.
 
 class Origin {
  public:
@@ -100,9 +100,9 @@ class Text {
   size_t length() const;
   // The byte at which character number `index` begins; for length(), the end.
   size_t offset(size_t index) const;
-  // Where each character begins, and then the end.
+  // Returns the byte at which each character begins, then the end.
   CountedVector<size_t> borders() const;
-  // All characters.
+  // Returns all characters.
   CountedVector<char32_t> characters() const;
   // Removes the characters of the set from the ends; nullptr: white space.
   Text strip(const Text* set, bool left, bool right) const;
@@ -159,7 +159,7 @@ Text Text::replaced(const Replace& replace) const {
   const std::string_view bytes = bytes_;
   Text out;
   for (const Run& run : runs()) {
-    size_t begin = run.begin;  // of what is not appended yet
+    size_t begin = run.begin;  // where the text begins that is not appended yet
     for (size_t at = run.begin; at < run.end;) {
       Budget::spend(2);
       const size_t here = at;

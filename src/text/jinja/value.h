@@ -64,7 +64,7 @@ class HashIndex {
     slots_[slot] = static_cast<uint32_t>(item + 1);
   }
 
-  CountedVector<uint64_t> hashes_;  // of the items
+  CountedVector<uint64_t> hashes_;  // hashes of the items
   CountedVector<uint32_t> slots_;   // the number of an item + 1; 0: free. Their count is a power of two
 };
 
@@ -125,14 +125,14 @@ class Value {
   // Each only for a value of that kind.
   const std::string& why_undefined() const;
   bool boolean() const { return std::get<bool>(data_); }
-  int64_t integer() const;  // of a bool too
-  double real() const;      // of a bool and an int too
+  int64_t integer() const;  // also for a bool
+  double real() const;      // also for a bool and an int
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
-  const List& items() const;  // of a list or a tuple
+  const List& items() const;  // for a list or a tuple
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
   Object& object() const { return *std::get<std::shared_ptr<Object>>(data_); }
 
-  // What bool(value) says.
+  // Returns Python's bool(value).
   bool truth() const;
   // Python's name of the type, as messages give it.
   std::string type_name() const;
@@ -163,7 +163,7 @@ class Dict {
   bool set(Value key, Value value);
   const CountedVector<Item>& items() const { return items_; }
 
-  // Which message of the conversation this is, if it is one.
+  // The index of the message in the conversation, if this is one.
   std::optional<size_t> message() const { return message_; }
   void set_message(size_t index) { message_ = index; }
 
@@ -188,7 +188,7 @@ class Object {
   virtual Value call(Arguments arguments);
   // The items, as a loop gets them; none when there is nothing to loop over.
   virtual std::optional<List> iterate() { return std::nullopt; }
-  // What len() says; none when it has no length.
+  // Returns Python's len(); none when it has no length.
   virtual std::optional<int64_t> length() const { return std::nullopt; }
   virtual std::string repr() const;
   // Lets go of all values in it.

@@ -60,7 +60,7 @@ std::string without_ascii_punctuation(std::string_view text) {
 // Replaces each article by a space: \b(a|an|the)\b.
 std::string without_articles(std::string_view text) {
   std::string out;
-  size_t begin = 0;  // of the current word
+  size_t begin = 0;  // where the current word begins
   const auto end_word = [&](size_t end) {
     const std::string_view word = text.substr(begin, end - begin);
     out.append(word == "a" || word == "an" || word == "the" ? " " : word);

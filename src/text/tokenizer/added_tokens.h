@@ -69,8 +69,8 @@ class AddedTokens {
   std::optional<int32_t> id_of(std::string_view content) const;
   // The text that a token decodes to; nullptr if it is not an added token.
   const std::string* text_of(int32_t id) const;
-  // Whether decode(skip_special_tokens) leaves this token out. As in the `tokenizers` library, the text that
-  // it decodes to decides: a special token that normalization changes is kept.
+  // Returns whether decode(skip_special_tokens) leaves this token out. As in the `tokenizers` library, the
+  // text that it decodes to decides: a special token that normalization changes is kept.
   bool is_special(int32_t id) const;
   int32_t largest_id() const { return largest_id_; }  // -1: none
   const std::map<int32_t, AddedToken>& all() const { return tokens_; }

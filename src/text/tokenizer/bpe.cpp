@@ -121,7 +121,7 @@ size_t Bpe::merge(std::span<int32_t> symbols) const {
 
 // For most words. Each round searches all pairs for the best one.
 size_t Bpe::merge_few(std::span<int32_t> symbols) const {
-  std::array<int32_t, kFew> ranks, merged;  // of each symbol and the next one
+  std::array<int32_t, kFew> ranks, merged;  // for each symbol and the next one
   size_t pairs = symbols.empty() ? 0 : symbols.size() - 1;
   const auto look_up = [&](size_t i) {
     const Merged found = merges_.find(symbols[i], symbols[i + 1]);

@@ -55,7 +55,7 @@ bool is_byte_level(const json& step, bool with_pattern) {
          flag_or(step, "use_regex", true) == with_pattern;
 }
 
-// Of the only step, or the two of a Sequence.
+// Returns GGUF's name of a pre-tokenizer: its only step, or the two of a Sequence.
 std::optional<std::string> name_of(const json& pre_tokenizer, bool ignore_merges) {
   json steps = json::array({pre_tokenizer});
   if (pre_tokenizer.value("type", "") == "Sequence")

@@ -22,7 +22,7 @@ enum class GgufTokenType : int32_t {
 
 struct GgufVocabulary {
   std::string model;  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores
-  std::string pre;    // how text is split into words: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
+  std::string pre;    // GGUF's name of the split: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
   std::vector<std::string> tokens;  // by id, one for each row of the embedding
   std::vector<int32_t> types;       // GgufTokenType
   std::vector<std::string> merges;  // gpt2: "a b"

@@ -37,7 +37,7 @@ struct JsonAt {
 // The parsed content of a file. Throws FormatError if it cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-// What the JSON of a row must not contain: nlohmann::json accepts it, but the result is wrong or crashes.
+// Checks of a row's JSON for things that nlohmann::json accepts with a wrong result or a crash.
 
 // Returns the first number outside of strings, at or after byte `from`, that fits neither in int64 or uint64
 // (an integer) nor in double (any other number). Text that is not a valid JSON number is skipped. The view is

@@ -1,4 +1,4 @@
-// What a tokenizer does to text before splitting it into words.
+// The changes that a tokenizer makes to text before it splits it into words.
 #pragma once
 
 #include <array>

@@ -48,7 +48,7 @@ class Decoder {
 
   // Returns the text. Without any steps, this is the tokens with spaces between them.
   std::string decode(std::vector<std::string> tokens) const;
-  // Whether add_byte_level() is the only step.
+  // Returns whether add_byte_level() is the only step.
   bool is_byte_level() const { return steps_.size() == 1 && std::holds_alternative<ByteLevel>(steps_[0]); }
 
  private:

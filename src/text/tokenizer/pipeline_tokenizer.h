@@ -23,7 +23,7 @@ class FileTokenizer : public Tokenizer {
 // FormatError if there is no tokenizer, or only one that is not supported.
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory);
 
-// Of a directory that has a tokenizer.
+// Loads the tokenizer of a directory, which must have one.
 std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& directory);
 
 class PipelineTokenizer final : public FileTokenizer {

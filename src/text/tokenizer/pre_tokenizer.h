@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-// What happens to the matches of a pattern when text is split at them (names: SplitDelimiterBehavior of the
+// The fate of a pattern's matches when text is split at them (names: SplitDelimiterBehavior of the
 // `tokenizers` library).
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 

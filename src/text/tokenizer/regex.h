@@ -9,7 +9,7 @@
 struct pcre2_real_code_8;
 namespace trainer {
 
-// Where a match begins and ends, in bytes.
+// The begin and end of a match, in bytes.
 struct Span {
   size_t begin, end;
 };
@@ -37,7 +37,7 @@ class Regex {
   Regex() = default;
   void (*known_split_)(std::string_view text, std::vector<Span>& matches) = nullptr;
   std::shared_ptr<pcre2_real_code_8> code_;  // unless there is a known_split_
-  std::string pattern_;                      // of code_, as in the file
+  std::string pattern_;                      // the source of code_, as in the file
   std::string literal_;                      // the text to find, if there is no code_ either
 };
 

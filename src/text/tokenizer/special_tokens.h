@@ -1,4 +1,4 @@
-// What tokenizer_config.json and special_tokens_map.json define about tokens.
+// The special tokens of tokenizer_config.json and special_tokens_map.json.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the character tables of the `tokenizers` library differ from those of PCRE2 and utf8proc.
+// Differences between the character tables of the `tokenizers` library and those of PCRE2 and utf8proc.
 #pragma once
 
 #include <span>
