@@ -1,4 +1,4 @@
-// Which process of a run with several this one is, as its launcher says by environment variables.
+// The rank of this process in a run with several, from the environment variables of its launcher.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 namespace trainer {
 
 struct RankPlace {
-  int64_t rank = 0, count = 1;  // of all processes of the run
+  int64_t rank = 0, count = 1;  // among all processes of the run
   int64_t local_rank = 0;       // among those of this machine: which GPU it takes
   int64_t local_count = 1;
-  std::string address = "";  // of the machine of rank 0
+  std::string address = "";  // the address of rank 0's machine
   int port = 0;
   bool hosted = false;  // the launcher hosts the store at this address: rank 0 must not
   std::string attempt =
-      "0";  // which start of these processes it is: keys of an earlier one are not of this one
+      "0";  // the number of this start of the processes: keys of an earlier one do not count
   std::string launcher = "";  // "torchrun", "srun", "trainer"; "": started alone
 };
 

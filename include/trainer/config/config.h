@@ -27,7 +27,7 @@ enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class SaveDtype { automatic, bf16, fp16, fp32 };
 enum class StateDtype { automatic, fp32, bf16 };
-// What the processes of a run with several GPUs divide, beside the work (docs/parallel.md).
+// The tensors that the ranks of a run shard (docs/parallel.md).
 enum class Shard { automatic, none, optimizer, all };
 enum class NotifyFormat { automatic, discord, slack, json, text };
 
@@ -72,8 +72,8 @@ class CountOrAll {
   int64_t count_;
 };
 
-// How many blocks of the model, from the first, are recomputed in the backward pass: none (false), all
-// (true), a number, or as many as the memory plan needs (`auto`).
+// The number of blocks, from the first, that are recomputed in the backward pass: none (false), all (true), a
+// number, or as many as the memory plan needs (`auto`).
 class Recompute {
  public:
   template <std::same_as<bool> Bool>
@@ -93,7 +93,7 @@ class Recompute {
   int64_t blocks_;
 };
 
-// What of a run lies outside its device's memory: in the host's memory for a GPU, in a file for the CPU.
+// The tensors that lie outside the device's memory: in the host's memory for a GPU, in a file for the CPU.
 struct Offload {
   bool automatic = false;  // the memory plan chooses, before anything is used
   bool optimizer = false, weights = false, activations = false;
@@ -243,7 +243,7 @@ struct SaveConfig {
   bool async = true;
 };
 
-// What a run writes for people who watch it.
+// The output for people who watch a run.
 struct ObserveConfig {
   bool tensorboard = true;
   double report_minutes = 5;  // 0: no page
@@ -315,8 +315,8 @@ struct Config {
   std::string resume = "auto";  // auto, never, or a checkpoint
   std::vector<std::string> resume_changed;
 
-  // Where each key was set: "training.batch_size" -> "my.yaml:3:15" or "override 'batch_size=4'". For
-  // messages only; it does not affect training.
+  // The place where each key was set: "training.batch_size" -> "my.yaml:3:15" or "override 'batch_size=4'".
+  // For messages only; it does not affect training.
   std::map<std::string, std::string> origins;
 
   // The directory for files of memory.offload.

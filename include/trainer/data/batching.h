@@ -75,7 +75,7 @@ struct CutLimits {
   // The cost of a micro-batch besides its padded tokens, in tokens: small matrix products are slow, and
   // gradients are accumulated.
   int64_t overhead_tokens = 256;
-  int64_t halvings = 0;  // how often rows and budgets are halved (recovery), down to single samples
+  int64_t halvings = 0;  // times that rows and budgets are halved (recovery), down to single samples
   bool packing = false;  // a micro-batch is one row of samples, without padding
 };
 
@@ -102,7 +102,7 @@ std::vector<std::vector<int64_t>> cut_as(const EffectiveBatch& batch, MicroBatch
                                          const std::vector<int64_t>& samples,
                                          const PackedBudget& budget = {});
 
-// Whether these samples are more than one sample or group, so that a smaller split can part them.
+// Returns whether these samples are more than one sample or group, so that a smaller split can part them.
 bool can_be_split(const EffectiveBatch& batch, const std::vector<int64_t>& slots);
 
 struct CollateOptions {

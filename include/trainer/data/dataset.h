@@ -20,7 +20,7 @@ namespace trainer {
 // One entry of data.train. Its samples follow the samples of the entries before it.
 struct SampleSet {
   int64_t samples = 0;
-  double weight = 1;                          // how often each sample occurs in an epoch
+  double weight = 1;                          // times that each sample occurs in an epoch, on average
   int64_t tokens = 0, supervised_tokens = 0;  // in all samples
 
   // Returns how many samples of an epoch come from this set: at least 1, however small the weight.
@@ -32,7 +32,7 @@ struct SkippedRow {
   std::string file;
   int64_t line;
   std::string problem;
-  std::string_view beginning;  // of the row
+  std::string_view beginning;  // beginning of the row
 };
 
 struct RowChoice;
@@ -56,7 +56,7 @@ class Dataset {
   static Dataset open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
   static Dataset open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
 
-  // What was opened: "a.jsonl, b/*.jsonl".
+  // Returns the names of the opened sources: "a.jsonl, b/*.jsonl".
   const std::string& name() const;
   int64_t size() const;
   bool encoder_decoder() const;
@@ -80,7 +80,7 @@ class Dataset {
   // Returns the token that ends an answer in chat data; none for other kinds.
   std::optional<int32_t> end_of_answer() const;
 
-  // From the index, without reading the row.
+  // The lengths of a sample, from the index, without reading the row.
   struct Lengths {
     int64_t input_tokens, target_tokens;
   };

@@ -17,13 +17,13 @@ namespace trainer {
 // A row that is named in the report.
 struct NamedRow {
   int64_t file = 0;     // index of the file in its set
-  uint64_t offset = 0;  // in the file
+  uint64_t offset = 0;  // bytes from the beginning of the file
   int64_t line = 0;
   std::string origin = {};  // "file:line"
-  std::string note = {};    // what is wrong with it, or the place of the row that it duplicates
+  std::string note = {};    // its fault, or the place of the row that it duplicates
 };
 
-// How many rows are of one kind (malformed, truncated, ...), and the first of them.
+// The number of rows of one kind (malformed, truncated, ...), and the first of them.
 struct RowCount {
   int64_t count = 0;
   std::vector<NamedRow> first;
@@ -36,7 +36,7 @@ struct RowCount {
 // Statistics of the inputs, or of the targets, of a set. For decoders these are prompt and completion; plain
 // text and chat are all input.
 struct SideReport {
-  LengthCounts lengths;                          // of whole texts, before truncation
+  LengthCounts lengths;                          // lengths of whole texts, before truncation
   int64_t tokens = 0, longest = 0;               // after truncation
   int64_t truncated = 0, tokens_lost = 0;        // samples; tokens
   int64_t unknown_tokens = 0, with_unknown = 0;  // tokens; samples
@@ -54,7 +54,7 @@ struct NothingToLearn {
 
 struct DataReport {
   std::string name;                     // the files
-  DataKind kind = DataKind::automatic;  // what `automatic` turned out to be
+  DataKind kind = DataKind::automatic;  // never `automatic`
   std::string input_field, target_field;
   int64_t rows = 0;     // including malformed rows
   int64_t samples = 0;  // without dropped samples
@@ -66,7 +66,7 @@ struct DataReport {
   RowCount unknown;            // samples with <unk>
   int64_t supervised_tokens = 0;
   int64_t without_supervision = 0;  // samples without a supervised token
-  NothingToLearn nothing;           // why
+  NothingToLearn nothing;           // the rows without one, by the reason
   RowCount empty_answers;           // conversations with an answer without text: only its end is learned
   LengthCounts conversations;       // lengths of whole conversations, before truncation
   RowCount duplicates;              // rows equal to an earlier row; set by count_repeats()

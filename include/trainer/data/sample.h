@@ -18,14 +18,14 @@ inline constexpr int32_t kIgnore = -100;  // a label without supervision, as in 
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
-  // What the loss of each label is multiplied with; not used where there is no supervision. Empty: all are 1.
+  // The weights of the labels in the loss; not used where there is no supervision. Empty: all are 1.
   std::vector<float> weights = {};
-  // Samples of a step with the same number stay together: on one rank, and in one micro-batch. Objectives
-  // need it that compare samples. Below 0: on its own.
+  // Samples of a step with the same number stay together: on one rank, and in one micro-batch. For objectives
+  // that compare samples. Below 0: on its own.
   int64_t group = -1;
 };
 
-// Which part of each step this process computes: `rank` of `of` parts with about as many tokens each.
+// The part of each step that this process computes: `rank` of `of` parts with about as many tokens each.
 struct Share {
   int64_t rank = 0, of = 1;
 };
@@ -52,22 +52,22 @@ struct PackedRow {
 // Tokens of some packed samples, as rows of a padded [samples, length] layout.
 struct PaddedRows {
   int64_t length = 0;
-  at::Tensor rows;    // [n] int64: of the tokens, in the packed row
-  at::Tensor places;  // [n] int64: where they are in [samples * length]; all others are padding
+  at::Tensor rows;    // [n] int64: index of each token in the packed row
+  at::Tensor places;  // [n] int64: index of each in [samples * length]; all others are padding
 };
 
 // Packed samples of similar lengths, whose attention is computed together.
 struct AttentionGroup {
   int64_t samples = 0;
-  PaddedRows queries, keys;  // of self-attention: the same
+  PaddedRows queries, keys;  // in self-attention: the same
   at::Tensor key_lengths;    // [samples] int64
   at::Tensor slots;          // [samples] int64
 };
 
-// What a packed micro-batch has besides for an encoder-decoder. The groups of each kind of attention have
-// every sample once.
+// The tensors that only a packed micro-batch of an encoder-decoder has. The groups of each kind of attention
+// have every sample once.
 struct PackedTarget {
-  PackedRow row;  // of decoder_input_ids
+  PackedRow row;  // layout of decoder_input_ids
   std::vector<AttentionGroup> encoder, decoder, cross;
 };
 
@@ -86,7 +86,7 @@ struct MicroBatch {
   std::vector<int64_t> lengths;   // input_lengths on the host
   int64_t tokens = 0;             // not padding, source and target
   std::optional<PackedRow> packed;
-  std::optional<PackedTarget> packed_target;  // of an encoder-decoder
+  std::optional<PackedTarget> packed_target;  // for an encoder-decoder
 };
 
 }  // namespace trainer

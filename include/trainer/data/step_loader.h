@@ -14,7 +14,7 @@ namespace trainer {
 struct StepLoaderOptions {
   int64_t num_workers = 2;  // threads; the samples of a batch are spread over all of them
   int64_t prefetch = 2;     // the most batches kept ready; at least 1
-  Share share = {};         // of the batches: which part this process computes
+  Share share = {};         // the part of each batch that this process computes
 };
 
 // Workers and prefetch do not affect the batches, only the speed. next() must be called from one thread only.

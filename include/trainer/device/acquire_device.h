@@ -25,7 +25,7 @@ struct DeviceLease {
   std::shared_ptr<const GpuLock> start;
 };
 
-// What the choice needs from the machine; tests pass their own.
+// The machine's functions that the choice needs; tests pass their own.
 struct Machine {
   GpuProbe& gpus;
   std::function<std::string()> open_cuda;  // "" or why this program cannot use a GPU

@@ -19,7 +19,7 @@ c10::Device choose_device(const std::string& wanted);
 // Describes a device: "cpu (2 threads)", "cuda:0 NVIDIA H200, 24.1 GB free of 25.4 GB".
 std::string describe_device(c10::Device device);
 
-// Whether the device computes in bf16; false for GPUs before compute capability 8.0.
+// Returns whether the device computes in bf16; false for GPUs before compute capability 8.0.
 bool computes_in_bf16(c10::Device device);
 
 // The first number of a GPU's compute capability: 8 for Ampere, 9 for Hopper; 0 if it is not known.

@@ -1,5 +1,5 @@
-// What is known about the machine's GPUs before anything is computed on them: how much memory each has free,
-// and who uses the rest. Uses no LibTorch, and no CUDA context if NVML answers.
+// The state of the machine's GPUs before anything is computed on them: how much memory each has free, and who
+// uses the rest. Uses no LibTorch, and no CUDA context if NVML answers.
 #pragma once
 
 #include <cstdint>

@@ -31,10 +31,10 @@ struct ExportRequest {
 struct ExportReport {
   int64_t merged = 0;           // tensors that the adapter changes
   int64_t replaced = 0;         // tensors that the adapter replaces as a whole
-  int64_t bytes = 0;            // of all weights that were written
+  int64_t bytes = 0;            // size of all weights that were written
   bool untied = false;          // whether the head became a tensor of its own
-  std::string check;            // what was compared, and how well it agrees
-  std::string difference = {};  // where quantising changes the logits: by how much; else empty
+  std::string check;            // a sentence: what was compared, and how well it agrees
+  std::string difference = {};  // a sentence: how much quantising changes the logits, if it does
 };
 
 // Writes a Hugging Face model directory: the model itself, or the base of an adapter with the adapter's part

@@ -72,7 +72,7 @@ std::optional<Checkpoint> newest_complete_checkpoint(
     const std::filesystem::path& output_dir, const std::vector<std::string>& needed = {},
     const std::function<void(const std::string&)>& skipped = log::warning);
 
-// What a run knows about its checkpoints.
+// A run's knowledge of its checkpoints.
 struct KnownCheckpoints {
   std::optional<int64_t> best_step = std::nullopt;
   // The last checkpoint that was followed by a successful step: its weights, and those of all checkpoints

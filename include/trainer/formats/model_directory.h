@@ -45,7 +45,7 @@ std::string config_string(const nlohmann::json& config, const std::string& key, 
 // directory that has only .bin pickles, the error message gives the command that converts them.
 struct ModelWeights {
   std::vector<SafetensorsFile> files;
-  std::map<std::string, TensorView> tensors;   // of all files
+  std::map<std::string, TensorView> tensors;   // tensors of all files
   std::map<std::string, std::string> file_of;  // tensor -> file name
   // The mapped file that holds the bytes of the tensor `name`.
   std::shared_ptr<const MappedFile> mapping_of(const std::string& name) const;

@@ -20,11 +20,11 @@ using ModulePatterns = std::vector<std::pair<std::string, Value>>;
 // A list of name suffixes, or a regular expression for whole names.
 using ModuleNames = std::variant<std::string, std::vector<std::string>>;
 
-enum class AdapterBias { none, all, lora_only };  // which biases are trained and saved
+enum class AdapterBias { none, all, lora_only };  // the biases that are trained and saved
 
 struct AdapterConfig {
   std::string base_model_name_or_path;
-  std::string revision;   // of a base model on the hub; empty: its main branch
+  std::string revision;   // revision of a base model on the hub; empty: its main branch
   std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: unknown
   int64_t r = 8;
   double lora_alpha = 8;

@@ -17,7 +17,7 @@ struct RunPosition {
   int64_t step = 0;
   int64_t samples_seen = 0;  // all the state that the loader needs
   int64_t tokens_seen = 0;
-  int64_t total_steps = 0;   // of the run that saved; the resumed run may be longer
+  int64_t total_steps = 0;   // total of the run that saved; the resumed run may be longer
   int64_t dataset_size = 0;  // samples of an epoch
   // The size of metrics.jsonl when it saved. Rows after that belong to steps that are repeated.
   int64_t metrics_bytes = 0;
@@ -31,7 +31,7 @@ struct RunPosition {
   std::optional<double> best_metric;
   std::optional<int64_t> best_step;
   std::string best_by;  // metric and data of best_metric; values of another metric or data are not compared
-  // What out-of-memory recovery has learned, by the name of the budget.
+  // The batch budgets that out-of-memory recovery has learned, by name.
   std::map<std::string, int64_t> budgets;
   // Everything that must not change on resume, by configuration key, as text to compare and to show: "seed"
   // -> "42", "data.train" -> "1,200 bytes in 1 file, xxh3 0123456789abcdef". A key may have further entries:

@@ -1,4 +1,4 @@
-// How much smaller than configured the batches have become because the device ran out of memory. A few
+// The memory of out-of-memory recovery: how much smaller than configured the micro-batches are now. A few
 // numbers, to be saved with a run.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace trainer {
 
 struct BatchBudget {
-  int64_t halvings = 0;  // how often the configured size has been halved
+  int64_t halvings = 0;  // times that the configured size has been halved
   int64_t clean = 0;     // calls since the last change that did not run out of memory
   // Tokens of the shortest sample that did not fit without recompute, alone or with as few others as allowed;
   // 0: none is known.

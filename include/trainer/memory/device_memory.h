@@ -1,4 +1,4 @@
-// How much of a device's memory this process uses: now, at its peak, and kept for reuse.
+// The memory of a device that this process uses: now, at its peak, and kept for reuse.
 #pragma once
 
 #include <cstdint>

@@ -17,21 +17,21 @@
 
 namespace trainer {
 
-// Whether an exception means out of memory: LibTorch's OutOfMemoryError, the driver's own error, failed
-// allocations of cuBLAS, cuDNN or NCCL (recognised by their messages), std::bad_alloc. Some errors of cuBLAS
-// and cuDNN mean that only if the GPU is nearly full, less than 512 MB free: otherwise the library is broken,
-// and trying again would not help.
+// Returns whether an exception means out of memory: LibTorch's OutOfMemoryError, the driver's own error,
+// failed allocations of cuBLAS, cuDNN or NCCL (recognised by their messages), std::bad_alloc. Some errors of
+// cuBLAS and cuDNN mean that only if the GPU is nearly full, less than 512 MB free: otherwise the library is
+// broken, and trying again would not help.
 bool is_oom(const std::exception& error);
 
 // The same, with a function that returns the bytes free on the GPU; nullopt: not known.
 using FreeGpuMemory = std::function<std::optional<int64_t>()>;
 bool is_oom(const std::exception& error, const FreeGpuMemory& free_gpu_memory);
 
-// Whether this process can no longer use the GPU (illegal access, failed assertion, hardware error): every
-// later call fails too, and nothing on the GPU can be saved.
+// Returns whether this process can no longer use the GPU (illegal access, failed assertion, hardware error):
+// every later call fails too, and nothing on the GPU can be saved.
 bool is_device_fault(const std::exception& error);
 
-// What an out-of-memory error reported.
+// The numbers of an out-of-memory error.
 struct OutOfMemory {
   std::string message;                            // the first line of the exception's
   int64_t asked = -1, free = -1, allocated = -1;  // bytes; -1: not known
@@ -115,7 +115,7 @@ class OomHandler {
 
   void run(const std::function<void(int64_t size)>& work);
 
-  int64_t size() const;                                  // of the next call
+  int64_t size() const;                                  // size of the next call
   const BatchBudget& budget() const { return budget_; }  // to be saved with a checkpoint
   void set_budget(const BatchBudget& budget) { budget_ = budget; }
 

@@ -1,4 +1,4 @@
-// How much of its device's memory a run uses, as numbers and as a line of text.
+// The memory of its device that a run uses, as numbers and as a line of text.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::Scal
                                      const std::optional<Quantisation>& quantise = std::nullopt,
                                      bool offload_weights = false, int64_t ranks = 1);
 
-// What dtype "auto" means on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
+// Returns the dtype for "auto" on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
 at::ScalarType automatic_dtype(at::Device device);
 
 }  // namespace trainer

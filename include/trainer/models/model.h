@@ -1,4 +1,4 @@
-// What training and generation need from a model.
+// The interface of a model for training and generation.
 #pragma once
 
 #include <functional>
@@ -68,8 +68,8 @@ class Model : public Module {
   virtual double dropout() const { return 0.0; }
   virtual void set_dropout(double) {}
 
-  // Whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is not
-  // slower there than padding.
+  // Returns whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is
+  // not slower there than padding.
   virtual bool packs_on_gpu() const { return false; }
 
   // Called with each block before it runs, also when it runs again in backward; may be empty. It serves

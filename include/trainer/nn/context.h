@@ -1,4 +1,4 @@
-// What a forward pass knows besides its batch.
+// The inputs of a forward pass besides its batch.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ForwardContext {
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
   // gradient (LoRA on a frozen embedding).
   at::Tensor anchor;
-  // Where recomputed blocks keep their inputs; null: on the device.
+  // Stores the inputs of recomputed blocks; null: they stay on the device.
   std::shared_ptr<KeptInputs> kept_inputs;
 };
 

@@ -13,7 +13,7 @@
 namespace trainer {
 
 struct OutputHeadFacts {
-  double scale = 1.0;     // of the hidden states, before the projection
+  double scale = 1.0;     // multiplies the hidden states before the projection
   double soft_cap = 0.0;  // c: logits become c tanh(logits / c); 0: no cap
 };
 

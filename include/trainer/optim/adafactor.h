@@ -17,17 +17,17 @@ namespace trainer {
 // keyed by (key, element), as in AdamW.
 struct AdafactorUpdate {
   double learning_rate;
-  double keep;                  // of the second moment's running mean: 1 - step^decay_rate
+  double keep;                  // decay of the second moment's running mean: 1 - step^decay_rate
   double epsilon, least_scale;  // added to squared gradients; least RMS of the weight with scale_parameter
   double clip_threshold;
-  double beta1;  // of the first moment, if there is one
+  double beta1;  // the first moment's decay, if there is one
   bool scale_parameter;
   double weight_decay;
-  uint64_t key;  // of (seed, step, tensor)
+  uint64_t key;  // made of (seed, step, tensor)
 };
 
-// What an update reads and writes. The second moment of a tensor of two or more dimensions is factored over
-// the last two: means over its columns and over its rows. All tensors but the gradient are contiguous.
+// The tensors of an update. The second moment of a tensor of two or more dimensions is factored over the last
+// two: means over its columns and over its rows. All tensors but the gradient are contiguous.
 struct AdafactorTensors {
   at::Tensor weight;    // fp32 or bf16, [..., rows, columns] or [n]
   at::Tensor gradient;  // fp32 or bf16, of that shape
@@ -42,7 +42,7 @@ struct AdafactorItem {
   AdafactorUpdate update;
 };
 
-// How far the updates of a step have come.
+// The progress of a step's updates.
 struct AdafactorProgress {
   size_t next = 0;         // tensors that have been written, in the order in which they are written
   bool rehearsal = false;  // allocates as the update does, and writes nothing

@@ -17,14 +17,14 @@ namespace trainer {
 // keyed by (key, element), because plain rounding loses small updates and keeps second moments from decaying.
 struct AdamwUpdate {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
-  int64_t step;  // of this update, counted from 1 (bias correction)
-  uint64_t key;  // of (seed, step, tensor)
+  int64_t step;  // this update's number, counted from 1 (bias correction)
+  uint64_t key;  // made of (seed, step, tensor)
 };
 // Returns update `step` of this parameter.
 AdamwUpdate adamw_update_of(const TrainedParameter& parameter, const OptimizerConfig& config,
                             double learning_rate, int64_t step, uint64_t seed);
 
-// What an update reads and writes. All have the same shape.
+// The tensors of an update. All have the same shape.
 struct AdamwTensors {
   at::Tensor weight;               // fp32 or bf16
   at::Tensor gradient;             // fp32 or bf16
@@ -38,7 +38,7 @@ struct AdamwItem {
   AdamwUpdate update;
 };
 
-// How far the updates of a step have come.
+// The progress of a step's updates.
 struct AdamwProgress {
   size_t next = 0;         // tensors that have been written, in the order in which they are written
   bool rehearsal = false;  // allocates as the update does, and writes nothing

@@ -20,8 +20,8 @@ inline int64_t adamw_8bit_blocks(int64_t elements) {
   return (elements + kAdamw8bitBlock - 1) / kAdamw8bitBlock;
 }
 
-// What an update reads and writes. A moment is the value of its code in the dynamic map
-// (formats/dynamic_map.h) times the scale of its block.
+// The tensors of an update. A moment is the value of its code in the dynamic map (formats/dynamic_map.h)
+// times the scale of its block.
 struct Adamw8bitTensors {
   at::Tensor weight;               // fp32 or bf16
   at::Tensor gradient;             // fp32 or bf16, of the same shape
@@ -68,7 +68,7 @@ class AdamW8bit final : public Optimizer {
   struct State {
     at::Tensor exp_avg, exp_avg_sq, exp_avg_absmax, exp_avg_sq_absmax, master;
   };
-  // Of a step: first all tensors with AdamW's state, then those with codes.
+  // The progress of a step: first all tensors with AdamW's state, then those with codes.
   struct Progress {
     AdamwProgress wide, coded;
   };

@@ -23,7 +23,7 @@ struct TrainedParameter {
   bool decay;  // weight decay applies: not to norms and biases (transformers, get_decay_parameter_names)
   bool embedding = false;  // the table of a torch.nn.Embedding, also if an output head is tied to it
   std::shared_ptr<OffloadedWeight>
-      offloaded{};  // of a leaf that is not on the device (trainer/weights/weight.h)
+      offloaded{};  // for a leaf that is not on the device (trainer/weights/weight.h)
 };
 
 // Returns the parameters that require grad, in the order of the model's modules.
@@ -58,7 +58,7 @@ class Gradients {
   // Returns a parameter's sum, and keeps it from now on: clear() leaves it, and gradients that come are
   // dropped. There must be a sum, of a parameter that is on the device.
   at::Tensor set_aside(size_t place);
-  // What was set aside is a sum like all others again.
+  // Makes the sums that were set aside ordinary again.
   void put_back();
   // Returns the Euclidean norm over all parameters that have a sum, an fp32 scalar on the device.
   at::Tensor norm() const;
@@ -73,7 +73,7 @@ class Gradients {
   std::vector<at::Tensor> leaves_;
   std::map<std::string, size_t> places_;  // by name
   std::shared_ptr<CopyStream> stream_;
-  std::shared_ptr<Sums> sums_;  // what is not with the leaves; autograd's hooks share it
+  std::shared_ptr<Sums> sums_;  // sums that are not in leaf.grad(); autograd's hooks share them
   bool keeps_ = false;          // clear() leaves what was set aside
 };
 

@@ -20,7 +20,7 @@ namespace trainer {
 // store.
 using OptimizerTensors = std::map<std::string, std::map<std::string, at::Tensor>>;
 
-// What a checkpoint stores of an optimizer. The tensors are the optimizer's own, not copies.
+// The state of an optimizer in a checkpoint. The tensors are the optimizer's own, not copies.
 struct OptimizerSnapshot {
   std::string name;
   int64_t steps_taken = 0;

@@ -24,10 +24,10 @@ struct LostRank : Error {
   }
 };
 
-// How a rank ended.
+// The end of a rank.
 struct RankEnd {
   int64_t rank = 0;
-  int code = 0;  // that its process ends with
+  int code = 0;  // its process's exit code
   std::string message;
   std::optional<ErrorCode> family = std::nullopt;
 };

@@ -1,4 +1,4 @@
-// What a run leaves for others: a PEFT adapter or a complete model directory.
+// The result of a run: a PEFT adapter or a complete model directory.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace trainer {
 
-// What a model saves. It is held apart from the model, so that a copy can be written on another thread.
+// The weights that are saved, held apart from the model, so that a copy can be written on another thread.
 struct SavedWeights {
   std::map<std::string, at::Tensor> tensors;  // by name in the file; a tensor may have two names
-  std::map<std::string, Dtype> types;         // in the file, of those that are written in another than theirs
-  Dtype dtype = Dtype::f32;                   // what config.json says
+  std::map<std::string, Dtype> types;         // types of tensors that are not written in their own
+  Dtype dtype = Dtype::f32;                   // the dtype in config.json
   nlohmann::ordered_json config_changes;      // keys of config.json that differ from the base's
 
   Dtype type_of(const std::string& name) const;  // in the file
@@ -33,7 +33,7 @@ struct Artefacts {
   std::optional<AdapterConfig> adapter;  // absent: the whole model was trained
   std::filesystem::path tokenizer;       // the directory whose tokenizer is used; empty: base
   std::vector<std::string> added_tokens;
-  std::string trained_on = {};  // how the base's weights are kept (kTrainedOn); empty: as they are stored
+  std::string trained_on = {};  // the format of the base's weights (kTrainedOn); empty: as they are stored
   // The types in which the saved tensors came: those of the model's files, or of the adapter that is trained
   // further. New tensors are not in it.
   std::map<std::string, Dtype> came_as = {};

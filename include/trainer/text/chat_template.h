@@ -31,7 +31,7 @@ struct RenderedChat {
   std::vector<Answer> answers;  // in the order of the text
 };
 
-// What a template writes of a conversation, besides contents that are text.
+// The parts of a conversation that a template writes, besides contents that are text.
 struct ChatAbilities {
   bool parts = false;   // contents that are lists of parts, as text
   bool calls = true;    // the tool_calls of an answer

@@ -17,10 +17,10 @@ struct Conversation {
   nlohmann::ordered_json messages;         // objects with role, content and whatever else the template reads
   nlohmann::ordered_json tools = nullptr;  // JSON schemas, or null
   nlohmann::ordered_json variables = nullptr;
-  std::vector<float> weights;  // of each message in the loss; 0: it is not learned
+  std::vector<float> weights;  // weight of each message in the loss; 0: it is not learned
 };
 
-// How a row holds a conversation.
+// The forms of a conversation in a row.
 //   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it. Contents are strings or
 //                  lists of text parts; a content may be missing if there are tool_calls. Arguments of calls
 //                  that are the text of an object become the object.
@@ -47,9 +47,9 @@ nlohmann::ordered_json messages_for(const ChatTemplate& chat_template, const Con
 struct ChatTokens {
   std::string text;
   std::vector<int32_t> ids;       // no special tokens besides those that the template writes
-  std::vector<bool> learn;        // of each id
-  std::vector<float> weights;     // of each id that is learned; empty: all are 1
-  std::vector<TextRange> ranges;  // of each id, in the text; empty when all ids are learned
+  std::vector<bool> learn;        // whether each id is learned
+  std::vector<float> weights;     // one for each id that is learned; empty: all are 1
+  std::vector<TextRange> ranges;  // one for each id, in the text; empty when all ids are learned
 };
 
 // Returns a conversation's ids, and which of them are learned: those with at least one character in an answer

@@ -19,7 +19,7 @@ struct TextRange {
 
 struct TokenizedText {
   std::vector<int32_t> ids;
-  std::vector<TextRange> ranges;  // of each id: the part of the text that it comes from
+  std::vector<TextRange> ranges;  // for each id, the part of the text that it comes from
 };
 
 // Safe to use from several threads at once, except add_tokens().

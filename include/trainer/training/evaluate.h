@@ -21,7 +21,7 @@ namespace trainer {
 struct EvaluationResult {
   double loss = 0;  // mean over all supervised tokens, by their weights
   int64_t samples = 0, supervised_tokens = 0;
-  // What else the run's objective reports, by the names of metrics.jsonl without "eval_": "token_accuracy".
+  // The objective's other means, by their names in metrics.jsonl without "eval_": "token_accuracy".
   std::vector<std::pair<std::string, double>> terms = {};
 };
 

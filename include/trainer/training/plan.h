@@ -15,41 +15,41 @@
 
 namespace trainer {
 
-// What a plan is made for. The device itself is not queried.
+// The device and run that a plan is made for. The device itself is not queried.
 struct PlanTarget {
   c10::DeviceType device = c10::kCPU;  // CPU or CUDA
-  at::ScalarType dtype = at::kFloat;   // of the weights
+  at::ScalarType dtype = at::kFloat;   // the weights' type
   int64_t vocab_rows = 0;  // rows that the tokenizer needs; 0: the model's, plus one per added token
-  SampleLengths lengths;   // of the data, if known
-  int64_t ranks = 1;       // that train together; the plan is that of rank 0
+  SampleLengths lengths;   // the data's, if known
+  int64_t ranks = 1;       // ranks that train together; the plan is that of rank 0
 };
 
-// What lies below the device (memory.offload), in bytes, at the moment when it is most.
+// Offloaded tensors (memory.offload), in bytes, at the moment when they are most.
 struct OffloadedPlan {
   int64_t weights = 0, gradients = 0, optimizer_state = 0, activations = 0;
   int64_t moved = 0;   // bytes that go up or down in a step
-  double seconds = 0;  // that takes at an assumed rate, if nothing else happens meanwhile
+  double seconds = 0;  // time for moving them at an assumed rate, if nothing else happens meanwhile
 
   int64_t total() const { return weights + gradients + optimizer_state + activations; }
 };
 
 // Sizes in bytes. The parts are what is in use at the moment of the peak, so that they add up to it.
 struct MemoryPlan {
-  int64_t weights = 0;  // of the model; mapped frozen weights count with their size in the file
+  int64_t weights = 0;  // the model's; mapped frozen weights count with their size in the file
   int64_t adapters = 0;
   int64_t gradients = 0;
   int64_t optimizer_state = 0;
   int64_t activations = 0;  // kept from forward to backward
-  int64_t recompute = 0;    // of recomputed blocks, and temporary tensors of backward
+  int64_t recompute = 0;    // recomputed blocks, and temporary tensors of backward
   int64_t loss = 0;         // logits of a chunk and their gradients
   int64_t input = 0;
   int64_t update = 0;   // temporary tensors of the optimizer
   int64_t reserve = 0;  // outside of tensors: context and workspaces of the GPU's libraries, fragmentation
   OffloadedPlan offloaded;  // not part of the peak
 
-  int64_t batch_size = 0, recompute_blocks = 0, num_blocks = 0;  // of the plan
+  int64_t batch_size = 0, recompute_blocks = 0, num_blocks = 0;  // those of the plan
   Offload offload;
-  int64_t sample_tokens = 0;  // of a full-length sample, source and target
+  int64_t sample_tokens = 0;  // tokens of a full-length sample, source and target
 
   // Returns the peak that the tensor allocator will show.
   int64_t peak() const {

@@ -1,4 +1,4 @@
-// What a run reports when it ran out of memory, and how it continued (docs/memory.md).
+// A run's report after it ran out of memory: the numbers, and how it continued (docs/memory.md).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Recovery {
   // Samples of the micro-batch that did not fit, and of the largest one that replaces it; equal if the same
   // micro-batch is tried again.
   int64_t from_samples = 0, to_samples = 0;
-  int64_t from_tokens = 0, to_tokens = 0;  // of the same, if samples are packed by tokens
+  int64_t from_tokens = 0, to_tokens = 0;  // the same in tokens, if samples are packed
   int64_t recomputed_blocks = 0;           // in the next attempt
   std::string line() const;
 };
@@ -28,9 +28,9 @@ struct BatchBudgets {
   BatchBudget training, evaluation;
 };
 
-// How a step was split, so that it can be repeated (training.replay_cuts).
+// The micro-batch split of a step, so that it can be repeated (training.replay_cuts).
 struct StepCuts {
-  std::vector<int64_t> samples;  // of each micro-batch
+  std::vector<int64_t> samples;  // samples of each micro-batch
   int64_t recomputed_blocks = 0;
   PackedBudget packed_budget = {};  // 0: not packed by tokens
 };

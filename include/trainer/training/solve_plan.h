@@ -54,7 +54,7 @@ class Planner {
  private:
   struct ModelShape {
     int64_t num_blocks = 0;
-    double weights_of_token = 0;  // that a token is multiplied with in a forward pass
+    double weights_of_token = 0;  // weights that a token is multiplied with in a forward pass
   };
 
   const ModelShape& shape();

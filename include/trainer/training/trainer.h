@@ -31,7 +31,7 @@ struct HighestPeak {
 };
 
 struct StepResult {
-  double loss = 0;       // what the step optimises: mean over its supervised tokens, by their weights
+  double loss = 0;       // the step's loss: mean over its supervised tokens, by their weights
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   // The loss or the gradient norm is NaN or Inf; weights and optimizer state were left unchanged.
@@ -40,10 +40,10 @@ struct StepResult {
   std::vector<int64_t> cuts;          // samples of each micro-batch
   PackedBudget packed_budget = {};    // the most tokens of a packed micro-batch
   int64_t recomputed_blocks = 0;      // blocks that kept only their input
-  int64_t retries = 0;                // how often it ran out of memory
-  int64_t bytes_exchanged = 0;        // that this rank has given to sums and copies over the ranks
-  std::optional<HighestPeak> highest_peak;  // of several ranks, if the step was not skipped
-  // What else is reported, by the names of metrics.jsonl: parts of the loss ("z_loss").
+  int64_t retries = 0;                // times that it ran out of memory
+  int64_t bytes_exchanged = 0;        // bytes that this rank has sent in all_reduce, broadcast and send_recv
+  std::optional<HighestPeak> highest_peak;  // with several ranks, if the step was not skipped
+  // The objective's other means, by their names in metrics.jsonl: parts of the loss ("z_loss").
   std::vector<std::pair<std::string, double>> terms;
 };
 
@@ -101,11 +101,11 @@ class Trainer {
   int64_t steps_taken() const { return steps_; }
   // Sets the number of steps that earlier starts of the run have made.
   void set_steps_taken(int64_t steps) { steps_ = steps; }
-  // Of the parameters that this rank updates; all without parallel.shard.
+  // Returns the optimizer's state for the parameters that this rank updates (without parallel.shard: all).
   OptimizerSnapshot optimizer_state() const { return optimizer_->snapshot(); }
-  // Returns the rank that updates a parameter; nothing: every rank does.
+  // Returns the rank that updates each parameter, by name; empty: every rank updates all.
   const std::map<std::string, int64_t>& owners() const;
-  // Returns the rank that has a weight of which others have none (parallel.shard: all), trained or not.
+  // Returns the rank that has each sharded weight, trained or not, by name (parallel.shard: all).
   const std::map<std::string, int64_t>& sharded() const;
   const Ranks& ranks() const { return ranks_; }
   // See Optimizer::restore().
@@ -146,7 +146,7 @@ class Trainer {
   std::unique_ptr<Placement> placement_;
   std::unique_ptr<Optimizer> optimizer_;
   bool updating_ = false;  // the ranks may have different weights
-  int64_t state_below_;    // bytes of the optimizer's state that lie below the device
+  int64_t state_below_;    // bytes of the optimizer's state that are offloaded
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;  // ForwardContext::anchor

@@ -11,12 +11,12 @@
 
 namespace trainer {
 
-// What is known of the data, in tokens. For a decoder, a sample's `source` is all of it and `target` has no
-// meaning.
+// Lengths of the data's samples, in tokens. For a decoder, a sample's `source` is all of it and `target` has
+// no meaning.
 struct SampleLengths {
-  int64_t source = 0, target = 0;  // of the longest sample; 0: the longest that the configuration allows
-  // Of a decoder's shortest samples in an epoch, ascending, as often as they occur in it; empty: a sample may
-  // have only two tokens. Where the list ends, it begins again.
+  int64_t source = 0, target = 0;  // the longest sample's; 0: the longest that the configuration allows
+  // The lengths of a decoder's shortest samples in an epoch, ascending, as often as they occur in it; empty:
+  // a sample may have only two tokens. Where the list ends, it begins again.
   std::vector<int64_t> shortest{};
 };
 

@@ -27,7 +27,7 @@ struct Parameter {
 
   std::vector<int64_t> shape;
   Weight value;             // undefined until loaded
-  bool large = false;       // of a layer's product: may lie outside the device's memory while its block rests
+  bool large = false;       // a linear layer's: may lie outside the device's memory while its block rests
   bool in_adapter = false;  // saved with the adapter although it is not trained
 };
 

@@ -13,14 +13,14 @@ namespace trainer {
 
 class WeightFormat;  // weights/weight_format.h
 
-// Where a frozen weight comes from if it is not a plain tensor, for example if it is quantised. It never
-// changes. Each call returns new memory, which the caller drops after use.
+// A frozen weight that is not a plain tensor, for example a quantised one. It never changes. Each call
+// returns new memory, which the caller drops after use.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   virtual const std::vector<int64_t>& shape() const = 0;          // [rows, columns]
-  virtual at::ScalarType scalar_type() const = 0;                 // of the values that it stands for
-  virtual const WeightFormat* format() const { return nullptr; }  // in which files have it; null: in none
+  virtual at::ScalarType scalar_type() const = 0;                 // the type of its values
+  virtual const WeightFormat* format() const { return nullptr; }  // its format in files; null: none
   // Returns the rows first, first + 1, ...: [count, columns] in `type`.
   virtual at::Tensor rows(int64_t first, int64_t count, at::ScalarType type) const = 0;
   // Returns the rows `ids` [...] int64: [..., columns] in `type`.
@@ -29,7 +29,7 @@ class WeightSource {
   virtual std::vector<at::Tensor> tensors() const = 0;
   // Returns the same weight kept in copies of these tensors, which are in the same order.
   virtual std::shared_ptr<const WeightSource> with_storage(const std::vector<at::Tensor>& copies) const = 0;
-  // What it knows besides its tensors, as bytes, and the same weight with what another one knows.
+  // Returns its data besides the tensors, as bytes, and the same weight with another one's data.
   virtual std::string metadata() const { return ""; }
   virtual std::shared_ptr<const WeightSource> with_metadata(const std::string& /*metadata*/) const {
     return with_storage(tensors());
@@ -38,10 +38,10 @@ class WeightSource {
 
 class Weight;
 
-// What the handles of a weight share that is not on the device: its tensors are outside of the device's
-// memory, or with another rank.
+// The state that all handles of an offloaded or sharded weight share. Its tensors are outside of the device's
+// memory, or on another rank.
 struct OffloadedWeight {
-  // On the device, while its block runs (weights/block_store.h); else null.
+  // The copy on the device, while its block runs (weights/block_store.h); else null.
   std::shared_ptr<const Weight> copy;
   // Takes the gradient of a copy; set if the weight is trained.
   std::function<void(const at::Tensor& gradient)> take_gradient;
@@ -64,14 +64,14 @@ class Weight {
   at::ScalarType scalar_type() const { return source_ ? source_->scalar_type() : tensor_.scalar_type(); }
   at::Device device() const { return tensors().at(0).device(); }
   std::vector<at::Tensor> tensors() const;  // the tensors that hold its values
-  int64_t nbytes() const;                   // of these tensors
+  int64_t nbytes() const;                   // size of these tensors
 
   bool is_tensor() const { return source_ == nullptr; }
   const WeightSource* source() const { return source_.get(); }  // null: it is a tensor
   bool is_mapped() const;
   // Returns the same weight kept in copies of its tensors, which are in the order of tensors().
   Weight with_storage(const std::vector<at::Tensor>& copies) const;
-  // What it knows besides its tensors; a weight of another rank takes it from there.
+  // Its data besides the tensors; a weight of another rank takes it from there.
   std::string metadata() const { return source_ ? source_->metadata() : ""; }
   void set_metadata(const std::string& metadata) {
     if (source_) source_ = source_->with_metadata(metadata);
