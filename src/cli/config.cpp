@@ -8,6 +8,7 @@
 #include "trainer/config/load.h"
 
 #include "cli/commands.h"
+#include "config/foreign_keys.h"
 #include "config/presets.h"
 
 namespace trainer::cli {
@@ -16,7 +17,7 @@ void add_config(CLI::App& command) {
   struct Options {
     std::optional<std::string> config;
     std::vector<std::string> overrides;
-    bool reference = false, schema = false, list = false;
+    bool reference = false, schema = false, foreign = false, list = false;
   };
   auto options = std::make_shared<Options>();
   command.add_option("-c,--config", options->config, "Configuration (YAML)")->type_name("FILE");
@@ -27,13 +28,19 @@ void add_config(CLI::App& command) {
   CLI::Option* schema =
       command.add_flag("--schema", options->schema, "Print the JSON schema (configs/schema.json)")
           ->excludes(reference);
+  CLI::Option* foreign =
+      command
+          .add_flag("--foreign", options->foreign, "Print the keys of other trainers (docs/coming-from.md)")
+          ->excludes(reference, schema);
   command.add_flag("--list", options->list, "List the presets that come with the program")
-      ->excludes(reference, schema);
+      ->excludes(reference, schema, foreign);
   command.callback([options] {
     if (options->reference) {
       write_reference_page(std::cout);
     } else if (options->schema) {
       write_json_schema(std::cout);
+    } else if (options->foreign) {
+      config::write_foreign_keys(std::cout);
     } else if (options->list) {
       write_presets(std::cout);
     } else {

@@ -5,10 +5,10 @@
 #include "trainer/base/strings.h"
 
 #include "base/file_facts.h"
+#include "config/foreign_keys.h"
 #include "config/keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
-#include "config/unknown_key.h"
 #include "config/value.h"
 #include "config/webhook.h"
 #include "hub/name.h"
@@ -66,12 +66,13 @@ void check_effects(const Config& config, Checker& check) {
       if (!config.origins.contains(key.full_name())) continue;
       const Condition* unmet = first_unmet(key, config);
       if (unmet == nullptr) continue;
-      const ForeignName* meant = find_foreign_name(key.name);
+      const ForeignKey* meant = find_foreign_key(key.name);
+      const bool other = meant != nullptr && meant->key() != key.full_name();
       check.require(false, key.full_name(),
                     concat("has no effect ", in_words(*unmet),
-                           meant != nullptr ? concat("; did you mean ", meant->key, "?")
-                                            : concat("; remove it (as an override: ", key.name,
-                                                     "=null), or change ", unmet->key)));
+                           other ? concat("; did you mean ", meant->key(), "?")
+                                 : concat("; remove it (as an override: ", key.name, "=null), or change ",
+                                          unmet->key)));
     }
   }
 }

@@ -10,7 +10,7 @@
 namespace trainer::config {
 namespace {
 
-void import_adapter(ForeignKeys& keys, ImportedSettings& settings) {
+void import_adapter(GivenKeys& keys, ImportedSettings& settings) {
   const std::string adapter = keys.take_text("adapter").value_or("");
   const bool lora = adapter == "lora" || adapter == "qlora" || adapter == "dora";
   if (!adapter.empty() && !lora) settings.leave_out("adapter", adapter + " is not supported; there is LoRA");
@@ -25,40 +25,7 @@ void import_adapter(ForeignKeys& keys, ImportedSettings& settings) {
                       concat("8 bits are not supported: the weights stay in 16; model.quantize: ",
                              smallest_weight_format().name, " has 4"));
   }
-  const std::vector<std::string> names{"lora_r",
-                                       "lora_alpha",
-                                       "lora_dropout",
-                                       "lora_target_modules",
-                                       "lora_target_linear",
-                                       "lora_modules_to_save",
-                                       "lora_model_dir",
-                                       "peft_use_dora",
-                                       "peft_use_rslora"};
-  if (!lora) {
-    for (const std::string& name : names) {
-      if (keys.has(name)) settings.leave_out(name, "without an adapter all weights are trained");
-      keys.drop({name});
-    }
-    return;
-  }
-  const std::pair<const char*, const char*> plain[] = {{"lora_r", "lora.r"},
-                                                       {"lora_alpha", "lora.lora_alpha"},
-                                                       {"lora_dropout", "lora.lora_dropout"},
-                                                       {"lora_modules_to_save", "lora.modules_to_save"},
-                                                       {"peft_use_dora", "lora.use_dora"},
-                                                       {"peft_use_rslora", "lora.use_rslora"}};
-  for (const auto& [name, key] : plain) {
-    if (const auto value = keys.take(name)) settings.set(key, node_as_yaml(*value), name);
-  }
-  if (const auto directory = keys.take_text("lora_model_dir"))
-    settings.set_text("lora.adapter", *directory, "lora_model_dir");
-  const auto modules = keys.take("lora_target_modules");
-  if (modules && modules->IsScalar())
-    settings.set_text("lora.target_modules", modules->Scalar(), "lora_target_modules");
-  if (modules && !modules->IsScalar())
-    settings.set_list("lora.target_modules", texts_of(*modules), "lora_target_modules");
-  if (keys.take_flag("lora_target_linear"))
-    settings.set("lora.target_modules", "all-linear", "lora_target_linear");
+  if (!lora) drop_lora(keys, "without an adapter all weights are trained", settings);
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -119,7 +86,7 @@ std::vector<std::string> paths_of(const YAML::Node& dataset) {
   return {text_at(dataset, "path")};
 }
 
-void import_datasets(ForeignKeys& keys, ImportedSettings& settings) {
+void import_datasets(GivenKeys& keys, ImportedSettings& settings) {
   const auto datasets = keys.take("datasets");
   if (!datasets) return;
   std::vector<std::string> paths;
@@ -158,7 +125,7 @@ void import_datasets(ForeignKeys& keys, ImportedSettings& settings) {
   }
 }
 
-void import_tests(ForeignKeys& keys, ImportedSettings& settings) {
+void import_tests(GivenKeys& keys, ImportedSettings& settings) {
   const auto datasets = keys.take("test_datasets");
   if (!datasets || !datasets->IsSequence()) return;
   std::vector<std::string> paths;
@@ -169,52 +136,19 @@ void import_tests(ForeignKeys& keys, ImportedSettings& settings) {
   settings.set("training.eval_strategy", keys.has("eval_steps") ? "steps" : "epoch", "test_datasets");
 }
 
-// N times an epoch: the number of updates in an epoch is not known here.
-void import_per_epoch(ForeignKeys& keys, ImportedSettings& settings, const std::string& name,
-                      const std::string& key) {
-  const auto times = keys.take_number(name);
-  if (!times || *times <= 0) return;
-  settings.set(key, "epoch", name);
-  if (*times != 1)
-    settings.change(
-        name, concat("once an epoch, not ", *times, " times; for more give steps and a number of updates"));
-}
-
 }  // namespace
 
-void import_axolotl(ForeignKeys& keys, ImportedSettings& settings) {
-  if (const auto model = keys.take_text("base_model")) settings.set_text("model.path", *model, "base_model");
+void import_axolotl(GivenKeys& keys, ImportedSettings& settings) {
   import_adapter(keys, settings);
   import_datasets(keys, settings);
   import_tests(keys, settings);
-  import_held_out(keys, settings, "val_set_size");
-  if (const auto length = keys.take("sequence_len"))
-    settings.set("data.max_length", node_as_yaml(*length), "sequence_len");
-  if (keys.take_flag("sample_packing")) {
-    settings.set("data.packing", "true", "sample_packing");
-    settings.change("sample_packing",
-                    "there micro_batch_size counts packed rows, each of several samples; here "
-                    "effective_batch_size counts samples. For as many tokens in an update, make it larger");
-  }
   import_batch(keys, settings, "micro_batch_size", 1);
   if (!keys.has("num_epochs") && !keys.has("max_steps"))
     settings.set("training.num_train_epochs", "1", "axolotl's default");
   if (!keys.has("lr_scheduler")) settings.set("optimizer.lr_scheduler_type", "cosine", "axolotl's default");
-  if (keys.take_flag("train_on_inputs")) {
-    settings.set("data.loss_on", "everything", "train_on_inputs");
-  }
-  import_per_epoch(keys, settings, "evals_per_epoch", "training.eval_strategy");
-  import_per_epoch(keys, settings, "saves_per_epoch", "save.strategy");
   if (const auto name = keys.take_text("chat_template"); name && *name != "tokenizer_default")
     settings.change("chat_template", concat("the model's own template is used, not ", *name,
                                             "; data.chat_template takes the file of another"));
-  if (const auto tokens = keys.take("tokens"))
-    settings.set_list("model.add_tokens", texts_of(*tokens), "tokens");
-  // Nothing has to be said for these here.
-  keys.drop({"model_type", "tokenizer_type", "base_model_config", "pad_to_sequence_len",
-             "eval_sample_packing", "dataset_prepared_path", "flash_attention", "xformers_attention",
-             "sdp_attention", "is_llama_derived_model", "is_qwen_derived_model", "is_mistral_derived_model",
-             "strict", "debug", "lora_fan_in_fan_out"});
 }
 
 }  // namespace trainer::config

@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-using config::ForeignKeys;
+using config::GivenKeys;
 
 YAML::Node read_mapping(const std::filesystem::path& file) {
   if (file.extension() == ".bin" || file.extension() == ".pt") {
@@ -54,7 +54,7 @@ bool is_torchtune(const YAML::Node& root) {
 
 struct Origin {
   const char* name;
-  void (*import)(ForeignKeys& keys, config::ImportedSettings& settings);
+  void (*import)(GivenKeys& keys, config::ImportedSettings& settings);
 };
 
 Origin origin_of(const YAML::Node& root) {
@@ -63,7 +63,7 @@ Origin origin_of(const YAML::Node& root) {
     return {"LLaMA-Factory", config::import_llama_factory};
   if (has_any(root, {"base_model", "micro_batch_size", "sequence_len", "datasets"}))
     return {"axolotl", config::import_axolotl};
-  return {"Hugging Face TrainingArguments", [](ForeignKeys& keys, config::ImportedSettings& settings) {
+  return {"Hugging Face TrainingArguments", [](GivenKeys& keys, config::ImportedSettings& settings) {
             import_batch(keys, settings, "per_device_train_batch_size", 8);
           }};
 }
@@ -72,11 +72,11 @@ Origin origin_of(const YAML::Node& root) {
 
 ImportedConfig import_config(const std::filesystem::path& file) {
   const YAML::Node root = read_mapping(file);
-  ForeignKeys keys(root);
+  GivenKeys keys(root);
   config::ImportedSettings settings;
   const Origin origin = origin_of(root);
   origin.import(keys, settings);
-  config::import_common(keys, settings);
+  config::import_by_table(keys, settings);
   return settings.finish(origin.name, concat("From ", file.filename().string(), " (", origin.name,
                                              "). `trainer config --config THIS_FILE` shows all keys."));
 }

@@ -12,7 +12,7 @@
 namespace trainer::config {
 namespace {
 
-void import_method(ForeignKeys& keys, ImportedSettings& settings) {
+void import_method(GivenKeys& keys, ImportedSettings& settings) {
   const std::string stage = keys.take_text("stage").value_or("sft");
   if (stage == "pt") {
     settings.set("data.kind", "text", "stage: pt");
@@ -25,28 +25,12 @@ void import_method(ForeignKeys& keys, ImportedSettings& settings) {
   if (type != "lora" && type != "full")
     settings.leave_out("finetuning_type: " + type,
                        "all weights are trained; a section `lora: {}` trains LoRA");
-  const std::vector<std::string> names{"lora_rank",   "lora_alpha",          "lora_dropout",
-                                       "lora_target", "additional_target",   "use_rslora",
-                                       "use_dora",    "adapter_name_or_path"};
-  if (!settings.lora()) {
-    keys.drop(names);
-    return;
-  }
+  if (!settings.lora()) return drop_lora(keys, "", settings);
   const double rank = keys.take_number("lora_rank").value_or(8);
   const auto alpha = keys.take_number("lora_alpha");
   settings.set("lora.r", number_as_yaml(rank).substr(0, number_as_yaml(rank).find('.')), "lora_rank");
   settings.set("lora.lora_alpha", number_as_yaml(alpha.value_or(2 * rank)),
                alpha ? "lora_alpha" : "2 x lora_rank, their default");
-  const std::pair<const char*, const char*> plain[] = {{"lora_dropout", "lora.lora_dropout"},
-                                                       {"use_rslora", "lora.use_rslora"},
-                                                       {"use_dora", "lora.use_dora"}};
-  for (const auto& [name, key] : plain) {
-    if (const auto value = keys.take(name)) settings.set(key, node_as_yaml(*value), name);
-  }
-  if (const auto path = keys.take_text("adapter_name_or_path"))
-    settings.set_text("lora.adapter", *path, "adapter_name_or_path");
-  if (const auto more = keys.take("additional_target"))
-    settings.set_list("lora.modules_to_save", texts_of(*more), "additional_target");
   const auto target = keys.take("lora_target");
   if (!target || node_as_yaml(*target) == "all") {
     settings.set("lora.target_modules", "all-linear",
@@ -57,7 +41,7 @@ void import_method(ForeignKeys& keys, ImportedSettings& settings) {
 }
 
 // Names stand in dataset_info.json, which says where the files are.
-void import_dataset(ForeignKeys& keys, ImportedSettings& settings) {
+void import_dataset(GivenKeys& keys, ImportedSettings& settings) {
   const std::filesystem::path folder = keys.take_text("dataset_dir").value_or("data");
   const auto names = keys.take("dataset");
   if (!names) return;
@@ -90,9 +74,7 @@ void import_dataset(ForeignKeys& keys, ImportedSettings& settings) {
 
 }  // namespace
 
-void import_llama_factory(ForeignKeys& keys, ImportedSettings& settings) {
-  if (const auto model = keys.take_text("model_name_or_path"))
-    settings.set_text("model.path", *model, "model_name_or_path");
+void import_llama_factory(GivenKeys& keys, ImportedSettings& settings) {
   import_method(keys, settings);
   import_dataset(keys, settings);
   if (const auto name = keys.take_text("template"))
@@ -101,17 +83,8 @@ void import_llama_factory(ForeignKeys& keys, ImportedSettings& settings) {
   const auto length = keys.take("cutoff_len");
   settings.set("data.max_length", length ? node_as_yaml(*length) : "2048",
                length ? "cutoff_len" : "cutoff_len, their default");
-  const bool neat = keys.take_flag("neat_packing"), packing = keys.take_flag("packing");
-  if (neat || packing) {
-    settings.set("data.packing", "true", neat ? "neat_packing" : "packing");
-    settings.change(neat ? "neat_packing" : "packing",
-                    "samples never see each other, and effective_batch_size counts samples, not packed rows");
-  }
   if (keys.has("max_samples"))
     settings.change("max_samples", "counts the samples of all files together, not of each");
-  if (keys.take_flag("train_on_prompt")) settings.set("data.loss_on", "everything", "train_on_prompt");
-  if (keys.take_flag("mask_history")) settings.set("data.loss_on", "last_turn", "mask_history");
-  import_held_out(keys, settings, "val_size");
   if (const auto files = keys.take("eval_dataset"))
     settings.leave_out("eval_dataset: " + node_as_yaml(*files), "name its file in data.eval");
   import_batch(keys, settings, "per_device_train_batch_size", 8);
@@ -119,10 +92,7 @@ void import_llama_factory(ForeignKeys& keys, ImportedSettings& settings) {
     settings.set("memory.gradient_checkpointing", "false", "disable_gradient_checkpointing");
   else if (!keys.has("gradient_checkpointing"))
     settings.set("memory.gradient_checkpointing", "true", "LLaMA-Factory's default");
-  // Nothing has to be said for these here.
-  keys.drop({"do_train", "overwrite_cache", "preprocessing_num_workers", "plot_loss", "flash_attn",
-             "enable_liger_kernel", "use_unsloth", "trust_remote_code", "upcast_layernorm", "ddp_timeout",
-             "infer_backend"});
+  keys.drop({"trust_remote_code", "ddp_timeout"});  // nothing has to be said for these here
 }
 
 }  // namespace trainer::config

@@ -117,11 +117,11 @@ std::vector<std::string> texts_of(const YAML::Node& node) {
   return texts;
 }
 
-ForeignKeys::ForeignKeys(const YAML::Node& mapping) {
+GivenKeys::GivenKeys(const YAML::Node& mapping) {
   for (const auto& entry : mapping) entries_.emplace_back(entry.first.Scalar(), entry.second);
 }
 
-std::optional<YAML::Node> ForeignKeys::take(const std::string& name) {
+std::optional<YAML::Node> GivenKeys::take(const std::string& name) {
   const auto found = std::ranges::find(entries_, name, [](const auto& entry) { return entry.first; });
   if (found == entries_.end()) return std::nullopt;
   const YAML::Node value = found->second;
@@ -130,13 +130,13 @@ std::optional<YAML::Node> ForeignKeys::take(const std::string& name) {
   return value;
 }
 
-std::optional<std::string> ForeignKeys::take_text(const std::string& name) {
+std::optional<std::string> GivenKeys::take_text(const std::string& name) {
   const auto value = take(name);
   if (!value) return std::nullopt;
   return value->IsScalar() ? value->Scalar() : node_as_yaml(*value);
 }
 
-std::optional<double> ForeignKeys::take_number(const std::string& name) {
+std::optional<double> GivenKeys::take_number(const std::string& name) {
   const auto value = take(name);
   if (!value) return std::nullopt;
   double number = 0;
@@ -146,21 +146,21 @@ std::optional<double> ForeignKeys::take_number(const std::string& name) {
   return std::nullopt;
 }
 
-bool ForeignKeys::take_flag(const std::string& name) {
+bool GivenKeys::take_flag(const std::string& name) {
   const auto value = take(name);
   return value && is_true(*value);
 }
 
-void ForeignKeys::drop(const std::vector<std::string>& names) {
+void GivenKeys::drop(const std::vector<std::string>& names) {
   for (const std::string& name : names) static_cast<void>(take(name));
 }
 
-bool ForeignKeys::has(const std::string& name) const {
+std::optional<YAML::Node> GivenKeys::peek(const std::string& name) const {
   const auto found = std::ranges::find(entries_, name, [](const auto& entry) { return entry.first; });
-  return found != entries_.end() && !is_empty(found->second);
+  return found == entries_.end() || is_empty(found->second) ? std::nullopt : std::optional(found->second);
 }
 
-std::vector<std::pair<std::string, YAML::Node>> ForeignKeys::rest() const {
+std::vector<std::pair<std::string, YAML::Node>> GivenKeys::rest() const {
   std::vector<std::pair<std::string, YAML::Node>> rest;
   for (const auto& entry : entries_) {
     if (!is_empty(entry.second)) rest.push_back(entry);

@@ -14,9 +14,9 @@
 namespace trainer::config {
 
 // The keys of the other file. Each is taken once; what is left at the end was not understood.
-class ForeignKeys {
+class GivenKeys {
  public:
-  explicit ForeignKeys(const YAML::Node& mapping);
+  explicit GivenKeys(const YAML::Node& mapping);
 
   // Return the value and take the key; nothing if it is absent or empty (null, "", [], {}).
   std::optional<YAML::Node> take(const std::string& name);
@@ -25,7 +25,9 @@ class ForeignKeys {
   // Absent counts as false. Texts are true, but for "false", "no" and "off".
   bool take_flag(const std::string& name);
   void drop(const std::vector<std::string>& names);
-  bool has(const std::string& name) const;
+  // Without taking it; nothing if it is absent or empty.
+  std::optional<YAML::Node> peek(const std::string& name) const;
+  bool has(const std::string& name) const { return peek(name).has_value(); }
 
   // What nobody took, in the order of the file.
   std::vector<std::pair<std::string, YAML::Node>> rest() const;
@@ -73,18 +75,47 @@ bool is_true(const YAML::Node& node);
 // The text of an entry of a mapping; `fallback` if it is absent, null or no text.
 std::string text_at(const YAML::Node& mapping, const char* name, const std::string& fallback = "");
 
-// Each takes the keys that it knows and that need more than a new name.
-void import_axolotl(ForeignKeys& keys, ImportedSettings& settings);
-void import_llama_factory(ForeignKeys& keys, ImportedSettings& settings);
-void import_torchtune(ForeignKeys& keys, ImportedSettings& settings);
-
-// Parts that are alike everywhere: types, optimizers, schedules, intervals, quantisation, and at last every
-// key that has only another name here.
-void import_common(ForeignKeys& keys, ImportedSettings& settings);
+// Takes everything that is left by the table of foreign keys.
+void import_by_table(GivenKeys& keys, ImportedSettings& settings);
+// Takes the entries of a part ("optimizer") that the table has as "optimizer.lr" and the like.
+void import_part(const YAML::Node& part, const std::string& name, ImportedSettings& settings);
+// Leaves out the keys of LoRA, with a word for each, or without one if `reason` is "".
+void drop_lora(GivenKeys& keys, const std::string& reason, ImportedSettings& settings);
 // The samples of an update: micro-batch times accumulation. `micro` is their name of the micro-batch.
-void import_batch(ForeignKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback);
+void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback);
+
 void import_optimizer(const std::string& name, const std::string& from, ImportedSettings& settings);
-// A set of rows that is a share of the training data, or a number of rows.
-void import_held_out(ForeignKeys& keys, ImportedSettings& settings, const std::string& name);
+
+// How the value of a key is taken, for the table: each takes `name` and sets `ours`.
+namespace to {
+using Name = const std::string&;
+void unsaid(GivenKeys& keys, Name name, Name ours,
+            ImportedSettings& settings);  // nothing has to be said of it
+void flag(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void list(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void count(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);  // of updates
+void packed(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void half(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void dtype(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void four_bits(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void quantized_as(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void double_quantized(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void optimizer(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void schedule(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void warmup(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void warmup_share(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void strategy(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void per_epoch(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void metric(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void held_out(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void recompute(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void resume(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+void grouped_by_length(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+}  // namespace to
+
+// Each takes the keys that it knows and that need more than a new name.
+void import_axolotl(GivenKeys& keys, ImportedSettings& settings);
+void import_llama_factory(GivenKeys& keys, ImportedSettings& settings);
+void import_torchtune(GivenKeys& keys, ImportedSettings& settings);
 
 }  // namespace trainer::config

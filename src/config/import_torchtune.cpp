@@ -13,7 +13,7 @@ namespace {
 // Resolves ${output_dir} in the text of a file.
 class Interpolation {
  public:
-  explicit Interpolation(ForeignKeys& keys) {
+  explicit Interpolation(GivenKeys& keys) {
     if (const auto value = keys.take_text("output_dir")) output_dir_ = *value;
   }
   const std::string& output_dir() const { return output_dir_; }
@@ -52,13 +52,7 @@ void import_model(const YAML::Node& model, ImportedSettings& settings) {
   if (flag(model, "apply_lora_to_output")) modules.emplace_back("lm_head");
   if (!modules.empty())
     settings.set_list("lora.target_modules", modules, "model.lora_attn_modules, apply_lora_to_...");
-  const std::pair<const char*, const char*> plain[] = {
-      {"lora_rank", "lora.r"}, {"lora_alpha", "lora.lora_alpha"}, {"lora_dropout", "lora.lora_dropout"}};
-  for (const auto& [theirs, key] : plain) {
-    if (const std::string value = text_at(model, theirs); !value.empty())
-      settings.set(key, value, concat("model.", theirs));
-  }
-  if (flag(model, "use_dora")) settings.set("lora.use_dora", "true", "model.use_dora");
+  import_part(model, "model", settings);
   if (flag(model, "quantize_base") || name.starts_with("qlora_"))
     settings.set("model.quantize", smallest_weight_format().name,
                  name.starts_with("qlora_") ? "model: " + name : "model.quantize_base");
@@ -90,11 +84,9 @@ void import_dataset(const YAML::Node& dataset, ImportedSettings& settings) {
     if (const std::string column = text_at(dataset, "column"); !column.empty())
       settings.set_text("data.input", column, "dataset.column");
   }
-  if (flag(dataset, "packed")) {
-    settings.set("data.packing", "true", "dataset.packed");
+  import_part(dataset, "dataset", settings);
+  if (flag(dataset, "packed"))
     settings.change("dataset.packed", "effective_batch_size counts samples, not packed rows");
-  }
-  if (flag(dataset, "train_on_input")) settings.set("data.loss_on", "everything", "dataset.train_on_input");
   for (const char* other :
        {"split", "column_map", "new_system_prompt", "conversation_column", "conversation_style"}) {
     const YAML::Node value = dataset[other];
@@ -105,19 +97,7 @@ void import_dataset(const YAML::Node& dataset, ImportedSettings& settings) {
   }
 }
 
-void import_optimizer_part(const YAML::Node& optimizer, ImportedSettings& settings) {
-  import_optimizer(component(optimizer), "optimizer", settings);
-  const std::pair<const char*, const char*> plain[] = {{"lr", "optimizer.learning_rate"},
-                                                       {"weight_decay", "optimizer.weight_decay"},
-                                                       {"eps", "optimizer.adam_epsilon"}};
-  for (const auto& [theirs, key] : plain) {
-    const YAML::Node value = optimizer[theirs];
-    if (value.IsDefined() && value.IsScalar())
-      settings.set(key, node_as_yaml(value), concat("optimizer.", theirs));
-  }
-}
-
-void import_scheduler(ForeignKeys& keys, ImportedSettings& settings) {
+void import_scheduler(GivenKeys& keys, ImportedSettings& settings) {
   const auto scheduler = keys.take("lr_scheduler");
   if (!scheduler) {
     settings.set("optimizer.lr_scheduler_type", "constant", "torchtune without lr_scheduler");
@@ -129,11 +109,10 @@ void import_scheduler(ForeignKeys& keys, ImportedSettings& settings) {
   } else {
     settings.set("optimizer.lr_scheduler_type", "cosine", "lr_scheduler");
   }
-  if (const std::string steps = text_at(*scheduler, "num_warmup_steps"); !steps.empty() && steps != "0")
-    settings.set("optimizer.warmup_steps", steps, "lr_scheduler.num_warmup_steps");
+  if (scheduler->IsMap()) import_part(*scheduler, "lr_scheduler", settings);
 }
 
-void import_places(ForeignKeys& keys, const Interpolation& resolved, ImportedSettings& settings) {
+void import_places(GivenKeys& keys, const Interpolation& resolved, ImportedSettings& settings) {
   if (const auto checkpointer = keys.take("checkpointer"); checkpointer && checkpointer->IsMap()) {
     if (const std::string path = text_at(*checkpointer, "checkpoint_dir"); !path.empty())
       settings.set_text("model.path", resolved(path), "checkpointer.checkpoint_dir");
@@ -144,8 +123,7 @@ void import_places(ForeignKeys& keys, const Interpolation& resolved, ImportedSet
   }
   if (!resolved.output_dir().empty()) settings.set_text("output_dir", resolved.output_dir(), "output_dir");
   if (const auto tokenizer = keys.take("tokenizer"); tokenizer && tokenizer->IsMap()) {
-    if (const std::string length = text_at(*tokenizer, "max_seq_len"); !length.empty())
-      settings.set("data.max_length", length, "tokenizer.max_seq_len");
+    import_part(*tokenizer, "tokenizer", settings);
     if (!text_at(*tokenizer, "prompt_template").empty())
       settings.leave_out("tokenizer.prompt_template", "data.chat_template takes the file of a template");
   }
@@ -153,34 +131,23 @@ void import_places(ForeignKeys& keys, const Interpolation& resolved, ImportedSet
 
 }  // namespace
 
-void import_torchtune(ForeignKeys& keys, ImportedSettings& settings) {
+void import_torchtune(GivenKeys& keys, ImportedSettings& settings) {
   const Interpolation resolved(keys);
   import_places(keys, resolved, settings);
   if (const auto model = keys.take("model"); model && model->IsMap()) import_model(*model, settings);
   if (const auto dataset = keys.take("dataset"); dataset && dataset->IsMap())
     import_dataset(*dataset, settings);
-  if (const auto optimizer = keys.take("optimizer"); optimizer && optimizer->IsMap())
-    import_optimizer_part(*optimizer, settings);
+  if (const auto optimizer = keys.take("optimizer"); optimizer && optimizer->IsMap()) {
+    import_optimizer(component(*optimizer), "optimizer", settings);
+    import_part(*optimizer, "optimizer", settings);
+  }
   import_scheduler(keys, settings);
   import_batch(keys, settings, "batch_size", 1);
-  if (const auto recompute = keys.take("enable_activation_checkpointing"))
-    settings.set("memory.gradient_checkpointing", is_true(*recompute) ? "true" : "false",
-                 "enable_activation_checkpointing");
-  if (keys.take_flag("enable_activation_offloading"))
-    settings.set("memory.offload", "[activations]", "enable_activation_offloading");
   const auto clip = keys.take("clip_grad_norm");
   settings.set("training.max_grad_norm", clip ? node_as_yaml(*clip) : "0",
                clip ? "clip_grad_norm" : "torchtune without clip_grad_norm");
-  if (const auto every = keys.take("log_every_n_steps"))
-    settings.set("training.logging_steps", node_as_yaml(*every), "log_every_n_steps");
-  if (const auto steps = keys.take("max_steps_per_epoch"))
-    settings.leave_out("max_steps_per_epoch: " + node_as_yaml(*steps),
-                       "training.max_steps counts the updates of the run");
   if (const auto device = keys.take_text("device"))
     settings.set("device", *device == "cuda" ? "auto" : *device, "device");
-  if (keys.take_flag("optimizer_in_bwd"))
-    settings.leave_out("optimizer_in_bwd",
-                       "not supported; memory.offload and optimizer.name: adamw_8bit save memory");
   // Nothing has to be said for these here.
   keys.drop({"loss", "compile", "metric_logger", "log_peak_memory_stats", "log_level", "profiler",
              "cudnn_deterministic_mode", "save_adapter_weights_only", "save_last_epoch_only",

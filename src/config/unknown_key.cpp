@@ -6,6 +6,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
+#include "config/foreign_keys.h"
 #include "config/schema.h"
 #include "config/webhook.h"
 #include "config/weight_formats.h"
@@ -44,24 +45,15 @@ std::string closest_key(const std::string& section, const std::string& name) {
   return join(full_names(keys_named(far)), " or ");
 }
 
-std::string foreign_sentence(const ForeignName& foreign) {
-  const std::string advice = foreign.advice;
-  if (!advice.empty()) return advice;
-  return concat("unknown key; here it is called ", foreign.key);
-}
-
 }  // namespace
 
 std::string unknown_key(const std::string& section, const std::string& original_name) {
   const std::string name = normalised(original_name);
   if (!section.empty()) {
-    if (const ForeignName* foreign = find_foreign_name(normalised(full_name(section, name)))) {
-      return foreign_sentence(*foreign);
-    }
-    if (find_section(section) == nullptr) {
-      if (const ForeignName* foreign = find_foreign_name(normalised(section)))
-        return foreign_sentence(*foreign);
-    }
+    const ForeignKey* foreign = find_foreign_key(normalised(full_name(section, name)));
+    if (foreign != nullptr && keys_named(name).empty()) return answer_to(*foreign);
+    if (find_section(section) == nullptr) foreign = find_foreign_key(normalised(section));
+    if (foreign != nullptr && find_section(section) == nullptr) return answer_to(*foreign);
     if (find_section(name) != nullptr) return concat(name, " is a section of its own, at the top level");
   }
   if (section.empty() && find_key(name) != nullptr && name.find('.') != std::string::npos) {
@@ -71,7 +63,7 @@ std::string unknown_key(const std::string& section, const std::string& original_
   const std::vector<const Key*> same_name = keys_named(name);
   if (!same_name.empty())
     return concat("unknown key; did you mean ", join(full_names(same_name), " or "), "?");
-  if (const ForeignName* foreign = find_foreign_name(name)) return foreign_sentence(*foreign);
+  if (const ForeignKey* foreign = find_foreign_key(name)) return answer_to(*foreign);
   const std::string near = closest_key(section, name);
   if (!near.empty()) return concat("unknown key; did you mean ", near, "?");
   if (const Section* known = find_section(section)) {
@@ -110,7 +102,7 @@ std::string advice_for_flag(const std::string& name, const std::string& value) {
   using namespace config;
   const std::string normal = normalised(name);
   const std::vector<const Key*> same_name = keys_named(normal);
-  const ForeignName* foreign = find_foreign_name(normal);
+  const ForeignKey* foreign = find_foreign_key(normal);
   std::string key;
   if (normal == "model" || normal == "data" || normal == "optimizer") {
     key = normal == "model" ? "model.path" : normal == "data" ? "data.train" : "optimizer.name";
@@ -118,10 +110,10 @@ std::string advice_for_flag(const std::string& name, const std::string& value) {
     key = normal;
   } else if (same_name.size() == 1) {
     key = same_name[0]->full_name();
-  } else if (foreign != nullptr && *foreign->advice == '\0') {
-    key = foreign->key;
+  } else if (foreign != nullptr && *foreign->note == '\0' && !foreign->is_value()) {
+    key = foreign->ours;
   } else if (foreign != nullptr) {
-    return foreign->advice;
+    return answer_to(*foreign);
   } else {
     return "";
   }

@@ -9,6 +9,7 @@
 #include "trainer/base/files.h"
 #include "trainer/config/load.h"
 
+#include "config/foreign_keys.h"
 #include "config/schema.h"
 #include "support/temporary_directory.h"
 
@@ -47,6 +48,25 @@ TEST(Generated, ReferencePageIsUpToDate) {
 TEST(Generated, JsonSchemaIsUpToDate) {
   EXPECT_EQ(read_file(kSource / "configs/schema.json"), written(write_json_schema))
       << "write it anew: scripts/check/generated --write";
+}
+
+TEST(Generated, TablesOfOtherTrainersKeysAreUpToDate) {
+  const std::string page = read_file(kSource / "docs/coming-from.md");
+  EXPECT_NE(page.find(written(config::write_foreign_keys)), std::string::npos)
+      << "write them anew: scripts/check/generated --write";
+}
+
+// What the answers, import-config and the page promise of a key is there.
+TEST(ForeignKeys, NameKeysThatExist) {
+  std::set<std::string> names;
+  for (const config::ForeignKey& foreign : config::foreign_keys()) {
+    const bool known =
+        config::find_key(foreign.key()) != nullptr || config::find_section(foreign.key()) != nullptr;
+    EXPECT_TRUE(known || *foreign.ours == '\0') << foreign.theirs << ": " << foreign.ours;
+    EXPECT_TRUE(*foreign.ours != '\0' || *foreign.note != '\0') << foreign.theirs << " says nothing";
+    for (const std::string& name : foreign.names())
+      EXPECT_TRUE(names.insert(name).second) << name << " is there twice";
+  }
 }
 
 TEST(Generated, SummaryNamesEveryKey) {
