@@ -16,38 +16,14 @@ namespace {
 
 constexpr const char* kLater = "not supported by this version";
 constexpr const char* kAlways = "not a key: this is always on; remove the line";
-constexpr const char* kNever = "not a key: this is always off; remove the line";
 constexpr const char* kNoPlace = "not supported; remove the line";
 const char* const kQuantized = [] {
   static const std::string text = concat("unknown key; write model.quantize: ", smallest_weight_format().name,
                                          " for weights in 4 bits (docs/quantization.md)");
   return text.c_str();
 }();
-constexpr const char* kProcesses =
-    "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
-    "(docs/parallel.md)";
-constexpr const char* kSharded =
-    "unknown key; did you mean parallel.shard? It shards the optimizer's state, or weights "
-    "too, among GPUs (docs/parallel.md)";
-constexpr const char* kLaunched =
-    "not a key; a process takes its place from the variables of torchrun or srun (docs/parallel.md)";
-constexpr const char* kOwnDivision = "not a key: how GPUs work together is set in the section parallel";
-constexpr const char* kReports =
-    "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
-    "(docs/observing.md)";
-constexpr const char* kReportTo =
-    "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb and "
-    "mlflow (docs/observing.md)";
-constexpr const char* kLocalFiles =
-    "not supported: nothing is uploaded; downloads follow HF_HUB_CACHE, HF_TOKEN and the like "
-    "(docs/model-names.md)";
-constexpr const char* kAllocatorKeys =
-    "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
-    "memory.roundup_power2_divisions and memory.garbage_collection_threshold; if it is set in the "
-    "environment, that setting is used";
 constexpr const char* kLearnPrompt =
     "unknown key; data.loss_on: everything learns all of a conversation, data.kind: text all of a text";
-constexpr const char* kMethod = "not supported by this version: training is full or LoRA";
 constexpr const char* kFlash =
     "not a key: attention is always computed as by flash attention, in memory that grows with the length "
     "of the samples, not with its square";
@@ -78,7 +54,8 @@ const ForeignKey kForeignKeys[] = {
     {kFactory, "export_dir", "output_dir"},
     {kFactory, "create_new_adapter", "", kNoPlace},
     {kFactory, "stage", "", "not supported by this version: training is supervised fine-tuning"},
-    {kFactory, "freeze_trainable_layers, use_galore, use_badam, pissa_init, loraplus_lr_ratio", "", kMethod},
+    {kFactory, "freeze_trainable_layers, use_galore, use_badam, pissa_init, loraplus_lr_ratio", "",
+     "not supported by this version: training is full or LoRA"},
     {kFactory, "dataset_dir", "", "not a key; data.train takes paths"},
     {kFactory, "template", "",
      "unknown key; conversations are formatted by the model's own chat template, or the one in "
@@ -135,13 +112,15 @@ const ForeignKey kForeignKeys[] = {
      to::unsaid},
     {kAxolotl, "dataset_prepared_path", "",
      "not a key: cached data is renewed when the files change (data.cache)", to::unsaid},
-    {kAxolotl, "lora_fan_in_fan_out", "", kNever, to::unsaid},
+    {kAxolotl, "lora_fan_in_fan_out", "", "not a key: this is always off; remove the line", to::unsaid},
     {kAxolotl, "lora_on_cpu, eval_table_size", "", kNoPlace},
     {kAxolotl, "cosine_min_lr_ratio", "", kLater},
     {kAxolotl, "float16", "", "not supported; write model.dtype: bf16", to::half},
     {kAxolotl, "flash_attention, xformers_attention, sdp_attention", "", kFlash, to::unsaid},
     {kAxolotl, "wandb_project, wandb_entity, wandb_run_id, wandb_name, use_wandb, wandb, mlflow_tracking_uri",
-     "", kReports},
+     "",
+     "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
+     "(docs/observing.md)"},
     {kAxolotl, "special_tokens", "", "not a key: special tokens are read from the tokenizer's files"},
     {kAxolotl, "rl", "", "not supported by this version: training is supervised fine-tuning"},
     {kAxolotl, "strict", "", kAlways, to::unsaid},
@@ -211,8 +190,12 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "roundup_power2", "memory.roundup_power2_divisions"},
     {kHf, "gc_threshold", "memory.garbage_collection_threshold"},
     {kHf, "no_cuda, use_cpu", "device: cpu"},
-    {kHf, "world_size, num_processes, num_gpus, n_gpu, nproc_per_node", "parallel.gpus", kProcesses},
-    {kHf, "deepspeed, zero_stage, zero_optimization, fsdp, fsdp_config", "parallel.shard", kSharded},
+    {kHf, "world_size, num_processes, num_gpus, n_gpu, nproc_per_node", "parallel.gpus",
+     "unknown key; did you mean parallel.gpus? Processes on several machines are started by torchrun or srun "
+     "(docs/parallel.md)"},
+    {kHf, "deepspeed, zero_stage, zero_optimization, fsdp, fsdp_config", "parallel.shard",
+     "unknown key; did you mean parallel.shard? It shards the optimizer's state, or weights too, among GPUs "
+     "(docs/parallel.md)"},
     {kHf, "ddp_timeout", "parallel.timeout"},
     {kHf, "device_map", "device",
      "unknown key; write device: cuda:0 at the top level; a model is on one device"},
@@ -268,7 +251,9 @@ const ForeignKey kForeignKeys[] = {
      "not a key; metrics.jsonl, log.txt, report.html and tensorboard/ are in output_dir"},
     {kHf, "log_level", "", "not a key; use the options --quiet and --verbose"},
     {kHf, "disable_tqdm", "", "not a key; use the option --quiet"},
-    {kHf, "report_to", "", kReportTo},
+    {kHf, "report_to", "",
+     "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb "
+     "and mlflow (docs/observing.md)"},
     {kHf,
      "save_safetensors, restore_callback_states_from_checkpoint, auto_find_batch_size, "
      "include_num_input_tokens_seen, average_tokens_across_devices",
@@ -279,15 +264,21 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "use_cache", "", "not a key: training has no KV cache, generation has one"},
     {kHf, "gradient_checkpointing_kwargs", "",
      "not supported; memory.gradient_checkpointing is true, false, auto or a number"},
-    {kHf, "pytorch_alloc_conf, pytorch_cuda_alloc_conf, cuda_alloc_conf", "", kAllocatorKeys},
-    {kHf, "num_machines, nnodes, local_rank, master_addr, master_port", "", kLaunched},
+    {kHf, "pytorch_alloc_conf, pytorch_cuda_alloc_conf, cuda_alloc_conf", "",
+     "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
+     "memory.roundup_power2_divisions and memory.garbage_collection_threshold; if it is set in the "
+     "environment, that setting is used"},
+    {kHf, "num_machines, nnodes, local_rank, master_addr, master_port", "",
+     "not a key; a process takes its place from the variables of torchrun or srun (docs/parallel.md)"},
     {kHf, "ddp_find_unused_parameters, ddp_backend, parallelism_config, accelerator_config", "",
-     kOwnDivision},
+     "not a key: how GPUs work together is set in the section parallel"},
     {kHf, "dataloader_drop_last", "",
      "not supported: the last update of an epoch uses the samples that are left"},
     {kHf, "remove_unused_columns", "",
      "not a key: fields that data.input and data.target do not name are ignored"},
-    {kHf, "push_to_hub, hub_model_id, hub_token, hub_strategy, cache_dir", "", kLocalFiles},
+    {kHf, "push_to_hub, hub_model_id, hub_token, hub_strategy, cache_dir", "",
+     "not supported: nothing is uploaded; downloads follow HF_HUB_CACHE, HF_TOKEN and the like "
+     "(docs/model-names.md)"},
     {kHf, "bias", "", "not supported: LoRA trains no biases"},
     {kHf, "init_lora_weights", "", "not a key: A is random and B is zero, as is PEFT's default"},
     {kHf, "task_type", "", "not a key: it follows from the model"},
@@ -298,19 +289,12 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "trust_remote_code", "", "not supported: no code of a model is run"},
 };
 
-struct Heading {
-  Program program;
-  const char* title;
-};
-constexpr Heading kHeadings[] = {{kHf, "Hugging Face Trainer, PEFT, TRL"},
-                                 {kAxolotl, "axolotl"},
-                                 {kFactory, "LLaMA-Factory"},
-                                 {kTorchtune, "torchtune"}};
-
+// `lora_r`, without those that are called so here, too.
 std::string in_page(const ForeignKey& key) {
-  const std::string ours = *key.ours == '\0' ? "" : concat("`", key.ours, "`");
-  if (*key.note == '\0') return ours;
-  return concat(ours, ours.empty() ? "" : ": ", reason_of(key));
+  std::vector<std::string> names = key.names();
+  std::erase_if(
+      names, [&](const std::string& name) { return key.key() == name || key.key().ends_with("." + name); });
+  return names.empty() ? "" : concat("`", join(names, "`, `"), "`");
 }
 
 }  // namespace
@@ -352,14 +336,20 @@ std::string reason_of(const ForeignKey& key) {
 }
 
 void write_foreign_keys(std::ostream& out) {
-  for (const auto& [program, title] : kHeadings) {
-    out << "### " << title << "\n\n| There | Here |\n| --- | --- |\n";
+  const std::pair<Program, const char*> headings[] = {{kHf, "Hugging Face Trainer, PEFT, TRL"},
+                                                      {kAxolotl, "axolotl"},
+                                                      {kFactory, "LLaMA-Factory"},
+                                                      {kTorchtune, "torchtune"}};
+  for (const auto& [program, title] : headings) {
+    out << "\n### " << title << "\n\n| There | Here |\n| --- | --- |\n";
     for (const ForeignKey& key : kForeignKeys) {
-      if (key.program == program)
-        out << "| `" << join(key.names(), "`, `") << "` | " << in_page(key) << " |\n";
+      const std::string names = in_page(key);
+      if (key.program != program || names.empty() || *key.ours == '\0') continue;
+      out << "| " << names << " | `" << key.ours << (*key.note == '\0' ? "`" : "`: " + reason_of(key))
+          << " |\n";
     }
-    out << "\n";
   }
+  out << "\n";
 }
 
 }  // namespace trainer::config

@@ -1,4 +1,4 @@
-// The keys of other trainers, and what they are here.
+// The keys of other trainers, what they are here, and what is said of a key that does not exist.
 #pragma once
 
 #include <ostream>
@@ -39,6 +39,12 @@ const ForeignKey* find_foreign_key(const std::string& name);
 std::string answer_to(const ForeignKey& key);
 // The same for someone who has written it there.
 std::string reason_of(const ForeignKey& key);
+
+// "unknown key; did you mean training.batch_size?", or what a foreign or later name is here.
+std::string unknown_key(const std::string& section, const std::string& name);
+
+// What a value that other trainers have for a section or a key means here; empty: nothing is known of it.
+std::string advice_for_value(const std::string& name, const std::string& value);
 
 // Writes the tables of docs/coming-from.md.
 void write_foreign_keys(std::ostream& out);

@@ -89,28 +89,11 @@ void import_optimizer(const std::string& name, const std::string& from, Imported
 // How the value of a key is taken, for the table: each takes `name` and sets `ours`.
 namespace to {
 using Name = const std::string&;
-void unsaid(GivenKeys& keys, Name name, Name ours,
-            ImportedSettings& settings);  // nothing has to be said of it
-void flag(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void list(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void count(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);  // of updates
-void packed(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void half(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void dtype(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void four_bits(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void quantized_as(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void double_quantized(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void optimizer(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void schedule(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void warmup(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void warmup_share(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void strategy(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void per_epoch(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void metric(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void held_out(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void recompute(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void resume(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
-void grouped_by_length(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+using Converter = void(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings);
+Converter flag, list, count, packed, metric, held_out, recompute, resume, grouped_by_length;
+Converter half, dtype, four_bits, quantized_as, double_quantized;
+Converter optimizer, schedule, warmup, warmup_share, strategy, per_epoch;
+Converter unsaid;  // takes a key of which nothing has to be said
 }  // namespace to
 
 // Each takes the keys that it knows and that need more than a new name.

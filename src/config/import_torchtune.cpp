@@ -10,24 +10,6 @@
 namespace trainer::config {
 namespace {
 
-// Resolves ${output_dir} in the text of a file.
-class Interpolation {
- public:
-  explicit Interpolation(GivenKeys& keys) {
-    if (const auto value = keys.take_text("output_dir")) output_dir_ = *value;
-  }
-  const std::string& output_dir() const { return output_dir_; }
-  std::string operator()(std::string text) const {
-    constexpr std::string_view kName = "${output_dir}";
-    if (const size_t at = text.find(kName); at != std::string::npos)
-      text.replace(at, kName.size(), output_dir_);
-    return text;
-  }
-
- private:
-  std::string output_dir_;
-};
-
 bool flag(const YAML::Node& mapping, const char* name) {
   const YAML::Node value = mapping[name];
   return value.IsDefined() && is_true(value);
@@ -112,16 +94,20 @@ void import_scheduler(GivenKeys& keys, ImportedSettings& settings) {
   if (scheduler->IsMap()) import_part(*scheduler, "lr_scheduler", settings);
 }
 
-void import_places(GivenKeys& keys, const Interpolation& resolved, ImportedSettings& settings) {
+void import_places(GivenKeys& keys, ImportedSettings& settings) {
+  const std::string output = keys.take_text("output_dir").value_or("");
+  if (!output.empty()) settings.set_text("output_dir", output, "output_dir");
   if (const auto checkpointer = keys.take("checkpointer"); checkpointer && checkpointer->IsMap()) {
-    if (const std::string path = text_at(*checkpointer, "checkpoint_dir"); !path.empty())
-      settings.set_text("model.path", resolved(path), "checkpointer.checkpoint_dir");
+    constexpr std::string_view kOutput = "${output_dir}";
+    std::string path = text_at(*checkpointer, "checkpoint_dir");
+    if (const size_t at = path.find(kOutput); at != std::string::npos)
+      path.replace(at, kOutput.size(), output);
+    if (!path.empty()) settings.set_text("model.path", path, "checkpointer.checkpoint_dir");
     const std::string kind = component(*checkpointer);
     if (kind == "FullModelMetaCheckpointer")
       settings.change("checkpointer",
                       "files of Meta's format are not read; the directory must be that of Hugging Face");
   }
-  if (!resolved.output_dir().empty()) settings.set_text("output_dir", resolved.output_dir(), "output_dir");
   if (const auto tokenizer = keys.take("tokenizer"); tokenizer && tokenizer->IsMap()) {
     import_part(*tokenizer, "tokenizer", settings);
     if (!text_at(*tokenizer, "prompt_template").empty())
@@ -132,8 +118,7 @@ void import_places(GivenKeys& keys, const Interpolation& resolved, ImportedSetti
 }  // namespace
 
 void import_torchtune(GivenKeys& keys, ImportedSettings& settings) {
-  const Interpolation resolved(keys);
-  import_places(keys, resolved, settings);
+  import_places(keys, settings);
   if (const auto model = keys.take("model"); model && model->IsMap()) import_model(*model, settings);
   if (const auto dataset = keys.take("dataset"); dataset && dataset->IsMap())
     import_dataset(*dataset, settings);

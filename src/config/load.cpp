@@ -7,10 +7,10 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "config/foreign_keys.h"
 #include "config/keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
-#include "config/unknown_key.h"
 #include "config/value.h"
 #include "config/webhook.h"
 

@@ -1,8 +1,8 @@
 #include "trainer/base/strings.h"
 
+#include "config/foreign_keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
-#include "config/unknown_key.h"
 #include "config/value.h"
 #include "config/webhook.h"
 #include "config/yaml_text.h"

@@ -1,5 +1,4 @@
-#include "config/unknown_key.h"
-
+// What is said of a key that does not exist.
 #include <algorithm>
 #include <vector>
 
