@@ -12,9 +12,9 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/parallel/ranks.h"
 
 #include "base/random.h"
-#include "parallel/rank_shares.h"
 
 namespace trainer {
 

@@ -7,11 +7,11 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
+#include "trainer/formats/safetensors.h"
 
 #include "base/file_facts.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
-#include "formats/weight_files.h"
 
 namespace trainer {
 namespace {

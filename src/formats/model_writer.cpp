@@ -6,9 +6,9 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/formats/safetensors.h"
 
 #include "formats/json_file.h"
-#include "formats/weight_files.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -11,7 +11,6 @@
 #include "trainer/formats/safetensors.h"
 
 #include "formats/json_file.h"
-#include "formats/weight_files.h"
 
 namespace trainer {
 namespace {

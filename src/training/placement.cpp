@@ -5,10 +5,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/parallel/ranks.h"
+
 #include "device/target_device.h"
 #include "memory/copy_stream.h"
 #include "memory/offload.h"
-#include "parallel/rank_shares.h"
 #include "training/gradient_sums.h"
 #include "weights/block_store.h"
 #include "weights/kept_inputs.h"

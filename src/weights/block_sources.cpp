@@ -5,9 +5,10 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/parallel/ranks.h"
+
 #include "base/mappings.h"
 #include "memory/offload.h"
-#include "parallel/rank_shares.h"
 #include "parallel/shard_fetcher.h"
 #include "weights/block_store.h"
 

@@ -12,7 +12,6 @@
 #include "trainer/parallel/tensor_exchange.h"
 
 #include "parallel/gloo_group.h"
-#include "parallel/rank_shares.h"
 #include "support/error_message.h"
 #include "support/in_ranks.h"
 

@@ -8,8 +8,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/base/files.h"
@@ -18,8 +20,10 @@ namespace trainer {
 
 enum class Dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 
-size_t dtype_size(Dtype dtype);       // bytes of one element
-std::string dtype_name(Dtype dtype);  // "F32", "BF16", ...
+size_t dtype_size(Dtype dtype);                               // bytes of one element
+std::string dtype_name(Dtype dtype);                          // "F32", "BF16", ...
+std::optional<Dtype> dtype_from_name(std::string_view name);  // nullopt for an unknown type
+std::string torch_dtype_name(Dtype dtype);                    // "bfloat16", as in config.json
 
 // Returns the number of bytes of a tensor of this shape. Throws FormatError (the message starts with `where`)
 // when a size is negative or the product does not fit into 63 bits.
@@ -71,5 +75,9 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
 // once with different tensors. Throws FormatError when the file has no such tensor, or one of another shape
 // or type; it has changed then.
 void fill_safetensors(const std::filesystem::path& path, const TensorSources& tensors);
+
+// The files of a model directory's weights.
+inline constexpr const char* kSingleFile = "model.safetensors";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 }  // namespace trainer
