@@ -20,8 +20,6 @@ std::vector<RemoteFile> choose_data_files(const Name& name, const Listing& listi
 // Returns whether subsets count: not for a file or a pattern.
 bool depends_on_subsets(const Name& name, const Listing& listing);
 
-// Which files of a model are needed.
-
 // Returns the files of a model or an adapter: its configuration; also its tokenizer; also its weights.
 // Weights come last. Pickled weights are never among them.
 std::vector<RemoteFile> choose_model_files(const Listing& listing, ModelParts parts);
