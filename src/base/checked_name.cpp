@@ -32,7 +32,7 @@ std::optional<CheckedName> CheckedName::file(std::string_view text) {
 std::optional<CheckedName> CheckedName::hash(std::string_view text) {
   const bool has_digits = text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
   return has_digits && (text.size() == 40 || text.size() == 64) ? std::optional(CheckedName(text))
-                                                                 : std::nullopt;
+                                                                : std::nullopt;
 }
 
 std::optional<CheckedName> CheckedName::commit(std::string_view text) {

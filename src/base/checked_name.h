@@ -18,14 +18,15 @@ class CheckedName {
   CheckedName() = default;  // none: empty()
 
   // They return nullopt for any other text.
-  static std::optional<CheckedName> path(std::string_view text);    // "data/a.json": no part is "", "." or ".."
-  static std::optional<CheckedName> file(std::string_view text);    // one part of a path
-  static std::optional<CheckedName> hash(std::string_view text);    // 40 or 64 hexadecimal digits, lower case
+  static std::optional<CheckedName> path(std::string_view text);  // "data/a.json": no part is "", "." or ".."
+  static std::optional<CheckedName> file(std::string_view text);  // one part of a path
+  static std::optional<CheckedName> hash(std::string_view text);  // 40 or 64 hexadecimal digits, lower case
   static std::optional<CheckedName> commit(std::string_view text);  // 40 of them
 
   bool empty() const { return text_.empty(); }
   const std::string& text() const { return text_; }
 
+  bool operator==(const CheckedName&) const = default;
   auto operator<=>(const CheckedName&) const = default;
   friend bool operator==(const CheckedName& name, std::string_view text) { return name.text_ == text; }
   friend std::ostream& operator<<(std::ostream& out, const CheckedName& name) { return out << name.text_; }
