@@ -331,16 +331,23 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
   if (!is_adapter_directory(directory)) return directory;
   const AdapterConfig config = read_adapter_config(directory);
   const std::filesystem::path base = config.base_model_name_or_path;
-  if (std::filesystem::exists(base)) return base;
-  if (std::filesystem::exists(directory / base)) return directory / base;
+  const bool may_be_path = config.base_model_name_or_path.find('\0') == std::string::npos;
+  std::error_code ignored;
+  if (may_be_path && std::filesystem::exists(base, ignored)) return base;
+  if (may_be_path && std::filesystem::exists(directory / base, ignored)) return directory / base;
   if (auto name = hub::find_name(hub::Kind::model, base.string())) {
+    if (!config.revision.empty() && !hub::is_revision(config.revision)) {
+      throw of_family(ErrorCode::adapter,
+                      FormatError(concat((directory / kConfigFile).string(), ": revision '",
+                                         one_line(config.revision, 80), "' is no branch, tag or commit")));
+    }
     if (!config.revision.empty()) name->revision = config.revision;
     return hub::fetch_model(*name, hub::ModelParts::all);
   }
-  throw of_family(
-      ErrorCode::adapter,
-      FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                         base.string(), "' is not a directory here; set it to the path of the base model")));
+  throw of_family(ErrorCode::adapter,
+                  FormatError(concat((directory / "adapter_config.json").string(),
+                                     ": base_model_name_or_path '", one_line(base.string(), 200),
+                                     "' is not a directory here; set it to the path of the base model")));
 }
 
 }  // namespace trainer

@@ -8,6 +8,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/checked_name.h"
 #include "formats/json_file.h"
 
 namespace trainer {
@@ -143,9 +144,12 @@ void fill_model_weights(const fs::path& directory, const TensorSources& tensors)
     const nlohmann::json index = read_json_object(directory / kIndexFile);
     for (const auto& item : tensors) {
       const auto found = index.at("weight_map").find(item.first);
-      if (found == index.at("weight_map").end())
+      const auto file = found != index.at("weight_map").end() && found->is_string()
+                            ? CheckedName::file(found->get_ref<const std::string&>())
+                            : std::nullopt;
+      if (!file)
         throw FormatError(concat(directory.string(), ": no file has room for the tensor '", item.first, "'"));
-      by_file[found->get<std::string>()].insert(item);
+      by_file[file->text()].insert(item);
     }
   }
   for (const auto& [file, sources] : by_file)

@@ -45,7 +45,7 @@ class Silence {
   bool is_too_long() {
     const auto now = std::chrono::steady_clock::now();
     const int64_t beats = patience_.beats;
-    if (patience_.silence <= 0 || beats == 0 || std::exchange(beats_, beats) != beats) {
+    if (patience_.silence <= 0 || std::exchange(beats_, beats) != beats) {
       seconds_ = 0;
     } else {
       constexpr double kMost = 0.5;  // seconds that one look may count
