@@ -269,6 +269,7 @@ DataReport Dataset::State::described(DataReport counts) const {
   counts.kind = encoder->kind();
   counts.input_field = encoder->input_field();
   counts.target_field = encoder->target_field();
+  counts.template_date = encoder->date();
   return counts;
 }
 

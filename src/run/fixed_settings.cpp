@@ -172,6 +172,10 @@ const std::map<std::string, AddContent>& contents() {
          const std::string& file = config.data.chat_template;
          fixed["data.chat_template"] = file.empty() ? "none" : file_text(file);
        }},
+      {kTemplateDate,
+       [](const Config& config, Settings& fixed) {
+         if (!config.data.template_date.empty()) fixed[kTemplateDate] = config.data.template_date;
+       }},
       {"training.effective_batch_size", [](const Config& config, Settings& fixed) {
          fixed["training.effective_batch_size"] = std::to_string(config.effective_batch_size());
        }}};
@@ -233,7 +237,8 @@ std::map<std::string, std::string> fixed_settings(const Config& config) {
 }
 
 void keep_open_settings(const Settings& saved, Settings& now) {
-  if (const auto dtype = saved.find("model.dtype"); dtype != saved.end()) now.insert(*dtype);
+  for (const char* key : {"model.dtype", kTemplateDate})
+    if (const auto found = saved.find(key); found != saved.end()) now.insert(*found);
   if (const auto samples = saved.find(kSamples); samples != saved.end()) now[kSamples] = samples->second;
 }
 
@@ -250,7 +255,7 @@ void check_fixed_settings(const Settings& saved, const Settings& now, const Conf
     } else if (is_accepted(key, config)) {
       if (logged.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
     } else {
-      const bool keepable = key == "training.effective_batch_size";
+      const bool keepable = key == "training.effective_batch_size" || key == kTemplateDate;
       lines.push_back(keepable ? concat(line, "; ", key, "=", difference.saved, " keeps it") : line);
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     }

@@ -11,10 +11,13 @@
 
 namespace trainer {
 
+// The day that the chat template is told (data.template_date), for runs on chat data and others alike.
+inline constexpr const char* kTemplateDate = "data.template_date";
+
 // Returns the keys that the schema marks (config/on_resume.h), each with its value or with the
 // content that it names: model and data may move to another path. A key that names several files has an entry
 // for each: "model.path tokenizer.json". Keys whose changes are only logged are included. model.dtype is left
-// out when it is auto. Reads the data files and the weights. Throws FormatError and DataError when files
+// out when it is auto, and data.template_date when it is empty. Reads the data files and the weights. Throws FormatError and DataError when files
 // cannot be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
 

@@ -9,6 +9,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 #include "trainer/run/run_length.h"
+#include "trainer/text/chat_template.h"
 
 #include "formats/optimizer_state.h"
 #include "formats/trainer_state.h"
@@ -54,6 +55,7 @@ class Search {
     } else if (root && is_complete(*root)) {
       found_.is_complete = true;
       found_.position.step = root->step;
+      found_.position.dataset_size = root->dataset_size;  // a position after a step has one
     } else {
       find_newest(root);
     }
@@ -175,15 +177,26 @@ class Search {
       accepted_;  // logged already: the directory and its checkpoint have the same differences
 };
 
+// A run has one date, however long it takes: that of its first start.
+std::string date_of_run(const Config& config, const Fixed& fixed) {
+  if (!config.data.template_date.empty()) return config.data.template_date;
+  const auto saved = fixed.find(kTemplateDate);
+  return saved != fixed.end() ? saved->second : today();
+}
+
 Resumption search(const Config& config, const OutputDirectory& output) {
   Search search(config, output.directory());
-  return output.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
+  const bool goes_on = output.has_results() && !config.overwrite_output_dir;
+  Resumption found = goes_on ? search.in_results() : search.anew();
+  found.template_date = date_of_run(config, found.position.fixed);
+  return found;
 }
 
 // The path comes first, because it need not be UTF-8, as JSON must be.
 std::string resumption_note(const Resumption& found) {
   const nlohmann::ordered_json note{{"position", position_text(found.position)},
                                     {"history", found.history},
+                                    {"template_date", found.template_date},
                                     {"keeps_results", found.keeps_results},
                                     {"goes_back", found.goes_back},
                                     {"is_complete", found.is_complete}};
@@ -197,6 +210,7 @@ Resumption resumption_in(const std::string& text) {
   if (end > 0) found.checkpoint = text.substr(0, end);
   found.position = position_from(note.at("position").get<std::string>(), "rank 0");
   found.history = note.at("history");
+  found.template_date = note.at("template_date").get<std::string>();
   found.keeps_results = note.at("keeps_results").get<bool>();
   found.goes_back = note.at("goes_back").get<bool>();
   found.is_complete = note.at("is_complete").get<bool>();

@@ -50,6 +50,7 @@ void check_same_samples(const std::string& own, const Ranks& ranks) {
 // Records or checks the settings that must stay the same in all starts of this run.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
   if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
+  start.position.fixed[kTemplateDate] = start.template_date;
   const std::string samples = samples_text(parts.train);
   check_same_samples(samples, parts.ranks);
   check_samples(start.position, samples, parts.length.dataset_size, parts.resolved);

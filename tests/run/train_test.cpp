@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/stop_signals.h"
+#include "trainer/base/files.h"
 #include "trainer/formats/run_position.h"
+#include "trainer/text/chat_template.h"
 
 #include "run/output_directory.h"
 #include "run/tiny_run.h"
@@ -59,6 +61,41 @@ TEST(Train, ARunThatWasStoppedAndResumedEndsWithTheSameBits) {
   EXPECT_EQ(losses, whole.values("train", "loss"));
   EXPECT_EQ(read_file(tiny.output("stopped") / "model.safetensors"),
             read_file(tiny.output("whole") / "model.safetensors"));
+}
+
+std::vector<std::string> with(std::vector<std::string> overrides, const std::string& more) {
+  overrides.push_back(more);
+  return overrides;
+}
+
+TEST(Train, AResumedRunKeepsTheDateOfItsBeginning) {
+  const TinyRun tiny;
+  const std::vector<std::string> chat = tiny.dated_chat();
+  Listener whole, first(3), second;
+  start(tiny.config("whole", with(chat, "data.template_date=2026-05-31")), whole);
+  error_message<Error>(
+      [&] { start(tiny.config("stopped", with(chat, "data.template_date=2026-05-31")), first); });
+  start(tiny.config("stopped", chat), second);  // on another day
+  EXPECT_EQ(second.values("train", "step"), (std::vector<double>{4, 5, 6}));
+  EXPECT_EQ(read_file(tiny.output("stopped") / "model.safetensors"),
+            read_file(tiny.output("whole") / "model.safetensors"));
+  const std::string message =
+      error_message<Error>([&] { start(tiny.config("whole", with(chat, "data.template_date=2026-09-01")), whole); });
+  EXPECT_TRUE(contains(message, "data.template_date: 2026-05-31 there, 2026-09-01 here")) << message;
+  EXPECT_TRUE(contains(read_file(tiny.output("whole") / "data_report.json"), R"("template_date": "2026-05-31")"));
+}
+
+TEST(Train, TheDateOfARunIsTheDayOnWhichItBegan) {
+  const TinyRun tiny;
+  Listener named, unnamed;
+  const std::string day = today();
+  start(tiny.config("unnamed", tiny.dated_chat()), unnamed);
+  EXPECT_EQ(read_position(tiny.output("unnamed")).fixed.at("data.template_date"), day);
+  start(tiny.config("named", with(tiny.dated_chat(), "data.template_date=" + day)), named);
+  EXPECT_EQ(unnamed.values("train", "loss"), named.values("train", "loss"));
+  Listener other;
+  start(tiny.config("other", with(tiny.dated_chat(), "data.template_date=2001-11-11")), other);
+  EXPECT_NE(unnamed.values("train", "loss"), other.values("train", "loss"));
 }
 
 TEST(Train, AnEvaluationThatAStopCameBeforeIsMadeByTheResumedRun) {
