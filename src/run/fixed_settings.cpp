@@ -38,10 +38,16 @@ void add_tensor(const std::string& name, const TensorView& view, std::string& se
     seen.append(reinterpret_cast<const char*>(view.data) + begin, std::min(kPiece, view.nbytes - begin));
 }
 
-std::string model_text(const fs::path& directory) {
-  const ModelWeights weights = read_model_weights(directory);
+// What config.json says, without what says nothing of the model.
+nlohmann::json told_config(const fs::path& directory) {
   nlohmann::json config = read_model_config(directory);
   for (const char* key : {"_name_or_path", "transformers_version"}) config.erase(key);
+  return config;
+}
+
+std::string model_text(const fs::path& directory) {
+  const ModelWeights weights = read_model_weights(directory);
+  const nlohmann::json config = told_config(directory);
   std::string seen = config.dump();
   for (const auto& [name, view] : weights.tensors) add_tensor(name, view, seen);
   for (const char* file : {"tokenizer.json", "spiece.model"}) {
@@ -234,6 +240,20 @@ std::map<std::string, std::string> fixed_settings(const Config& config) {
   for (const std::string& key : keys_marked(OnResume::fixes_run_by_content))
     contents().at(key)(config, fixed);
   return fixed;
+}
+
+std::map<std::string, std::string> small_inputs(const Config& config) {
+  const fs::path model = config.model.path;
+  Settings inputs{{"model.path config.json", concat("xxh3 ", checksum(told_config(model).dump()))},
+                  {"model.path generation_config.json", file_text(model / "generation_config.json")}};
+  add_text_files("model.path", model, inputs);
+  if (config.lora && !config.lora->adapter.empty()) {
+    const fs::path adapter = config.lora->adapter;
+    inputs["lora.adapter adapter_config.json"] = file_text(adapter / "adapter_config.json");
+    add_text_files("lora.adapter", adapter, inputs);
+  }
+  if (!config.data.chat_template.empty()) inputs["data.chat_template"] = file_text(config.data.chat_template);
+  return inputs;
 }
 
 void keep_open_settings(const Settings& saved, Settings& now) {

@@ -21,6 +21,10 @@ inline constexpr const char* kTemplateDate = "data.template_date";
 // cannot be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
 
+// Returns the same entries for those files of model, tokenizer, adapter and chat template that are read in a
+// moment, and for config.json and generation_config.json. Throws FormatError.
+std::map<std::string, std::string> small_inputs(const Config& config);
+
 // Copies from `saved` to `now` the entries that are known only after model and data are loaded.
 void keep_open_settings(const std::map<std::string, std::string>& saved,
                         std::map<std::string, std::string>& now);
