@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -12,6 +13,7 @@
 #include "trainer/run/run_length.h"
 
 #include "base/progress.h"
+#include "observe/time_left.h"
 #include "run/fixed_settings.h"
 
 namespace trainer {
@@ -83,12 +85,22 @@ TrainerState RunProgress::to_trainer_state(const std::filesystem::path& output_d
   return state;
 }
 
+bool History::is_evaluation(const nlohmann::ordered_json& row) { return !row.contains("learning_rate"); }
+
+void History::Kept::add(int64_t step) {
+  if (count > 1) least = std::min(least, last - before);
+  before = std::exchange(last, step);
+  count++;
+}
+
 void History::add_step(const RunPosition& position, const StepResult& result) {
   if (std::isfinite(result.loss)) {
     losses_ += result.loss;
     steps_++;
   }
-  if (position.step % logging_steps_ != 0 || steps_ == 0) return;
+  const bool is_due = position.step % logging_steps_ == 0 &&
+                      position.step - steps_kept_.last >= steps_kept_.distance() && steps_ > 0;
+  if (!is_due) return;
   rows_.push_back({{"epoch", epoch_of(position)},
                    {"grad_norm", result.grad_norm},
                    {"learning_rate", result.learning_rate},
@@ -96,11 +108,57 @@ void History::add_step(const RunPosition& position, const StepResult& result) {
                    {"step", position.step}});
   losses_ = 0;
   steps_ = 0;
+  steps_kept_.add(position.step);
+  thin(/*evaluations=*/false);
 }
 
+// The newest is always there. If it follows too soon on the one before, the next one takes its place.
 void History::add_evaluation(const MetricRow& evaluation) {
+  const Kept& kept = evaluations_kept_;
+  if (kept.count > 1 && kept.last - kept.before < kept.distance()) drop_last_evaluation();
   const nlohmann::json sorted = evaluation.values;  // as Transformers writes it
   rows_.push_back(nlohmann::ordered_json(sorted));
+  evaluations_kept_.add(evaluation.values.value("step", int64_t{0}));
+  thin(/*evaluations=*/true);
+}
+
+void History::drop_last_evaluation() {
+  size_t last = rows_.size() - 1;
+  while (!is_evaluation(rows_[last])) last--;
+  rows_.erase(last);
+  evaluations_kept_ = kept_in_rows(/*of_evaluations=*/true);
+}
+
+// Leaves out every second row of a kind, if there are too many. The row after one of a step gets the mean of
+// both losses, as it now stands for the steps of both.
+void History::thin(bool evaluations) {
+  Kept& kept = evaluations ? evaluations_kept_ : steps_kept_;
+  while (kept.count >= kept.most) {
+    nlohmann::ordered_json left = nlohmann::ordered_json::array();
+    nlohmann::ordered_json first;  // of a pair
+    for (auto& row : rows_) {
+      if (is_evaluation(row) != evaluations) {
+        left.push_back(std::move(row));
+      } else if (first.is_null()) {
+        first = std::move(row);
+      } else {
+        if (!evaluations)
+          row["loss"] = (row_number(first, "loss").value_or(0) + row_number(row, "loss").value_or(0)) / 2;
+        left.push_back(std::move(row));
+        first = nullptr;
+      }
+    }
+    if (!first.is_null()) left.push_back(std::move(first));  // the last of an odd number
+    rows_ = std::move(left);
+    kept = kept_in_rows(evaluations);
+  }
+}
+
+History::Kept History::kept_in_rows(bool of_evaluations) const {
+  Kept kept{.most = of_evaluations ? kMostEvaluations : kMostSteps};
+  for (const auto& row : rows_)
+    if (is_evaluation(row) == of_evaluations) kept.add(row.value("step", int64_t{0}));
+  return kept;
 }
 
 void History::save(RunPosition& position) const {
@@ -108,10 +166,15 @@ void History::save(RunPosition& position) const {
   position.steps_to_log = steps_;
 }
 
+// An earlier version kept all rows.
 void History::restore(nlohmann::ordered_json rows, const RunPosition& position) {
   rows_ = std::move(rows);
   losses_ = position.losses_to_log;
   steps_ = position.steps_to_log;
+  for (const bool evaluations : {false, true}) {
+    (evaluations ? evaluations_kept_ : steps_kept_) = kept_in_rows(evaluations);
+    thin(evaluations);
+  }
 }
 
 BestMetric::BestMetric(const TrainingConfig& config, const std::string& data)
