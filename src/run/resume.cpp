@@ -66,10 +66,7 @@ class Search {
   bool names_checkpoint() const { return config_.resume != "auto" && config_.resume != "never"; }
   fs::path named() const { return without_slash(config_.resume); }
 
-  void begin_at_named() {
-    resume_from(read_checkpoint(named()));
-    if (!lies_in(named(), directory_)) found_.position.began_from = absolute(named());
-  }
+  void begin_at_named() { resume_from(read_checkpoint(named())); }
 
   static std::string absolute(const fs::path& path) { return fs::weakly_canonical(path).string(); }
 
@@ -137,7 +134,32 @@ class Search {
     found_.position.began_from = began_from;
     found_.history = read_trainer_state(checkpoint.path).log_history;
     found_.checkpoint = checkpoint.path;
-    if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // in another file
+    if (!lies_in(checkpoint.path, directory_)) {
+      found_.position.metrics_bytes = 0;  // in another file
+      found_.position.began_from = absolute(checkpoint.path);
+    }
+    replace_lost_best();
+  }
+
+  // The result would be loaded from the best checkpoint. If it is gone, the best of those that are left counts.
+  void replace_lost_best() {
+    RunPosition& position = found_.position;
+    if (!config_.training.load_best_model_at_end || !position.best_step) return;
+    const auto is_there = [&](int64_t step) {
+      return step <= position.step && !kept_checkpoint(directory_, position, step).empty();
+    };
+    const int64_t lost = *position.best_step;
+    if (is_there(lost)) return;
+    BestMetric best(config_.training, evaluation_data_text(config_));
+    if (!best.restore(position)) return;
+    const double value = best.value().value_or(0);
+    best.choose(found_.history, is_there);
+    best.save(position);
+    log::warning(concat(
+        "the best checkpoint so far is gone: ", checkpoint_path(directory_, lost).string(), ", with ",
+        best.metric(), " ", value, "; ",
+        best.step() ? concat("the best that is left is of step ", *best.step(), ", with ", *best.value())
+                    : "none of those that are left was evaluated, so the next evaluation is the best so far"));
   }
 
   // Also copies the settings that this start leaves open.

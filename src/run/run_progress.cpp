@@ -77,12 +77,30 @@ TrainerState RunProgress::to_trainer_state(const std::filesystem::path& output_d
   state.log_history = history.rows();
   const TrainingConfig& training = config_.training;
   const bool keeps_best = training.load_best_model_at_end && best.step();
+  // The checkpoint of this step is being written.
+  std::filesystem::path best_path;
+  if (keeps_best)
+    best_path = *best.step() == position.step ? checkpoint_path(output_dir, position.step)
+                                              : kept_checkpoint(output_dir, position, *best.step());
   if (keeps_best || training.early_stopping_patience > 0) {
     state.best_metric = best.value();
     state.best_global_step = best.step();
   }
-  if (keeps_best) state.best_model_checkpoint = checkpoint_path(output_dir, *best.step());
+  if (!best_path.empty()) state.best_model_checkpoint = best_path;
   return state;
+}
+
+std::filesystem::path kept_checkpoint(const std::filesystem::path& output_dir, const RunPosition& position,
+                                      int64_t step) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> folders{output_dir};
+  if (!position.began_from.empty())
+    folders.push_back(std::filesystem::path(position.began_from).parent_path());
+  for (const auto& folder : folders) {
+    std::filesystem::path path = checkpoint_path(folder, step);
+    if (std::filesystem::exists(path / kManifestFile, ignored)) return path;
+  }
+  return {};
 }
 
 bool History::is_evaluation(const nlohmann::ordered_json& row) { return !row.contains("learning_rate"); }
@@ -194,13 +212,29 @@ bool BestMetric::add(const MetricRow& evaluation) {
         concat("training.metric_for_best_model: the evaluation has no ", metric_, "; it has ", join(names)));
   }
   const double value = found->get<double>();
-  const bool better =
-      !std::isnan(value) && (!value_ || (lower_is_better_ ? value < *value_ : value > *value_));
+  const bool better = is_better(value);
   without_gain_ = better ? 0 : without_gain_ + 1;
   if (!better) return false;
   value_ = value;
   step_ = evaluation.values.at("step").get<int64_t>();
   return true;
+}
+
+bool BestMetric::is_better(double value) const {
+  return !std::isnan(value) && (!value_ || (lower_is_better_ ? value < *value_ : value > *value_));
+}
+
+void BestMetric::choose(const nlohmann::ordered_json& history,
+                        const std::function<bool(int64_t step)>& is_there) {
+  value_.reset();
+  step_.reset();
+  for (const auto& row : history) {
+    const auto value = row_number(row, metric_.c_str());
+    const auto step = row.value("step", int64_t{0});
+    if (!value || !is_better(*value) || !is_there(step)) continue;
+    value_ = value;
+    step_ = step;
+  }
 }
 
 void BestMetric::save(RunPosition& position) const {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -79,6 +80,10 @@ class BestMetric {
   // not have the metric.
   bool add(const MetricRow& evaluation);
 
+  // Takes the best of the evaluations in `history` (log_history) whose checkpoint `is_there`; none: forgets the
+  // value and the step.
+  void choose(const nlohmann::ordered_json& history, const std::function<bool(int64_t step)>& is_there);
+
   // Returns whether early_stopping_patience evaluations in a row brought no improvement.
   bool patience_is_over() const { return patience_ > 0 && without_gain_ >= patience_; }
 
@@ -92,6 +97,8 @@ class BestMetric {
   bool restore(const RunPosition& position);
 
  private:
+  bool is_better(double value) const;
+
   std::string metric_, data_;
   bool lower_is_better_;
   int64_t patience_;
@@ -99,6 +106,11 @@ class BestMetric {
   std::optional<int64_t> step_;
   int64_t without_gain_ = 0;
 };
+
+// Returns the checkpoint of a step of this run: in `output_dir`, or where the checkpoint lies from which the run
+// began. "" if it is gone.
+std::filesystem::path kept_checkpoint(const std::filesystem::path& output_dir, const RunPosition& position,
+                                      int64_t step);
 
 class RunProgress {
  public:
