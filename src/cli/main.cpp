@@ -20,6 +20,7 @@
 #include "trainer/config/load.h"
 
 #include "base/ending.h"
+#include "base/memory_room.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
@@ -196,6 +197,7 @@ Ending ending_of(const std::exception_ptr& failure) {
 int run_and_report(const Arguments& arguments) {
   fill_standard_descriptors();
   std::set_terminate(&end_with_message);
+  prepare_for_memory_limit();
   std::signal(SIGXFSZ,
               SIG_IGN);  // a file at its size limit (ulimit -f) is an error of the write, as a full disk
   try {

@@ -81,6 +81,10 @@ Section data_section() {
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
            "File with a chat template (Jinja) to use instead of the model's own.")
            .path(),
+       key(&D::template_date, "template_date", OnResume::fixes_run_by_content,
+           "Day that a chat template is told which writes the date (strftime_now), as those of Llama 3.2 do: "
+           "2026-05-31. Empty: the day on which the run began, which it keeps when it resumes.")
+           .matching("([0-9]{4}-[0-9]{2}-[0-9]{2})?", "a day such as 2026-05-31"),
        key(&D::shuffle, "shuffle", OnResume::fixes_run,
            "Shuffle the samples, in a new order for every epoch. false: keep the order of the files."),
        key(&D::packing, "packing", OnResume::may_change,

@@ -269,6 +269,7 @@ DataReport Dataset::State::described(DataReport counts) const {
   counts.kind = encoder->kind();
   counts.input_field = encoder->input_field();
   counts.target_field = encoder->target_field();
+  counts.template_date = encoder->date();
   return counts;
 }
 
@@ -365,12 +366,16 @@ Dataset::Lengths Dataset::lengths(int64_t index) const {
 }
 
 uint64_t Dataset::content(int64_t index) const { return state_->entry(index).content; }
-
 uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
-
 bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
-
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
+
+Dataset::Checksums Dataset::checksums() const {
+  RunningChecksum samples, pieces;
+  bool keeps_pieces = false;
+  for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
+  return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
+}
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;

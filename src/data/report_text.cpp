@@ -117,6 +117,7 @@ void add_rows(Page& page, const DataReport& report) {
   page.row("rows", grouped(report.rows));
   page.row("malformed", rows_text(report.malformed, report.rows));
   for (const NamedRow& row : report.malformed.first) page.row("", concat(row.origin, ": ", row.note));
+  if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
   page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
                              report.target_field.empty() ? "" : " -> " + report.target_field));

@@ -53,6 +53,9 @@ class RowEncoder {
   // with other settings is rebuilt.
   virtual std::string settings() const = 0;
 
+  // Returns the day that the samples depend on, "2026-05-31"; "" if they do not depend on the date.
+  virtual std::string date() const { return ""; }
+
   virtual DataKind kind() const = 0;
   // For the report: "question -> answer".
   virtual std::string input_field() const = 0;

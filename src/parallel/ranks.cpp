@@ -20,6 +20,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/memory_room.h"
 #include "base/text.h"
 #include "parallel/deadline.h"
 #include "parallel/gloo_group.h"
@@ -37,6 +38,9 @@ constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 // LibTorch's own time limits come first, with their reasons; this much later everything else ends.
 constexpr milliseconds kForReasons = std::chrono::seconds(1);
+
+// Of the store, of Gloo and of the heartbeat; each of five groups has two.
+constexpr int64_t kThreads = 13;
 
 constexpr char kFirstEnd[] = "first end";  // the rank that ended first
 
@@ -93,6 +97,7 @@ std::string where(const RankPlace& place) { return concat(place.address, ":", pl
 
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 Store open_store(const RankPlace& place, milliseconds timeout) {
+  require_room_for_threads(kThreads, "the connections between ranks");
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = place.rank == 0 && !place.hosted;

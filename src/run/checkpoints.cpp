@@ -13,6 +13,7 @@
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
+#include "base/memory_room.h"
 #include "base/progress.h"
 #include "base/text.h"
 
@@ -138,6 +139,7 @@ void Checkpoints::save(bool complete) {
 
 bool Checkpoints::begin_writing(RunState state) {
   const auto mine = std::make_shared<RunState>(std::move(state));
+  if (!is_room_for_threads(1)) return false;
   try {
     pending_ = std::async(std::launch::async,
                           [this, mine, good = good_step_] { return write(std::move(*mine), good); });

@@ -26,9 +26,10 @@ namespace {
 
 constexpr int64_t kAnswersWhileTraining = 200;  // if evaluation.max_samples is not set
 
-// With model.dtype auto, a run that resumes keeps the type that it began with.
-Config with_saved_dtype(const Config& asked, const Resumption& start) {
+// The run has one date. With model.dtype auto, a run that resumes keeps the type that it began with.
+Config as_it_began(const Config& asked, const Resumption& start) {
   Config config = asked;
+  if (!start.template_date.empty()) config.data.template_date = start.template_date;
   const auto saved = start.position.fixed.find("model.dtype");
   if (asked.model.dtype == ModelDtype::automatic && saved != start.position.fixed.end())
     config.model.dtype = saved->second == "fp32" ? ModelDtype::fp32 : ModelDtype::bf16;
@@ -193,7 +194,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
                    const Ranks& all_ranks, const RankPlace& place)
     : output(output_directory),
       ranks(all_ranks),
-      asked(with_saved_dtype(from_user, start)),
+      asked(as_it_began(from_user, start)),
       lease(take_device(asked, place, ranks)),
       device(lease.device),
       tokenizer(load_run_tokenizer(asked)),

@@ -218,6 +218,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
   line("padding", padding_text(config, data.padding));
+  if (!data.train.template_date.empty()) line("date", date_text(data.train));
   if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());
   output.start(block, outlook_of(config, length, data.eval.has_value()), step);

@@ -163,6 +163,7 @@ struct DataConfig {
   LossOn loss_on = LossOn::all_turns;
   std::string loss_weight;    // the field with the weight of a row in the loss; empty: all are 1
   std::string chat_template;  // a file; empty: the model's own
+  std::string template_date;  // "2026-05-31"; empty: the day on which the run began
   BoolOrAuto packing = BoolOrAuto::automatic();
   // `auto` packs; settle_packing() replaces it where that may be slower.
   bool packs() const { return packing.of(true); }

@@ -89,6 +89,13 @@ class Dataset {
   uint64_t input(int64_t index) const;    // a hash of the input's text
   bool begins_row(int64_t index) const;   // false: a later piece of the same row as the previous sample
 
+  // Returns checksums of all samples' places, lengths and contents, and of the ids that are kept of rows that
+  // are split ("": none are kept).
+  struct Checksums {
+    std::string samples, pieces;
+  };
+  Checksums checksums() const;
+
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 
  private:

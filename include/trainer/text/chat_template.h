@@ -18,6 +18,7 @@ namespace jinja {
 class Template;
 class Text;
 class Value;
+struct Moment;
 }  // namespace jinja
 struct AnswerFrame;
 
@@ -82,7 +83,15 @@ class ChatTemplate {
   // the example, calls, results and tools are true: the template decides for each conversation.
   const ChatAbilities& abilities() const;
 
-  // All that a rendering depends on besides the conversation: the templates and the special tokens.
+  // Sets the day that strftime_now() tells the template, "2026-05-31", with the time 00:00. Without it, that is
+  // the time at which this object was made: texts do not change while a program runs. Throws ConfigError when
+  // there is no such day.
+  void set_date(const std::string& day);
+  // Returns that day if a template asks for the date, so that its texts may depend on it; else "".
+  std::string date() const;
+
+  // All that a rendering depends on besides the conversation and the date: the templates and the special
+  // tokens.
   std::string source() const;
 
  private:
@@ -94,6 +103,7 @@ class ChatTemplate {
 
   std::map<std::string, std::shared_ptr<const jinja::Template>> templates_;
   std::map<std::string, std::string> special_tokens_;
+  std::shared_ptr<const jinja::Moment> moment_;
   std::shared_ptr<Frames> frames_;  // computed when first needed
 };
 
@@ -104,6 +114,8 @@ class ChatTemplate {
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& directory);
 // Loads the user's own template from `file`, with the special tokens of such a directory. Throws the same.
 ChatTemplate read_chat_template(const std::filesystem::path& file, const std::filesystem::path& directory);
+// Returns the day that it is here, "2026-05-31".
+std::string today();
 // The texts of the templates of load_chat_template() by name ("default"); empty when there is none.
 std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 
