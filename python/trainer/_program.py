@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -31,7 +32,9 @@ def program() -> pathlib.Path:
 
 
 def environment() -> Dict[str, str]:
-    return dict(os.environ, TRAINER_PLAIN="1")  # no colours and no lines that change in place: it is read by a program
+    """That of the program: no colours and no lines that change in place, because it is read by a program; and the Python
+    whose packages its helpers use (observe.report_to)."""
+    return {"TRAINER_PYTHON": sys.executable, **os.environ, "TRAINER_PLAIN": "1"}
 
 
 def warn_of(output: str, stacklevel: int) -> None:
