@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "data/measure.h"
 #include "notify/notifier.h"
+#include "notify/reporters.h"
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/fixed_settings.h"
@@ -143,9 +144,11 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
                   const Ranks& ranks, const RankPlace& place) {
   const TimeLimit time_limit(asked.training.max_hours);
   check_same_start(asked, ranks);
+  Reporters reporters;  // ends last: after status.json says how the run ended
   OutputDirectory output = open_output(asked, ranks);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
   output.add_sink(notifier);
+  output.add_sink(reporters);
   Resumption start = find_resumption(asked, output, ranks);
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
@@ -163,6 +166,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);
     check_shared_output(output.directory(), ranks);
+    if (ranks.is_first()) reporters.begin(asked.observe.report_to, output.directory());
     notifier.begin(start.position.step,
                    outlook_of(parts.resolved, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();

@@ -247,6 +247,7 @@ struct SaveConfig {
 // The output for people who watch a run.
 struct ObserveConfig {
   bool tensorboard = true;
+  std::vector<std::string> report_to;  // wandb, mlflow, trackio
   double report_minutes = 5;  // 0: no page
 };
 
