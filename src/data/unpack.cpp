@@ -166,11 +166,12 @@ Packing packing_of(const fs::path& path) {
   return ending == ".gz" ? Packing::gzip : ending == ".zst" ? Packing::zstd : Packing::none;
 }
 
-// Returns the path of the unpacked file. Rows of Parquet depend on the columns, and on how they are written.
+// Returns the path of the unpacked file. Rows of Parquet depend on the columns, and on how they are written:
+// "rows" counts the ways.
 fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string content, bool parquet,
                        const UsedColumns& used) {
   const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz
-  if (parquet) content += concat("\nrows 1\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
+  if (parquet) content += concat("\nrows 2\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
   return cache / "unpacked" /
          concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }
