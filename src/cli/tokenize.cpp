@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
 #include "formats/json_file.h"
+#include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
 namespace trainer::cli {
@@ -107,7 +108,9 @@ Json parse(const std::string& line) {
   try {
     return parse_ordered_json(line);
   } catch (const Json::parse_error& error) {
-    throw DataError(concat("malformed JSON near column ", error.byte, ": each line must be one row"));
+    const std::string problem = json_problem(line, JsonEnd::line);
+    throw DataError(concat("malformed JSON", problem.empty() ? concat(" near column ", error.byte) : "", ": ",
+                           problem.empty() ? "each line must be one row" : problem));
   } catch (const Json::out_of_range&) {
     throw DataError("has a number that is too large for 64 bits");
   }

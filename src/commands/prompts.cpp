@@ -9,6 +9,8 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/text/conversation.h"
 
+#include "formats/json_problem.h"
+
 namespace trainer {
 namespace {
 
@@ -31,7 +33,16 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
-    if (!placed.row.is_object()) throw DataError(placed.where + ": is not a JSON object");
+    if (placed.row.is_discarded()) {
+      const std::string problem =
+          line.starts_with('{') ? json_problem(line, in.eof() ? JsonEnd::file : JsonEnd::line) : "";
+      if (!problem.empty()) throw DataError(concat(placed.where, ": malformed JSON: ", problem));
+    }
+    if (!placed.row.is_object()) {
+      const std::string other = rows.empty() ? not_text(line) : "";
+      throw DataError(
+          concat(other.empty() ? placed.where : name, ": ", other.empty() ? "is not a JSON object" : other));
+    }
     rows.push_back(std::move(placed));
   }
   if (rows.empty()) throw DataError(concat(name, ": has no rows"));

@@ -37,7 +37,7 @@ void read_arguments(Json& function, const std::string& where) {
   std::optional<Json> parsed = parsed_text(text, where);
   if (!parsed || !parsed->is_object())
     throw DataError(concat(where, ": the \"arguments\" of the call of ", function["name"].dump(),
-                           " are a text that is not a JSON object"));
+                           " are a text that is not a JSON object", parsed ? "" : why_not_json(text)));
   *arguments = std::move(*parsed);
 }
 
