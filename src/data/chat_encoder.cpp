@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "data/fields.h"
+#include "text/chat/row_json.h"
 
 namespace trainer {
 namespace {
@@ -143,6 +144,20 @@ Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
   if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
   const Json messages = messages_for(*template_, conversation);
   return {template_->render(messages, conversation.tools, conversation.variables), ""};
+}
+
+std::vector<std::string> ChatEncoder::learned(const ReadRow& row) const {
+  const Json& messages = row.conversation.messages;
+  std::vector<std::string> all;
+  for (size_t i = encoder_decoder_ ? before_last_answer(messages) : 0; i < messages.size(); i++) {
+    if (messages[i]["role"] != "assistant" || row.conversation.weights[i] == 0) continue;
+    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto value = messages[i].find(key);
+      if (value != messages[i].end() && value->is_string()) all.push_back(*value);
+    }
+    all.push_back(content_text(messages[i]));
+  }
+  return all;
 }
 
 std::vector<int32_t> ChatEncoder::prompt(const ReadRow& row) const {

@@ -1,12 +1,12 @@
 #include "text/chat/reasoning.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 #include "trainer/base/strings.h"
 
 #include "text/chat/row_json.h"
+#include "text/unicode/unicode.h"
 
 namespace trainer {
 namespace {
@@ -28,8 +28,7 @@ std::string_view reasoning_tag(std::string_view text) {
   const size_t end = text.substr(0, kLongest).find(text[0] == '<' ? '>' : ']');
   if (end == std::string_view::npos) return "";
   const std::string_view tag = text.substr(0, end + 1);
-  std::string name(tag);
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string name = lower(tag);
   for (const char* word : {"think", "thought", "reason"}) {
     if (name.find(word) != std::string::npos) return tag;
   }
