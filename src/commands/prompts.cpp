@@ -1,5 +1,6 @@
 #include "commands/prompts.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 
@@ -122,6 +123,19 @@ Row PromptEncoder::opening() const {
 
 std::optional<int32_t> PromptEncoder::end_of_turn() const {
   return template_ ? end_of_turn_token(*template_, tokenizer_) : std::nullopt;
+}
+
+void PromptEncoder::warn_of_two_begins(const std::vector<std::vector<int32_t>>& prompts) const {
+  const std::vector<int32_t> with = tokenizer_.encode("a", true), without = tokenizer_.encode("a", false);
+  if (with.empty() || without.empty() || with.front() == without.front()) return;
+  const auto begins_twice = [&](const std::vector<int32_t>& ids) {
+    return ids.size() > 1 && ids[0] == with.front() && ids[1] == with.front();
+  };
+  const auto count = std::ranges::count_if(prompts, begins_twice);
+  if (count > 0)
+    log::warning(
+        concat(count == 1 ? "a prompt begins" : concat(count, " prompts begin"),
+               " with the token that the tokenizer adds (BOS), which then stands there twice: leave it out"));
 }
 
 void warn_of_length(const Model& model, const std::vector<int32_t>& prompt, const std::string& what) {
