@@ -95,6 +95,7 @@ void answer_prompts(const OpenModel& opened, const PromptEncoder& encoder, const
     prompts.push_back(encoder.encode(prompt));
     warn_of_length(*opened.model, prompts.back(), concat("prompt ", prompts.size()));
   }
+  encoder.warn_of_two_begins(prompts);
   answer_all(opened, prompts, config, options, device, [&](size_t, const std::vector<std::string>& answers) {
     for (const std::string& answer : answers) out << answer << std::endl;
   });
@@ -108,6 +109,7 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     prompts.push_back(encoder.encode(row));
     warn_of_length(*opened.model, prompts.back(), row.where);
   }
+  encoder.warn_of_two_begins(prompts);
   answer_all(opened, prompts, config, options, device,
              [&](size_t index, const std::vector<std::string>& answers) {
                Row row = std::move(rows[index].row);

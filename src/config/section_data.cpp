@@ -75,6 +75,14 @@ Section data_section() {
            "Which part of a conversation is learned. all_turns: every answer of the assistant, with the "
            "token that ends it. last_turn: the last answer only. everything: all of the text. A message with "
            "weight: 0 is not learned; other weights multiply the loss of its tokens."),
+       key(&D::learn_reasoning, "learn_reasoning", OnResume::fixes_run,
+           "Whether the reasoning of an answer (its think block) is learned. auto: if the conversation has "
+           "any; an empty block that only the template writes is not learned. true: such a block, too. "
+           "false: only what comes after the reasoning."),
+       key(&D::unknown_marks, "unknown_marks", OnResume::may_change,
+           "What happens to conversations with marks on a message that may say what is learned, and that are "
+           "not known (docs/data.md): keys that are true or false, or tell of the loss. error: such a row "
+           "cannot be used (bad_rows). ignore: the marks are passed over."),
        key(&D::loss_weight, "loss_weight", OnResume::fixes_run,
            "Field with the weight of a row in the loss, a number of 0 or more: the loss of all its tokens is "
            "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
@@ -133,6 +141,9 @@ Section evaluation_section() {
        key(&E::num_beams, "num_beams", OnResume::may_change, "Beams per answer. 1: greedy.")
            .at_least(1)
            .at_most(1000),
+       key(&E::skip_special_tokens, "skip_special_tokens", OnResume::may_change,
+           "Compare answers and targets as the tokenizer writes both without special tokens. false: with "
+           "them, without the one that ends the answer."),
        key(&E::metrics, "metrics", OnResume::may_change,
            "Scores of the answers. A list of exact_match, f1, rouge, bleu, chrf and json; json is computed "
            "only if all targets are JSON objects or arrays.")

@@ -24,6 +24,7 @@ class ChatEncoder : public RowEncoder {
   ReadRow read(const RowParser& row) const override;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
   Dataset::Texts texts(const ReadRow& row) const override;
+  std::vector<std::string> learned(const ReadRow& row) const override;
   std::string content(const ReadRow& row) const override;
   std::string question(const ReadRow& row) const override;
   std::string settings() const override;

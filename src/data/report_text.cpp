@@ -153,6 +153,12 @@ std::string both_sides(const DataReport& report, const Describe& describe) {
 void add_tokens(Page& page, const DataReport& report) {
   page.row("truncated", both_sides(report, cut_text));
   page.row("<unk>", both_sides(report, unknown_text));
+  if (report.unspelled.count > 0)
+    page.row("not kept", concat(blanks_named(report.unspelled_characters), " of what is learned in ",
+                                rows_text(report.unspelled, report.rows)));
+  if (report.doubled_ends.count > 0)
+    page.row("twice", concat("BOS or EOS, in the text and added to it: ",
+                             rows_text(report.doubled_ends, report.rows)));
   page.row("supervised",
            concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
                   percent(report.supervised_tokens, report.tokens()), ")",

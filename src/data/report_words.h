@@ -27,6 +27,11 @@ std::string places(const RowCount& rows, bool twins = false);
 // "{ } ~ …", the first ones
 std::string shown(const std::set<std::string>& characters);
 
+// What a tokenizer does not keep, and the list for model.add_tokens that mends it: "line ends, tabs, ²" and
+// ["\n", "\t", "²"], the first ones.
+std::string blanks_named(const std::set<std::string>& characters);
+std::string as_tokens(const std::set<std::string>& characters);
+
 // Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
 

@@ -38,6 +38,8 @@ class RowEncoder {
   // Returns the texts for evaluation by generation and for the report. For chat data: the conversation before
   // the last answer, rendered by the template with the generation prompt, and that answer.
   virtual Dataset::Texts texts(const ReadRow& row) const = 0;
+  // Returns the texts that are learned, without what a template adds.
+  virtual std::vector<std::string> learned(const ReadRow& row) const = 0;
   // Returns the tokens that the model gets before it generates the target of texts().
   virtual std::vector<int32_t> prompt(const ReadRow& row) const = 0;
   // Returns the token that ends an answer, in addition to the end token of the model.

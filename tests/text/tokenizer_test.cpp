@@ -88,5 +88,28 @@ TEST(Tokenizer, LongWordsAndTextsTakeReasonableTime) {
   EXPECT_EQ(qwen->decode(qwen->encode(blanks + "x", false), false), blanks + "x");
 }
 
+// T5's normalizer makes spaces of line ends and tabs.
+TEST(AddedTokens, OfBlanksTakeNoOtherBlanks) {
+  for (const char* name : {"t5", "t5_json"}) {
+    const auto directory = std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
+    const auto before = load_tokenizer(directory), tokenizer = load_tokenizer(directory);
+    const std::vector<std::string> tokens{"\n", "\t", "  "};
+    tokenizer->add_tokens(tokens);
+    const auto first = static_cast<int32_t>(before->vocab_size());
+    const test::TemporaryDirectory saved;
+    save_tokenizer(directory, tokens, saved.path());
+    const auto loaded = load_tokenizer(saved.path());
+    for (const Tokenizer* with_tokens : {tokenizer.get(), loaded.get()}) {
+      EXPECT_EQ(with_tokens->encode("plain words here", false), before->encode("plain words here", false))
+          << name;
+      for (size_t i = 0; i < tokens.size(); i++) {
+        const std::vector<int32_t> ids = with_tokens->encode("a" + tokens[i] + "a", false);
+        EXPECT_EQ(std::ranges::count(ids, first + static_cast<int32_t>(i)), 1) << name << " " << i;
+        EXPECT_NE(with_tokens->decode(ids, false).find(tokens[i]), std::string::npos) << name << " " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trainer

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/text/tokenizer.h"
@@ -20,12 +21,15 @@ class AnswerText {
   bool stops_at(std::span<const int32_t> ids) const;
   // Returns the text before the first stop string.
   std::string text(std::span<const int32_t> ids) const;
+  // Returns the text of all tokens.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+  // Returns a text as the tokenizer gives it back: what decode() would give of an answer that is this text.
+  std::string as_answer(std::string_view text, bool skip_special_tokens) const;
   // Returns how many bytes of text(ids) can be shown while more tokens may follow. An incomplete character at
   // the end, or a possible beginning of a stop string, is not shown yet.
   size_t shown(const std::string& text) const;
 
  private:
-  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
   size_t find_stop(const std::string& text) const;  // npos: none
 
   const Tokenizer& tokenizer_;

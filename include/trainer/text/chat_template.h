@@ -21,12 +21,16 @@ class Value;
 struct Moment;
 }  // namespace jinja
 struct AnswerFrame;
+struct ReasoningTags;
 
 // A conversation's text, and which parts of it are answers, which the model should learn to write.
 struct RenderedChat {
   struct Answer {
     size_t message;     // its place in the conversation
     size_t begin, end;  // bytes of the text
+    // The end of the block of reasoning that it begins with (<think> ... </think>); `begin` if it has none.
+    size_t after_reasoning = 0;
+    bool empty_reasoning = false;  // only the template writes that block, around nothing
   };
   std::string text;
   std::vector<Answer> answers;  // in the order of the text
@@ -34,10 +38,11 @@ struct RenderedChat {
 
 // The parts of a conversation that a template writes, besides contents that are text.
 struct ChatAbilities {
-  bool parts = false;   // contents that are lists of parts, as text
-  bool calls = true;    // the tool_calls of an answer
-  bool results = true;  // messages of the role tool
-  bool tools = true;    // the functions that may be called
+  bool parts = false;            // contents that are lists of parts, as text
+  bool calls = true;             // the tool_calls of an answer
+  bool results = true;           // messages of the role tool
+  bool tools = true;             // the functions that may be called
+  bool empty_reasoning = false;  // an empty block of reasoning, for an answer that has none
 };
 
 // Safe to use from several threads at once.
@@ -90,6 +95,9 @@ class ChatTemplate {
   // Returns that day if a template asks for the date, so that its texts may depend on it; else "".
   std::string date() const;
 
+  // Returns whether a template reads the key of a message: `.key`, or "key" in quotes.
+  bool reads(const std::string& key) const;
+
   // All that a rendering depends on besides the conversation and the date: the templates and the special
   // tokens.
   std::string source() const;
@@ -100,6 +108,8 @@ class ChatTemplate {
   jinja::Text render_text(const jinja::Value& messages, const nlohmann::ordered_json& tools,
                           const nlohmann::ordered_json& variables, bool ask) const;
   AnswerFrame frame(const nlohmann::ordered_json& tools, const nlohmann::ordered_json& variables) const;
+  ReasoningTags reasoning_tags(const nlohmann::ordered_json& tools,
+                               const nlohmann::ordered_json& variables) const;
 
   std::map<std::string, std::shared_ptr<const jinja::Template>> templates_;
   std::map<std::string, std::string> special_tokens_;

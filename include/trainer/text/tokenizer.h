@@ -55,9 +55,11 @@ class Tokenizer {
   virtual std::string fingerprint() const { return ""; }
 
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: they match anywhere in
-  // normalized text and are not special (decode() keeps them). New tokens get ids from vocab_size() on, in
-  // this order. A token that is in the model's vocabulary becomes an added token and keeps its id. Tokens
-  // that were added before stay as they are (Hugging Face would make a special one ordinary).
+  // normalized text and are not special (decode() keeps them). But blanks, and tokens whose blanks
+  // normalization changes ("\n" in T5), match as they are, as AddedToken(..., normalized=False) does: else
+  // they would take every space. New tokens get ids from vocab_size() on, in this order. A token that is in
+  // the model's vocabulary becomes an added token and keeps its id. Tokens that were added before stay as
+  // they are (Hugging Face would make a special one ordinary).
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 

@@ -20,6 +20,10 @@ std::string AnswerText::decode(std::span<const int32_t> ids, bool skip_special_t
   return tokenizer_.decode(known, skip_special_tokens);
 }
 
+std::string AnswerText::as_answer(std::string_view text, bool skip_special_tokens) const {
+  return decode(tokenizer_.encode(text, /*add_special_tokens=*/false), skip_special_tokens);
+}
+
 size_t AnswerText::find_stop(const std::string& text) const {
   size_t first = std::string::npos;
   for (const std::string& stop : stops_) first = std::min(first, text.find(stop));

@@ -25,6 +25,13 @@ void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversatio
   });
 }
 
+// Leaves out the reasoning that is not learned.
+void skip_reasoning(std::vector<RenderedChat::Answer>& answers, BoolOrAuto learn_reasoning) {
+  for (RenderedChat::Answer& answer : answers) {
+    if (!learn_reasoning.of(!answer.empty_reasoning)) answer.begin = answer.after_reasoning;
+  }
+}
+
 // The weight of each token: that of its answer's message, or `outside`. Tokens and answers are in the order
 // of the text. For a token with an empty range, its position counts.
 std::vector<float> weights_of(const std::vector<TextRange>& tokens,
@@ -65,19 +72,28 @@ void refuse_what_is_not_written(const ChatAbilities& able, const Conversation& c
         concat("the row has functions (\"tools\"), and the chat template does not write them", kRemedy));
 }
 
-// The answer to a question as the template writes it, without the end of the turn.
-std::string written_answer(const ChatTemplate& chat_template, const Conversation& conversation,
-                           const Json& messages, size_t message) {
+// The answer to a question as the template writes it.
+struct WrittenAnswer {
+  std::string before;  // the block of reasoning that only the template writes
+  std::string text;    // without that block, and without the end of the turn
+};
+
+WrittenAnswer written_answer(const ChatTemplate& chat_template, const Conversation& conversation,
+                             const Json& messages, size_t message, BoolOrAuto learn_reasoning) {
   const Json until(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(message) + 1);
   const RenderedChat rendered =
       chat_template.render_with_answers(until, conversation.tools, conversation.variables);
-  std::string text;
+  WrittenAnswer written;
   for (const auto& answer : rendered.answers) {
-    if (answer.message == message) text += rendered.text.substr(answer.begin, answer.end - answer.begin);
+    if (answer.message != message) continue;
+    const bool learned = learn_reasoning.of(!answer.empty_reasoning) || !answer.empty_reasoning;
+    const size_t begin = learned ? answer.begin : answer.after_reasoning;
+    written.before += rendered.text.substr(answer.begin, begin - answer.begin);
+    written.text += rendered.text.substr(begin, answer.end - begin);
   }
   const std::string closing = chat_template.end_of_answer();
-  if (text.ends_with(closing)) text.erase(text.size() - closing.size());
-  return text;
+  if (written.text.ends_with(closing)) written.text.erase(written.text.size() - closing.size());
+  return written;
 }
 
 }  // namespace
@@ -95,7 +111,7 @@ Json messages_for(const ChatTemplate& chat_template, const Conversation& convers
 }
 
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                         const Conversation& conversation, LossOn loss_on) {
+                         const Conversation& conversation, LossOn loss_on, BoolOrAuto learn_reasoning) {
   const Json messages = messages_for(chat_template, conversation);
   const Json &tools = conversation.tools, &variables = conversation.variables;
   const bool everything = loss_on == LossOn::everything;
@@ -107,7 +123,10 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
     return out;
   }
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
-  if (!everything) keep_counting(rendered.answers, conversation, loss_on);
+  if (!everything) {
+    keep_counting(rendered.answers, conversation, loss_on);
+    skip_reasoning(rendered.answers, learn_reasoning);
+  }
   TokenizedText tokenized = tokenizer.encode_with_ranges(rendered.text, /*add_special_tokens=*/false);
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
@@ -139,8 +158,8 @@ size_t before_last_answer(const Json& messages) {
   return last < 2 ? messages.size() : last - 1;
 }
 
-std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
-                                          const Conversation& conversation) {
+std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template, const Conversation& conversation,
+                                          BoolOrAuto learn_reasoning) {
   const Json messages = messages_for(chat_template, conversation);
   const size_t before = before_last_answer(messages);
   if (before == messages.size()) return std::nullopt;
@@ -148,10 +167,13 @@ std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
   variables["add_generation_prompt"] = true;
   const Json asked(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(before));
   const Json& answer = messages[before];
-  return ChatQuestion{chat_template.render(asked, conversation.tools, variables),
-                      answer.contains("tool_calls")
-                          ? written_answer(chat_template, conversation, messages, before)
-                          : content_text(answer)};
+  ChatQuestion question{chat_template.render(asked, conversation.tools, variables), content_text(answer)};
+  const bool calls = answer.contains("tool_calls");
+  if (!calls && !chat_template.abilities().empty_reasoning) return question;
+  WrittenAnswer written = written_answer(chat_template, conversation, messages, before, learn_reasoning);
+  question.prompt += written.before;
+  if (calls) question.answer = std::move(written.text);
+  return question;
 }
 
 }  // namespace trainer

@@ -30,12 +30,14 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, const SpecialTokens& spe
   unk_ = special.unk ? id(special.unk) : pipeline_.unk;
 }
 
+std::string PipelineTokenizer::normalized(std::string_view text) const {
+  std::string storage;
+  return std::string(pipeline_.normalizer.normalize(text, storage));
+}
+
 void PipelineTokenizer::prepare_added_tokens() {
   AddedTokens& added = pipeline_.added_tokens;
-  added.prepare([&](std::string_view text) {
-    std::string storage;
-    return std::string(pipeline_.normalizer.normalize(text, storage));
-  });
+  added.prepare([this](std::string_view text) { return normalized(text); });
   texts_.resize(std::max(texts_.size(), static_cast<size_t>(added.largest_id() + 1)));
   // The decoder also reads added tokens as byte-level names, if they can be.
   const bool byte_level = pipeline_.decoder.is_byte_level();
@@ -47,7 +49,8 @@ void PipelineTokenizer::prepare_added_tokens() {
 
 void PipelineTokenizer::add_tokens(const std::vector<std::string>& tokens) {
   pipeline_.added_tokens.add(
-      tokens, [&](std::string_view name) { return pipeline_.find(name); },
+      tokens, [this](std::string_view text) { return normalized(text); },
+      [this](std::string_view name) { return pipeline_.find(name); },
       static_cast<int32_t>(pipeline_.vocabulary.size()));
   for (const std::string& token : tokens) fingerprint_ = checksum(concat(fingerprint_, " + ", token));
   prepare_added_tokens();

@@ -44,6 +44,7 @@ class PipelineTokenizer final : public FileTokenizer {
   const AddedTokens& added_tokens() const override { return pipeline_.added_tokens; }
 
  private:
+  std::string normalized(std::string_view text) const;
   void prepare_added_tokens();
   void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
