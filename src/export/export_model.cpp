@@ -12,6 +12,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
+#include "trainer/text/chat_template.h"
 
 #include "adapters/merged_model.h"
 #include "base/progress.h"
@@ -213,6 +214,18 @@ void check_merged(const MergedModel& model, const MergeSources& from, const Quan
   }
 }
 
+// An adapter's files take precedence over those of its base. Its tokenizer_config.json may have no template.
+void copy_companions(const MergedModel& model, const fs::path& out) {
+  copy_companion_files(model.base, out);
+  if (!model.is_adapter()) return;
+  if (has_chat_template(model.source)) remove_chat_templates(out);
+  copy_companion_files(model.source, out);
+  if (has_chat_template(out) || !has_chat_template(model.base)) return;
+  const auto texts = chat_template_texts(model.base);
+  if (const auto usual = texts.find("default"); usual != texts.end())
+    replace_chat_template(out, usual->second);
+}
+
 ExportReport export_merged(const ExportRequest& request, const fs::path& source) {
   const MergeSources from = find_merge_sources(request, source);
   MergedModel model = open_merged(source, from.options);
@@ -227,8 +240,7 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   write_model_weights(output.directory(), sources, request.max_shard_bytes);
   write_model_config(model.base, output.directory(), model.most_common_dtype(),
                      quantised ? quantised->config_changes() : model.changes);
-  copy_companion_files(model.base, output.directory());
-  if (model.is_adapter()) copy_companion_files(source, output.directory());
+  copy_companions(model, output.directory());
   check_merged(model, from, quantised ? &*quantised : nullptr, output.directory(), report);
   output.complete();
   return report;

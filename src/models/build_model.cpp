@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "models/config_keys.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
@@ -42,6 +43,8 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
                                    bool separate_head, const std::filesystem::path& directory) {
   try {
     refuse_other_kinds(config);
+    const bool is_file = directory.extension() == ".json";
+    check_config_keys(config, (is_file ? directory : directory / "config.json").string());
     return architecture.make(config, separate_head);
   } catch (const FormatError& error) {
     throw FormatError(concat((directory / "").string(), error.what()));

@@ -127,8 +127,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
 }
 
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
-                                   const Model& model) {
-  GenerationConfig config = read_generation_config(model_directory, model.vocab_size());
+                                   const Model& model, const std::filesystem::path& adapter) {
+  GenerationConfig config = read_generation_config(model_directory, model.vocab_size(), adapter);
   const auto eos = tokenizer.eos_id();
   std::vector<int32_t>& ends = config.eos_token_ids;
   if (eos && std::ranges::find(ends, *eos) == ends.end()) ends.push_back(*eos);
@@ -140,7 +140,10 @@ OpenModel open_model(const ModelConfig& config, at::Device device) {
   out.base = base_directory(config.path);
   const Progress shown("loading the model");
   verify_model_files(config.path);
-  if (out.base != config.path) verify_model_files(out.base);
+  if (out.base != config.path) {
+    verify_model_files(out.base);
+    out.adapter = config.path;
+  }
   out.tokenizer = load_tokenizer(config.path);
   LoadReport report;
   LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};

@@ -89,7 +89,9 @@ std::vector<Predictor::Prompt> Predictor::prompts_of(const Ranks& ranks) const {
 // Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
 std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
                               const Ranks& ranks) {
-  const AnswerText text(tokenizer_, {});
+  const AnswerText text(tokenizer_, generation_.stop_strings);
+  GenerationHooks hooks;
+  if (!generation_.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   const std::vector<Prompt> prompts = prompts_of(ranks);
   nlohmann::json note = nlohmann::json::array();
   Progress shown("answers", std::ssize(prompts));
@@ -101,7 +103,7 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
       std::vector<Tokens> batch;
       for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts.size()); i++)
         batch.push_back(prompts[i].tokens);
-      answers = generate(model, batch, generation_, device);
+      answers = generate(model, batch, generation_, device, hooks);
     });
     for (const std::vector<Tokens>& answer : answers)
       note.push_back({prompts[first++].place, text.text(answer.front()), std::ssize(answer.front())});

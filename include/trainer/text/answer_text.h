@@ -12,8 +12,9 @@ namespace trainer {
 
 class AnswerText {
  public:
-  // An answer ends before the first of `stops` in its text, where special tokens count as text. The tokenizer
-  // must outlive this object. Ids beyond its vocabulary (embeddings are often padded) give no text.
+  // An answer ends before the first of `stops` in its text, where special tokens count as text. A stop string
+  // that would end inside the spelling of a special token ("end" in <|im_end|>) is none. The tokenizer must
+  // outlive this object. Ids beyond its vocabulary (embeddings are often padded) give no text.
   AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
   // Returns whether the last of these tokens completed a stop string.
@@ -26,7 +27,9 @@ class AnswerText {
 
  private:
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  size_t find_stop(const std::string& text) const;  // npos: none
+  // Where the first stop string begins in the text of these ids; npos: none.
+  size_t find_stop(std::span<const int32_t> ids, const std::string& text) const;
+  bool ends_inside_special(std::span<const int32_t> ids, const std::string& text, size_t end) const;
 
   const Tokenizer& tokenizer_;
   std::vector<std::string> stops_;

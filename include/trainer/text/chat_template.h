@@ -104,6 +104,8 @@ class ChatTemplate {
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& directory);
 // Loads the user's own template from `file`, with the special tokens of such a directory. Throws the same.
 ChatTemplate read_chat_template(const std::filesystem::path& file, const std::filesystem::path& directory);
+// Returns whether the directory itself has a template, without its base model.
+bool has_chat_template(const std::filesystem::path& directory);
 // The texts of the templates of load_chat_template() by name ("default"); empty when there is none.
 std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 

@@ -39,6 +39,8 @@ class Tokenizer {
   // Returns the text of `ids`. Characters split across tokens are joined; invalid bytes become U+FFFD. Throws
   // DataError for ids outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
+  // Returns whether decode() removes blanks before punctuation and English endings ("it 's").
+  virtual bool cleans_up_spaces() const { return false; }
 
   // Returns one more than the highest id that the tokenizer can give.
   virtual int64_t vocab_size() const = 0;
