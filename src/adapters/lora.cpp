@@ -277,7 +277,8 @@ std::string trained_on(const Quantisation& quantisation) {
 }
 
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
-                                             const LoadOptions& options, LoadReport* report) {
+                                             const LoadOptions& options, LoadReport* report,
+                                             const std::filesystem::path& base) {
   if (!is_adapter_directory(directory)) return load_model(directory, options, report);
   LoadOptions as_in_training = options;
   if (!options.quantise) {
@@ -287,7 +288,7 @@ std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& direct
                        weight_format(as_in_training.quantise->format).name().title,
                        " weights; its base is quantised in the same way"));
   }
-  return load_with_adapter(base_directory(directory), directory, as_in_training, report);
+  return load_with_adapter(base_directory(directory, base), directory, as_in_training, report);
 }
 
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,

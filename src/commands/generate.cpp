@@ -140,8 +140,8 @@ void run_generation(const GenerateOptions& options) {
   set_up_cpu(options.num_threads);
   const at::Device device = choose_device(options.device);
   set_up_device(device, options.memory_limit, options.tf32);
-  const OpenModel opened = open_model(model_config(options), device);
-  const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
+  const OpenModel opened = open_model(model_config(options), device, options.base);
+  const PromptEncoder encoder(*opened.tokenizer, opened.chat.string(), options.chat, options.system);
   GenerationConfig config = opened.generation_config();
   apply(options, config);
   if (const auto end = encoder.end_of_turn(); end && converses(options, rows))

@@ -66,6 +66,7 @@ SavedWeights Artefacts::weights(Model& model) const {
   });
   if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
     weights.config_changes["vocab_size"] = model.vocab_size();
+  weights.config_changes["quantization_config"] = nullptr;  // of a base that is not quantised: a leftover
   return weights;
 }
 

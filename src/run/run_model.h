@@ -41,6 +41,7 @@ GenerationConfig generation_config(const std::filesystem::path& model_directory,
 struct OpenModel {
   std::filesystem::path base;     // the model directory, also when an adapter was opened
   std::filesystem::path adapter;  // empty: none was opened
+  std::filesystem::path chat;     // the directory with the chat template: the adapter's, if it has one
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
 
@@ -49,8 +50,9 @@ struct OpenModel {
   }
 };
 
-// Loads a model with frozen weights. config.path: a model or adapter directory.
-OpenModel open_model(const ModelConfig& config, at::Device device);
+// Loads a model with frozen weights. config.path: a model or adapter directory. `base`: that of the adapter, in
+// place of the one that it names; empty: that one.
+OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base = {});
 
 // Throws FormatError when the tokenizer produces ids that the model has no embedding for.
 void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path);

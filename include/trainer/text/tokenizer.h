@@ -63,6 +63,9 @@ class Tokenizer {
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
+// Returns whether the directory itself has the files of a tokenizer that can be loaded, without its base model.
+bool has_tokenizer(const std::filesystem::path& directory);
+
 // Loads the tokenizer of a model directory, or of an adapter directory (its own files, otherwise those of its
 // base model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model
 // (SentencePiece; T5, mT5). The names of the special tokens come from tokenizer_config.json and

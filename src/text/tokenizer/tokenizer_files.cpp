@@ -171,10 +171,15 @@ void set_member(const std::filesystem::path& path, const char* key, Json value) 
 
 }  // namespace
 
+bool has_tokenizer(const std::filesystem::path& directory) {
+  return std::filesystem::exists(directory / "spiece.model") ||
+         std::filesystem::exists(directory / "tokenizer.json");
+}
+
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
   require_model_directory(directory);
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
-  if (has("spiece.model") || has("tokenizer.json")) return directory;
+  if (has_tokenizer(directory)) return directory;
   if (has("tokenizer.model")) {
     throw FormatError(concat(
         (directory / "tokenizer.model").string(),
