@@ -64,7 +64,7 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
 void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, const GenerationConfig& config,
                 const GenerateOptions& options, at::Device device,
                 const std::function<void(size_t, const std::vector<std::string>&)>& deliver) {
-  const AnswerText text(*opened.tokenizer, config.stop_strings);
+  const AnswerText text(*opened.tokenizer, config.stop_strings, config.eos_token_ids);
   GenerationHooks hooks;
   if (!config.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   RetryOptions retry;

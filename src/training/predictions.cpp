@@ -89,7 +89,7 @@ std::vector<Predictor::Prompt> Predictor::prompts_of(const Ranks& ranks) const {
 // Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
 std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
                               const Ranks& ranks) {
-  const AnswerText text(tokenizer_, generation_.stop_strings);
+  const AnswerText text(tokenizer_, generation_.stop_strings, generation_.eos_token_ids);
   GenerationHooks hooks;
   if (!generation_.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   const std::vector<Prompt> prompts = prompts_of(ranks);

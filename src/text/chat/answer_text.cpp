@@ -9,8 +9,8 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // for an incomplete 
 
 }  // namespace
 
-AnswerText::AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops)
-    : tokenizer_(tokenizer), stops_(std::move(stops)) {
+AnswerText::AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops, std::vector<int32_t> ends)
+    : tokenizer_(tokenizer), stops_(std::move(stops)), ends_(std::move(ends)) {
   for (const std::string& stop : stops_) longest_ = std::max(longest_, stop.size());
 }
 
@@ -54,7 +54,10 @@ bool AnswerText::stops_at(std::span<const int32_t> ids) const {
 std::string AnswerText::text(std::span<const int32_t> ids) const {
   const std::string full = decode(ids, false);
   const size_t stop = find_stop(ids, full);
-  if (stop == std::string::npos) return decode(ids, true);
+  if (stop == std::string::npos) {
+    const bool ended = !ids.empty() && std::ranges::find(ends_, ids.back()) != ends_.end();
+    return decode(ended ? ids.first(ids.size() - 1) : ids, true);
+  }
   // The tokens before it, and the part of the next token that is before it.
   for (size_t count = ids.size(); count > 0; count--) {
     const std::string before = decode(ids.first(count), false);
