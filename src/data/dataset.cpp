@@ -8,6 +8,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
+#include "trainer/text/chat_template.h"
 
 #include "base/checksum.h"
 #include "base/progress.h"
@@ -57,6 +58,13 @@ DataReport report_of(const std::vector<Part>& parts) {
   return report;
 }
 
+// An adapter that is trained further may bring the chat template that it has learned.
+std::string template_directory(const Config& config) {
+  const bool has_own =
+      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
+  return has_own ? config.lora->adapter : config.model.path;
+}
+
 std::string names_of(const std::vector<DataSource>& sources) {
   std::vector<std::string> names;
   for (const DataSource& source : sources) names.push_back(source.path);
@@ -73,7 +81,7 @@ struct KeptIndex {
 
 struct Dataset::State {
   DataConfig config;
-  std::string model;  // its directory
+  std::string model;  // the directory with the chat template
   const Tokenizer* tokenizer;
   bool encoder_decoder;
   int64_t num_workers;
@@ -307,7 +315,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
-  state->model = config.model.path;
+  state->model = template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;
@@ -376,6 +384,7 @@ Dataset::Checksums Dataset::checksums() const {
   for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
   return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
 }
+bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;

@@ -44,6 +44,7 @@ class RowEncoder {
   virtual std::vector<int32_t> prompt(const ReadRow& row) const = 0;
   // Returns the token that ends an answer, in addition to the end token of the model.
   virtual std::optional<int32_t> end_of_answer() const { return std::nullopt; }
+  virtual bool has_chat_template() const { return false; }
 
   // Returns the text that makes rows equal: the values that go into the samples, without other fields and
   // without the templates of the configuration. It decides which rows are held out.

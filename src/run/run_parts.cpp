@@ -20,6 +20,7 @@
 #include "run/run_model.h"
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
+#include "run/taught.h"
 
 namespace trainer {
 namespace {
@@ -208,6 +209,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
       order(train.sets(), resolved.data.shuffle, resolved.seed),
       length(length_of(resolved, order, start.position)),
       trainer(make_trainer(resolved, plan_target(), *prepared.model, device, length.total_steps, ranks)) {
+  prepared.artefacts.taught = what_is_taught(asked, train, *tokenizer, prepared.artefacts);
   if (!ranks.alone() && !resolved.training.replay_cuts.empty())
     throw ConfigError("training.replay_cuts: repeats the steps of one process, and this run has several");
 }

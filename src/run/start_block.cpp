@@ -210,6 +210,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   if (const std::string saved = result_types_text(artefacts.weights(model), artefacts, config);
       !saved.empty())
     line("saved as", saved);
+  if (!artefacts.taught.text.empty()) line("result says", artefacts.taught.text);
   line("device", describe_device(device));
   if (device.is_cpu()) line("products", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);

@@ -79,6 +79,8 @@ class Dataset {
   std::vector<int32_t> prompt(int64_t index) const;
   // Returns the token that ends an answer in chat data; none for other kinds.
   std::optional<int32_t> end_of_answer() const;
+  // Returns whether a chat template writes the samples.
+  bool has_chat_template() const;
 
   // The lengths of a sample, from the index, without reading the row.
   struct Lengths {

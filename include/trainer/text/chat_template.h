@@ -126,6 +126,8 @@ std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& dire
 ChatTemplate read_chat_template(const std::filesystem::path& file, const std::filesystem::path& directory);
 // Returns the day that it is here, "2026-05-31".
 std::string today();
+// Returns whether the directory itself has a template, without its base model.
+bool has_chat_template(const std::filesystem::path& directory);
 // The texts of the templates of load_chat_template() by name ("default"); empty when there is none.
 std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 

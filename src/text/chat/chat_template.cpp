@@ -324,9 +324,9 @@ ReasoningTags ChatTemplate::reasoning_tags(const Json& tools, const Json& variab
 
 std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
   const auto sources = own_templates(directory);
+  if (!sources.empty()) return ChatTemplate(sources, tokens_of(directory));
   const fs::path base = base_directory(directory);
-  if (sources.empty()) return base == directory ? std::nullopt : load_chat_template(base);
-  return ChatTemplate(sources, tokens_of(directory));
+  return base == directory ? std::nullopt : load_chat_template(base);
 }
 
 ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory) {
@@ -334,6 +334,7 @@ ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory)
 }
 
 std::string today() { return jinja::Moment::now().day(); }
+bool has_chat_template(const fs::path& directory) { return !own_templates(directory).empty(); }
 
 std::map<std::string, std::string> chat_template_texts(const fs::path& directory) {
   auto sources = own_templates(directory);
