@@ -237,8 +237,9 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
 // adapter_config.json unchanged, except for a base path that is relative to the adapter's directory.
 void write_config(const fs::path& source, const fs::path& directory) {
   const char* name = "adapter_config.json";
-  auto config = parse_ordered_json(read_file(source / name));
-  const fs::path base = config.value("base_model_name_or_path", "");
+  auto config = read_ordered_json_object(source / name);
+  const auto named = config.find("base_model_name_or_path");
+  const fs::path base = named != config.end() && named->is_string() ? named->get<std::string>() : "";
   if (!fs::exists(base) && fs::exists(source / base))
     config["base_model_name_or_path"] = fs::canonical(source / base).string();
   write_atomically(directory / name, config.dump(2) + "\n");

@@ -20,7 +20,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/text.h"
+#include "base/foreign_errors.h"
 #include "parallel/gloo_group.h"
 #include "parallel/rank_notes.h"
 
@@ -101,10 +101,10 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
   } catch (const std::exception& error) {
     const std::string where = concat(place.address, ":", place.port);
     if (options.isServer) {
-      throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
+      throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", own_words(error),
                                "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank 0 does not answer at ", where, ": ", first_line(error.what())));
+    throw LostRank(concat("rank 0 does not answer at ", where, ": ", own_words(error)));
   }
 }
 

@@ -21,6 +21,7 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
+#include "base/foreign_errors.h"
 #include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/earlier_results.h"
@@ -192,7 +193,7 @@ void start_log(const fs::path& path) {
   try {
     log::add_file(path.string());
   } catch (const std::exception& e) {
-    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", e.what()));
+    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
 }
 
