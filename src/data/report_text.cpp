@@ -14,6 +14,7 @@
 #include "trainer/data/report.h"
 #include "trainer/data/sample_view.h"
 
+#include "base/foreign_errors.h"
 #include "base/text.h"
 #include "data/report_words.h"
 
@@ -74,12 +75,12 @@ class Page {
   explicit Page(const TextStyle& style) : style_(style) {}
 
   void heading(const std::string& text) {
-    for (const std::string& line : wrapped(text, style_.width)) out_ << line << '\n';
+    for (const std::string& line : wrapped(printable(text), style_.width)) out_ << line << '\n';
   }
   // A value that is too long continues on the next lines.
   void row(const std::string& name, const std::string& value) {
     const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
-    entry(name, wrapped(value, room));
+    entry(name, wrapped(printable(value), room));
   }
   void sample(const std::string& name, const std::vector<SampleView::Piece>& pieces) {
     const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;

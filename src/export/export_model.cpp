@@ -257,8 +257,9 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
 // base that the user has given.
 void write_config(const fs::path& source, const fs::path& given, const fs::path& directory) {
   const char* name = "adapter_config.json";
-  auto config = parse_ordered_json(read_file(source / name));
-  const fs::path base = read_adapter_config(source).base_model_name_or_path;
+  auto config = read_ordered_json_object(source / name);
+  const auto named = config.find("base_model_name_or_path");
+  const fs::path base = named != config.end() && named->is_string() ? named->get<std::string>() : "";
   if (!given.empty()) {
     config["base_model_name_or_path"] = fs::canonical(given).string();
   } else if (!fs::exists(base) && fs::exists(source / base)) {

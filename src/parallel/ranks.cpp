@@ -20,6 +20,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/memory_room.h"
 #include "base/text.h"
 #include "parallel/deadline.h"
@@ -111,9 +112,9 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
   } catch (const std::exception& error) {
     if (options.isServer) {
       throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ",
-                               first_line(error.what()), "; is the port in use? Choose another MASTER_PORT"));
+                               own_words(error), "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", first_line(error.what())));
+    throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", own_words(error)));
   }
 }
 

@@ -23,6 +23,7 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
+#include "base/foreign_errors.h"
 #include "formats/foreign_checkpoint.h"
 #include "observe/file_sinks.h"
 #include "run/curves.h"
@@ -234,7 +235,7 @@ void start_log(const fs::path& path) {
   try {
     log::add_file(path.string());
   } catch (const std::exception& e) {
-    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", e.what()));
+    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
 }
 

@@ -12,7 +12,6 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/progress.h"
-#include "base/text.h"
 #include "device/rank_device.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
@@ -102,7 +101,7 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
     return make();
   } catch (const std::exception& error) {
     if (!is_oom(error)) throw;
-    message = first_line(error.what());
+    message = oom_message(error);
   }
   const std::string measures = advice_to_fit(config, target, device);
   throw OutOfMemoryError(

@@ -20,6 +20,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 
+#include "base/foreign_errors.h"
 #include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
@@ -155,7 +156,7 @@ Json earlier_starts(const std::filesystem::path& file) {
     if (stored.is_object() && stored.contains("starts") && stored["starts"].is_array())
       return stored["starts"];
   } catch (const std::exception& e) {
-    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", e.what()));
+    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", own_words(e)));
   }
   return Json::array();
 }
@@ -245,7 +246,7 @@ void keep_environment(const std::filesystem::path& directory, Model& model, c10:
     const auto replace = Json::error_handler_t::replace;  // a name of a host need not be UTF-8
     write_atomically(file, Json{{"starts", std::move(starts)}}.dump(2, ' ', false, replace) + "\n");
   } catch (const FormatError& e) {
-    log::warning(concat("the environment is not noted: ", e.what()));
+    log::warning(concat("the environment is not noted: ", own_words(e)));
   }
 }
 

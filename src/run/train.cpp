@@ -82,7 +82,8 @@ void begin_output(RunParts& parts, const Resumption& start) {
 // Writes to status.json how the run ended that has thrown `error`, which is being handled.
 void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
   RankEnd end = end_of_run(ranks, error);
-  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what(), end.family};
+  if (is_oom(error))
+    end = {end.rank, static_cast<int>(ExitCode::out_of_memory), oom_message(error), end.family};
   const bool saved = end.code == static_cast<int>(ExitCode::interrupted);
   output.end(saved ? RunPhase::stopped : RunPhase::failed, end.code, first_line(end.message));
 }

@@ -164,7 +164,7 @@ Json tokens_by_id(const AddedTokens& added) {
 }
 
 void set_member(const std::filesystem::path& path, const char* key, Json value) {
-  Json file = std::filesystem::exists(path) ? parse_ordered_json(read_file(path)) : Json::object();
+  Json file = std::filesystem::exists(path) ? read_ordered_json_object(path) : Json::object();
   file[key] = std::move(value);
   write_atomically(path, file.dump(2) + "\n");
 }
