@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/config/load.h"
 
 namespace trainer::cli {
 
@@ -76,6 +78,12 @@ void require_option(const std::string& value, const std::string& command, const 
   if (value.empty())
     throw of_family(ErrorCode::command_line, ConfigError(command + ": " + option +
                                                          " is required; see trainer " + command + " --help"));
+}
+
+void warn_of_idle_keys(const Config& config) {
+  for (const IdleKey& key : keys_without_effect(config)) {
+    if (!key.overridden) log::warning(key.text);
+  }
 }
 
 }  // namespace trainer::cli
