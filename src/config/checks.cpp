@@ -6,8 +6,8 @@
 
 #include "base/day.h"
 #include "base/file_facts.h"
+#include "config/effects.h"
 #include "config/foreign_keys.h"
-#include "config/keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -65,7 +65,7 @@ void check_effects(const Config& config, Checker& check) {
   for (const Section& section : schema()) {
     for (const Key& key : section.keys) {
       if (!config.origins.contains(key.full_name())) continue;
-      const Condition* unmet = first_unmet(key, config);
+      const Condition* unmet = first_idle(key, config, Idle::is_refused);
       if (unmet == nullptr) continue;
       const ForeignKey* meant = find_foreign_key(key.name);
       const bool other = meant != nullptr && meant->key() != key.full_name();
@@ -73,7 +73,7 @@ void check_effects(const Config& config, Checker& check) {
                     concat("has no effect ", in_words(*unmet),
                            other ? concat("; did you mean ", meant->key(), "?")
                                  : concat("; remove it (as an override: ", key.name, "=null), or change ",
-                                          unmet->key)));
+                                          unmet->states.front().key)));
     }
   }
 }

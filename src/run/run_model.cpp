@@ -14,24 +14,12 @@
 
 #include "base/progress.h"
 #include "base/text.h"
-#include "config/schema.h"
 #include "config/weight_formats.h"
 #include "hub/name.h"
 #include "training/prepare_model.h"
 
 namespace trainer {
 namespace {
-
-// An adapter that is trained further brings its own shape, so some keys do not apply.
-void warn_of_unused_keys(const Config& config) {
-  if (config.lora->adapter.empty()) return;
-  for (const std::string& key : keys_of_section("lora")) {
-    if (key != "lora.adapter" && config.origins.contains(key)) {
-      log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
-                          "/adapter_config.json"));
-    }
-  }
-}
 
 // Rounding to few bits costs a small model more than a large one.
 void warn_of_small_model(Model& model, const WeightFormatName& format) {
@@ -112,7 +100,6 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;
   if (options.quantise) out.artefacts.trained_on = trained_on(*options.quantise);
-  if (config.lora) warn_of_unused_keys(config);
   const int64_t before = out.model->vocab_size();
   out.artefacts.adapter = prepare_for_training(*out.model, config, tokenizer.vocab_size(), device);
   if (out.model->vocab_size() != before) {

@@ -15,8 +15,10 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
+#include "trainer/config/load.h"
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 
@@ -116,6 +118,15 @@ void warn_of_unusual(const Config& config, Model& model) {
     log::warning(concat("lora.r: ", matrix.size(0), " is above the size of the matrix at ", name, " (",
                         matrix.size(1), " inputs): it trains more numbers than the matrix has"));
   });
+}
+
+// Here the kind of the rows and the number of processes are known.
+void warn_of_idle_keys(Config config, DataKind kind) {
+  config.data.kind = kind;
+  config.parallel.gpus = rank_place().count;
+  config.origins.try_emplace("parallel.gpus");
+  for (const IdleKey& key : keys_without_effect(config))
+    key.overridden ? log::info(key.text) : log::warning(key.text);
 }
 
 std::string padding_text(const Config& config, const PaddingReport& padding) {
@@ -231,6 +242,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
                "plan --search` shows what saves memory"));
   }
   warn_of_unusual(config, model);
+  warn_of_idle_keys(config, data.train.kind);
   log_report("train data: ", data.train.lines());
   if (data.eval) log_report("eval data: ", data.eval->lines());
   log_report("", data.repeat_lines());
