@@ -11,6 +11,7 @@
 #include "base/file_facts.h"
 #include "base/text.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/foreign_checkpoint.h"
 #include "formats/optimizer_state.h"
 
 namespace trainer {
@@ -48,6 +49,21 @@ void require_directory(const fs::path& path) {
       FormatError(concat(path.string(), fs::is_symlink(status) ? ": is a link, but not to a directory"
                                         : fs::exists(status)   ? ": is a file, not a directory"
                                                                : ": there is no such directory")));
+}
+
+void refuse_foreign_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  const std::string program = foreign_program(path);
+  const bool is_model =
+      program.empty() && !fs::exists(path / kManifestFile, ignored) &&
+      !fs::exists(path / kOptimizerFile, ignored) &&
+      (fs::exists(path / "config.json", ignored) || fs::exists(path / "adapter_config.json", ignored));
+  if (program.empty() && !is_model) return;
+  throw of_family(ErrorCode::checkpoint,
+                  FormatError(concat(path.string(),
+                                     program.empty() ? ": is a model, not a checkpoint of a run"
+                                                     : ": is a checkpoint of another program, ",
+                                     program, "; no run can resume from it: ", how_to_start_from(path))));
 }
 
 // Returns how a file differs from its entry in the manifest, or "". Reads the file only if its size is right.
@@ -134,6 +150,7 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {
 
 Checkpoint read_checkpoint(const fs::path& path) {
   require_directory(path);
+  refuse_foreign_checkpoint(path);
   const Manifest manifest = read_manifest(path);
   const std::vector<std::string> damaged = damages(path, manifest.files);
   if (!damaged.empty()) throw of_family(ErrorCode::checkpoint, FormatError(join_some(damaged, 10, "; ")));

@@ -19,7 +19,7 @@
 #include "trainer/parallel/ranks.h"
 #include "trainer/parallel/tensor_exchange.h"
 
-#include "base/text.h"
+#include "base/foreign_errors.h"
 #include "base/threads.h"
 
 namespace trainer {
@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kEndless = std::chrono::hours(24 * 30);  // 
 using Bytes = std::vector<uint8_t>;
 
 [[noreturn]] void throw_lost(const std::exception& error) {
-  throw LostRank(concat("another rank has ended or does not answer (", first_line(error.what()), ")"));
+  throw LostRank(concat("another rank has ended or does not answer (", own_words(error), ")"));
 }
 
 // Counts for how long the beats of the ranks have been missing. The time in which this process itself was

@@ -20,6 +20,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
+#include "base/memory_room.h"
 #include "base/text.h"
 #include "parallel/deadline.h"
 #include "parallel/gloo_group.h"
@@ -37,6 +39,9 @@ constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
 // LibTorch's own time limits come first, with their reasons; this much later everything else ends.
 constexpr milliseconds kForReasons = std::chrono::seconds(1);
+
+// Of the store, of Gloo and of the heartbeat; each of five groups has two.
+constexpr int64_t kThreads = 13;
 
 constexpr char kFirstEnd[] = "first end";  // the rank that ended first
 
@@ -93,6 +98,7 @@ std::string where(const RankPlace& place) { return concat(place.address, ":", pl
 
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 Store open_store(const RankPlace& place, milliseconds timeout) {
+  require_room_for_threads(kThreads, "the connections between ranks");
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = place.rank == 0 && !place.hosted;
@@ -105,10 +111,10 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
         concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
     if (options.isServer) {
-      throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ",
-                               first_line(error.what()), "; is the port in use? Choose another MASTER_PORT"));
+      throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ", own_words(error),
+                               "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", first_line(error.what())));
+    throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", own_words(error)));
   }
 }
 

@@ -23,6 +23,8 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
+#include "base/foreign_errors.h"
+#include "formats/foreign_checkpoint.h"
 #include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/earlier_results.h"
@@ -207,6 +209,7 @@ void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
   if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
+  if (!foreign_program(checkpoint_path(path, steps.back())).empty()) return;  // the reader says so
   throw of_family(ErrorCode::checkpoint,
                   FormatError(concat("resume: ", path.string(),
                                      " is the directory of a run; give a checkpoint in it, the newest is ",
@@ -232,8 +235,28 @@ void start_log(const fs::path& path) {
   try {
     log::add_file(path.string());
   } catch (const std::exception& e) {
-    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", e.what()));
+    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
+}
+
+// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
+std::string foreign_entry(const fs::path& directory) {
+  for (const int64_t step : checkpoint_steps(directory)) {
+    const fs::path checkpoint = checkpoint_path(directory, step);
+    if (const std::string program = foreign_program(checkpoint); !program.empty())
+      return concat(checkpoint.filename().string(), " of another program, ", program);
+  }
+  const std::string program = foreign_program(directory);
+  return program.empty() ? "" : concat("results of another program, ", program);
+}
+
+[[noreturn]] void refuse_other_program(const fs::path& directory, const std::string& entry) {
+  const std::vector<int64_t> steps = checkpoint_steps(directory);
+  const fs::path newest = steps.empty() ? directory : checkpoint_path(directory, steps.back());
+  throw OutputDirectoryError(concat("output_dir ", directory.string(), ": holds ", entry,
+                                    "; no run can resume from it, and it is not removed: choose another "
+                                    "output_dir. Of ",
+                                    newest.string(), ": ", how_to_start_from(newest)));
 }
 
 [[noreturn]] void refuse_results(const fs::path& directory, const std::string& name) {
@@ -292,6 +315,9 @@ OutputDirectory OutputDirectory::open(const Config& config) {
     return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
   };
   const auto refuse = [&] {
+    const std::string foreign =
+        results && (is_refused() || config.overwrite_output_dir) ? foreign_entry(directory) : "";
+    if (!foreign.empty()) refuse_other_program(directory, foreign);
     if (is_refused()) refuse_results(directory, *results);
     if (results && config.overwrite_output_dir && !is_run_directory(directory))
       refuse_foreign(directory, *results);
