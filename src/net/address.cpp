@@ -14,12 +14,6 @@ namespace {
 constexpr std::string_view kAfterHost = "/?#", kHidden = "***";
 constexpr std::string_view kAround = " \t\r\n\"'<>`";  // an address inside a text
 
-std::string in_lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 bool is_digits(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
@@ -34,7 +28,7 @@ size_t begin_of(std::string_view url) {
 std::string authority_of(std::string_view url) {
   const size_t begin = begin_of(url);
   if (begin == std::string_view::npos) return "";
-  return in_lower_case(url.substr(begin, url.find_first_of(kAfterHost, begin) - begin));
+  return lower(url.substr(begin, url.find_first_of(kAfterHost, begin) - begin));
 }
 
 // "host" and ":port"; nullopt for what readers of URLs might understand in different ways.
@@ -81,11 +75,17 @@ std::string hidden_in(std::string_view address) {
 
 }  // namespace
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
 std::string origin_of(std::string_view url) {
   const size_t begin = begin_of(url);
   if (begin == std::string_view::npos) return "the address";
   const std::string bare = without_user(url);
-  return in_lower_case(bare.substr(0, bare.find_first_of(kAfterHost, begin)));
+  return lower(bare.substr(0, bare.find_first_of(kAfterHost, begin)));
 }
 
 std::string without_user(std::string_view url) {
@@ -110,7 +110,7 @@ std::string without_credentials(std::string_view text) {
 }
 
 bool is_address(std::string_view url) {
-  const std::string scheme = in_lower_case(url.substr(0, url.find("://")));
+  const std::string scheme = lower(url.substr(0, url.find("://")));
   const bool is_plain = std::ranges::all_of(url, [](char c) { return static_cast<unsigned char>(c) > 32; });
   return (scheme == "http" || scheme == "https") && is_plain && host_of(url);
 }
@@ -129,7 +129,7 @@ bool is_this_machine(std::string_view url) {
 }
 
 bool keeps_secrets(std::string_view url) {
-  return in_lower_case(url.substr(0, 8)) == "https://" || is_this_machine(url);
+  return lower(url.substr(0, 8)) == "https://" || is_this_machine(url);
 }
 
 }  // namespace trainer::net
