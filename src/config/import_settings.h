@@ -86,6 +86,7 @@ class ImportedSettings {
   };
   std::string yaml(const std::string& opening, std::vector<const Setting*>& by_line) const;
   std::string accepted_yaml(const std::string& opening);
+  std::vector<Setting> different(const std::vector<Setting>& wanted);
   void write_out_defaults();
 
   std::vector<Setting> settings_, defaults_;
