@@ -99,8 +99,9 @@ void ImportedSettings::set_list(const std::string& key, const std::vector<std::s
   set(key, "[" + join(quoted_items) + "]", from);
 }
 
-bool ImportedSettings::has(const std::string& key) const {
-  return std::ranges::find(settings_, key, &Setting::key) != settings_.end();
+std::string ImportedSettings::value_of(const std::string& key) const {
+  const auto found = std::ranges::find(settings_, key, &Setting::key);
+  return found == settings_.end() ? "" : found->yaml;
 }
 
 void ImportedSettings::their_default(const std::string& key, const std::string& yaml,
