@@ -105,8 +105,8 @@ void check_shared(const SafetensorsFile& file, const std::string& module,
     const std::string own = module + part;
     if (!file.tensors.contains(head) || !file.tensors.contains(own)) continue;
     if (stored_value(file, head, false).equal(stored_value(file, own, false).t())) continue;
-    problems.push_back(concat("different: ", head, " and ", own,
-                              ", which are one adapter because of ensure_weight_tying"));
+    problems.push_back(
+        concat("different: ", head, " and ", own, ", which are one adapter because of ensure_weight_tying"));
   }
 }
 

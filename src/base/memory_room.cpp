@@ -62,11 +62,12 @@ bool is_room_for_threads(int64_t count) {
 
 void require_room_for_threads(int64_t count, const std::string& what) {
   if (is_room_for_threads(count)) return;
-  throw of_family(ErrorCode::oom_host,
-                  OutOfMemoryError(concat("out of memory on the host: no room for the ", count, " threads of ",
-                                          what, ", each with a stack of ", bytes_string(stack_of_thread()),
-                                          "; raise the limit (ulimit -v or -d), or make the stacks smaller "
-                                          "(ulimit -s)")));
+  throw of_family(
+      ErrorCode::oom_host,
+      OutOfMemoryError(concat("out of memory on the host: no room for the ", count, " threads of ", what,
+                              ", each with a stack of ", bytes_string(stack_of_thread()),
+                              "; raise the limit (ulimit -v or -d), or make the stacks smaller "
+                              "(ulimit -s)")));
 }
 
 void prepare_for_memory_limit() {

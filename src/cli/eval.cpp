@@ -75,8 +75,7 @@ void add_eval(CLI::App& command) {
           "is evaluated, or model.path if there is no result yet; without DATA, data.eval is used")
       ->type_name("FILE");
   command
-      .add_option("--base", options->base,
-                  "For an adapter: its base model (default: the one that it names)")
+      .add_option("--base", options->base, "For an adapter: its base model (default: the one that it names)")
       ->type_name("DIR");
   command.add_flag("--json", options->json, "Print one JSON object, with the keys of metrics.jsonl");
   command.add_flag(

@@ -56,7 +56,7 @@ struct GenerateOptions {
 // Options of `trainer eval`.
 struct EvalOptions {
   static constexpr const char* kCommand = "eval";
-  Config config;  // model.path: a model or adapter directory; data.eval: the data
+  Config config;     // model.path: a model or adapter directory; data.eval: the data
   std::string base;  // of an adapter, in place of the one that it names
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written

@@ -253,8 +253,8 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   return report;
 }
 
-// adapter_config.json unchanged, except for a base path that is relative to the adapter's directory, and for a
-// base that the user has given.
+// adapter_config.json unchanged, except for a base path that is relative to the adapter's directory, and for
+// a base that the user has given.
 void write_config(const fs::path& source, const fs::path& given, const fs::path& directory) {
   const char* name = "adapter_config.json";
   auto config = read_ordered_json_object(source / name);

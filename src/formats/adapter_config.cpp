@@ -334,10 +334,10 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
   const std::filesystem::path base = config.base_model_name_or_path;
   if (base.empty()) {
     throw of_family(ErrorCode::adapter,
-                    FormatError(concat((directory / kConfigFile).string(),
-                                       ": does not name the base model of this adapter ",
-                                       "(base_model_name_or_path); write its path there, or give it with --base "
-                                       "DIR (generate, chat, eval, merge, export)")));
+                    FormatError(concat(
+                        (directory / kConfigFile).string(), ": does not name the base model of this adapter ",
+                        "(base_model_name_or_path); write its path there, or give it with --base "
+                        "DIR (generate, chat, eval, merge, export)")));
   }
   const bool may_be_path = config.base_model_name_or_path.find('\0') == std::string::npos;
   std::error_code ignored;
@@ -352,11 +352,11 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
     if (!config.revision.empty()) name->revision = config.revision;
     return hub::fetch_model(*name, hub::ModelParts::all);
   }
-  throw of_family(
-      ErrorCode::adapter,
-      FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                         one_line(base.string(), 200), "' is not a directory here; set it to the path of the base model, or ",
-                         "give that with --base DIR (generate, chat, eval, merge, export)")));
+  throw of_family(ErrorCode::adapter,
+                  FormatError(concat((directory / "adapter_config.json").string(),
+                                     ": base_model_name_or_path '", one_line(base.string(), 200),
+                                     "' is not a directory here; set it to the path of the base model, or ",
+                                     "give that with --base DIR (generate, chat, eval, merge, export)")));
 }
 
 std::filesystem::path base_directory(const std::filesystem::path& directory,

@@ -35,7 +35,8 @@ void refuse_other_kinds(const nlohmann::json& config) {
 }
 
 bool is_plain(const ModelWeights& weights) {
-  return std::ranges::all_of(weights.tensors, [](const auto& item) { return is_floating(item.second.dtype); });
+  return std::ranges::all_of(weights.tensors,
+                             [](const auto& item) { return is_floating(item.second.dtype); });
 }
 
 // Models are saved so after their weights were dequantised, or an adapter was merged.
@@ -44,12 +45,11 @@ void drop_leftover(const std::filesystem::path& directory, nlohmann::json& confi
   const auto stored = config.find("quantization_config");
   if (stored == config.end() || !stored->is_object() || !is_plain(weights)) return;
   const auto method = stored->find("quant_method");
-  warn_once(concat((directory / "config.json").string(), ": quantization_config",
-                   method != stored->end() && method->is_string()
-                       ? concat(" (", method->get<std::string>(), ")")
-                       : "",
-                   " is a leftover: none of the weights is quantised; it is not used, and results do not have "
-                   "it"));
+  warn_once(concat(
+      (directory / "config.json").string(), ": quantization_config",
+      method != stored->end() && method->is_string() ? concat(" (", method->get<std::string>(), ")") : "",
+      " is a leftover: none of the weights is quantised; it is not used, and results do not have "
+      "it"));
   config.erase("quantization_config");
 }
 

@@ -83,20 +83,42 @@ const std::map<std::string_view, Names>& of_family() {
 }
 
 // Notes of the program that wrote the file, and how Python finds its classes.
-const Names kRecords{"_attn_implementation", "_attn_implementation_internal", "_commit_hash",
-                     "_experts_implementation_internal", "_name_or_path", "attn_implementation", "auto_map",
-                     "experts_implementation", "finetuning_task", "is_llama_config", "name_or_path",
-                     "tokenizer_class", "tokenizer_model", "transformers.js_config", "transformers_version",
-                     "trust_remote_code", "unsloth_fixed", "unsloth_version"};
+const Names kRecords{"_attn_implementation",
+                     "_attn_implementation_internal",
+                     "_commit_hash",
+                     "_experts_implementation_internal",
+                     "_name_or_path",
+                     "attn_implementation",
+                     "auto_map",
+                     "experts_implementation",
+                     "finetuning_task",
+                     "is_llama_config",
+                     "name_or_path",
+                     "tokenizer_class",
+                     "tokenizer_model",
+                     "transformers.js_config",
+                     "transformers_version",
+                     "trust_remote_code",
+                     "unsloth_fixed",
+                     "unsloth_version"};
 // The initial weights of a model that is trained from nothing.
 const Names kInitial{"initializer_factor", "initializer_range"};
 // What a model returns, and how it is run; slices of pretraining_tp only round differently.
-const Names kRunning{"chunk_size_feed_forward", "gradient_checkpointing", "is_decoder",
-                     "output_past", "pretraining_tp", "return_dict", "tf_legacy_loss",
-                     "tie_last_hidden_states", "torchscript", "use_bfloat16", "use_flash_attention_2"};
+const Names kRunning{"chunk_size_feed_forward",
+                     "gradient_checkpointing",
+                     "is_decoder",
+                     "output_past",
+                     "pretraining_tp",
+                     "return_dict",
+                     "tf_legacy_loss",
+                     "tie_last_hidden_states",
+                     "torchscript",
+                     "use_bfloat16",
+                     "use_flash_attention_2"};
 // Other tasks: classes and labels, prefixes that pipelines put before a text, other kinds of tokens.
-const Names kTasks{"classifier_dropout", "cls_token_id", "id2label", "label2id", "n_positions", "num_labels",
-                   "prefix", "problem_type", "sep_token_id", "task_specific_params", "unk_token_id"};
+const Names kTasks{"classifier_dropout", "cls_token_id",         "id2label",    "label2id",
+                   "n_positions",        "num_labels",           "prefix",      "problem_type",
+                   "sep_token_id",       "task_specific_params", "unk_token_id"};
 // Settings of a family in files of another, or of older programs, that Transformers does not read either.
 const Names kNotRead{"rope_interleaved", "use_mrope"};
 

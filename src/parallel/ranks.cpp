@@ -111,8 +111,8 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
         concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
     if (options.isServer) {
-      throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ",
-                               own_words(error), "; is the port in use? Choose another MASTER_PORT"));
+      throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ", own_words(error),
+                               "; is the port in use? Choose another MASTER_PORT"));
     }
     throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", own_words(error)));
   }

@@ -17,8 +17,8 @@ inline constexpr const char* kTemplateDate = "data.template_date";
 // Returns the keys that the schema marks (config/on_resume.h), each with its value or with the
 // content that it names: model and data may move to another path. A key that names several files has an entry
 // for each: "model.path tokenizer.json". Keys whose changes are only logged are included. model.dtype is left
-// out when it is auto, and data.template_date when it is empty. Reads the data files and the weights. Throws FormatError and DataError when files
-// cannot be read.
+// out when it is auto, and data.template_date when it is empty. Reads the data files and the weights. Throws
+// FormatError and DataError when files cannot be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
 
 // Returns the same entries for those files of model, tokenizer, adapter and chat template that are read in a

@@ -141,7 +141,8 @@ class Search {
     replace_lost_best();
   }
 
-  // The result would be loaded from the best checkpoint. If it is gone, the best of those that are left counts.
+  // The result would be loaded from the best checkpoint. If it is gone, the best of those that are left
+  // counts.
   void replace_lost_best() {
     RunPosition& position = found_.position;
     if (!config_.training.load_best_model_at_end || !position.best_step) return;
@@ -155,11 +156,12 @@ class Search {
     const double value = best.value().value_or(0);
     best.choose(found_.history, is_there);
     best.save(position);
-    log::warning(concat(
-        "the best checkpoint so far is gone: ", checkpoint_path(directory_, lost).string(), ", with ",
-        best.metric(), " ", value, "; ",
-        best.step() ? concat("the best that is left is of step ", *best.step(), ", with ", *best.value())
-                    : "none of those that are left was evaluated, so the next evaluation is the best so far"));
+    log::warning(
+        concat("the best checkpoint so far is gone: ", checkpoint_path(directory_, lost).string(), ", with ",
+               best.metric(), " ", value, "; ",
+               best.step()
+                   ? concat("the best that is left is of step ", *best.step(), ", with ", *best.value())
+                   : "none of those that are left was evaluated, so the next evaluation is the best so far"));
   }
 
   // Also copies the settings that this start leaves open.

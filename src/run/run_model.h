@@ -31,9 +31,9 @@ std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config);
 Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device,
                        const Ranks& ranks = Ranks::none());
 
-// Returns the settings of generation_config.json; that of `adapter` takes precedence. The tokenizer's end token
-// also ends an answer, because training appends it to every answer. Throws FormatError when the file is damaged
-// or does not fit the model.
+// Returns the settings of generation_config.json; that of `adapter` takes precedence. The tokenizer's end
+// token also ends an answer, because training appends it to every answer. Throws FormatError when the file is
+// damaged or does not fit the model.
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
                                    const Model& model, const std::filesystem::path& adapter = {});
 
@@ -50,8 +50,8 @@ struct OpenModel {
   }
 };
 
-// Loads a model with frozen weights. config.path: a model or adapter directory. `base`: that of the adapter, in
-// place of the one that it names; empty: that one.
+// Loads a model with frozen weights. config.path: a model or adapter directory. `base`: that of the adapter,
+// in place of the one that it names; empty: that one.
 OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base = {});
 
 // Throws FormatError when the tokenizer produces ids that the model has no embedding for.

@@ -24,8 +24,8 @@
 
 namespace trainer {
 
-// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses. A run may
-// have millions of steps, and every checkpoint has its history, so at most kMostSteps rows of steps and
+// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses. A run
+// may have millions of steps, and every checkpoint has its history, so at most kMostSteps rows of steps and
 // kMostEvaluations rows of evaluations are kept. When there are more, every second row is left out, and later
 // ones come as far apart; metrics.jsonl has all of them.
 class History {
@@ -47,8 +47,8 @@ class History {
   void restore(nlohmann::ordered_json rows, const RunPosition& position);
 
  private:
-  // The rows of one kind: how many there are, the steps of the last two, and the least distance between two. All
-  // of it follows from the rows.
+  // The rows of one kind: how many there are, the steps of the last two, and the least distance between two.
+  // All of it follows from the rows.
   struct Kept {
     int64_t most = 0;
     int64_t count = 0, last = 0, before = 0;
@@ -80,8 +80,8 @@ class BestMetric {
   // not have the metric.
   bool add(const MetricRow& evaluation);
 
-  // Takes the best of the evaluations in `history` (log_history) whose checkpoint `is_there`; none: forgets the
-  // value and the step.
+  // Takes the best of the evaluations in `history` (log_history) whose checkpoint `is_there`; none: forgets
+  // the value and the step.
   void choose(const nlohmann::ordered_json& history, const std::function<bool(int64_t step)>& is_there);
 
   // Returns whether early_stopping_patience evaluations in a row brought no improvement.
@@ -107,8 +107,8 @@ class BestMetric {
   int64_t without_gain_ = 0;
 };
 
-// Returns the checkpoint of a step of this run: in `output_dir`, or where the checkpoint lies from which the run
-// began. "" if it is gone.
+// Returns the checkpoint of a step of this run: in `output_dir`, or where the checkpoint lies from which the
+// run began. "" if it is gone.
 std::filesystem::path kept_checkpoint(const std::filesystem::path& output_dir, const RunPosition& position,
                                       int64_t step);
 

@@ -27,18 +27,24 @@ namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::json;
-using Inputs = std::map<std::string, std::string>;      // "model.path config.json" -> "xxh3 0123456789abcdef"
+using Inputs = std::map<std::string, std::string>;  // "model.path config.json" -> "xxh3 0123456789abcdef"
 using FileChecksums = std::map<std::string, std::string>;  // by path
 
 // Entries with this beginning change the last bits only.
 constexpr const char* kProcessor = "processor";
 
 // Variables of the libraries, and one of this program, that change what is computed.
-constexpr const char* kVariables[] = {
-    "ATEN_CPU_CAPABILITY",     "CUBLAS_WORKSPACE_CONFIG", "DNNL_DEFAULT_FPMATH_MODE",
-    "DNNL_MAX_CPU_ISA",        "MKL_CBWR",                "MKL_ENABLE_INSTRUCTIONS",
-    "NVIDIA_TF32_OVERRIDE",    "ONEDNN_MAX_CPU_ISA",      "ONEDNN_DEFAULT_FPMATH_MODE",
-    "TRAINER_BF16_SUMS",       "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
+constexpr const char* kVariables[] = {"ATEN_CPU_CAPABILITY",
+                                      "CUBLAS_WORKSPACE_CONFIG",
+                                      "DNNL_DEFAULT_FPMATH_MODE",
+                                      "DNNL_MAX_CPU_ISA",
+                                      "MKL_CBWR",
+                                      "MKL_ENABLE_INSTRUCTIONS",
+                                      "NVIDIA_TF32_OVERRIDE",
+                                      "ONEDNN_MAX_CPU_ISA",
+                                      "ONEDNN_DEFAULT_FPMATH_MODE",
+                                      "TRAINER_BF16_SUMS",
+                                      "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -134,8 +140,8 @@ std::string line_of(const Difference& difference, const std::string& file) {
   for (const size_t rank : difference.ranks) numbers.push_back(std::to_string(rank));
   const bool one = numbers.size() == 1;
   return concat(one ? "rank " : "ranks ", join_some(numbers), one ? " has another " : " have another ",
-                difference.entry, file.empty() ? "" : concat(" (", file, ")"), " than rank 0: ",
-                difference.other, " there, ", difference.first, " on rank 0");
+                difference.entry, file.empty() ? "" : concat(" (", file, ")"),
+                " than rank 0: ", difference.other, " there, ", difference.first, " on rank 0");
 }
 
 bool is_of(const Difference& difference, const std::vector<std::string>& keys) {
@@ -144,9 +150,11 @@ bool is_of(const Difference& difference, const std::vector<std::string>& keys) {
   });
 }
 
-[[noreturn]] void refuse_differences(const std::vector<Difference>& found, const std::vector<std::string>& lines) {
-  const std::string files = concat(join(lines, "\n"), "\nAll ranks need the same files: copy those of rank 0 to ",
-                                   "the other machines, or give a path that all of them see");
+[[noreturn]] void refuse_differences(const std::vector<Difference>& found,
+                                     const std::vector<std::string>& lines) {
+  const std::string files =
+      concat(join(lines, "\n"), "\nAll ranks need the same files: copy those of rank 0 to ",
+             "the other machines, or give a path that all of them see");
   const auto any_of = [&](const std::vector<std::string>& keys) {
     return std::ranges::any_of(found, [&](const Difference& one) { return is_of(one, keys); });
   };
@@ -155,9 +163,10 @@ bool is_of(const Difference& difference, const std::vector<std::string>& keys) {
   if (any_of({"data.chat_template"})) throw of_family(ErrorCode::chat_template, FormatError(files));
   if (any_of({"resume"})) throw of_family(ErrorCode::checkpoint, FormatError(files));
   if (any_of({"data.train", "data.eval"})) throw of_family(ErrorCode::data_file, DataError(files));
-  throw ConfigError(concat(join(lines, "\n"),
-                           "\nAll ranks need the same libraries and the same kind of device, or their results "
-                           "do not belong together"));
+  throw ConfigError(
+      concat(join(lines, "\n"),
+             "\nAll ranks need the same libraries and the same kind of device, or their results "
+             "do not belong together"));
 }
 
 void compare(const Inputs& own, const Config& config, const Ranks& ranks) {
@@ -183,7 +192,8 @@ void compare(const Inputs& own, const Config& config, const Ranks& ranks) {
 // Entries of fixed_settings() with the content of files, but for those that depend on each other. The values
 // of keys were compared with the configuration.
 bool is_of_files(const std::string& entry) {
-  static const std::set<std::string> others{"model.path",  "model.dtype", "data.eval", "data.train samples",
+  static const std::set<std::string> others{"model.path",  "model.dtype",
+                                            "data.eval",   "data.train samples",
                                             kTemplateDate, "training.effective_batch_size"};
   const std::string key = entry.substr(0, entry.find(' '));
   return !others.contains(entry) && on_resume(key) == OnResume::fixes_run_by_content;

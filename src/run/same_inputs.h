@@ -1,5 +1,5 @@
-// What each rank of a run reads or brings along by itself: files, libraries, its device. It must be the same for
-// all, or they train different models and add up gradients that do not belong together.
+// What each rank of a run reads or brings along by itself: files, libraries, its device. It must be the same
+// for all, or they train different models and add up gradients that do not belong together.
 #pragma once
 
 #include <map>
@@ -19,8 +19,9 @@ void check_same_files(const Config& config, const Ranks& ranks);
 
 // Compares all else: weights, adapter, data, the index of the data and what is kept of it, the state that the
 // run resumes from, libraries and environment variables that change results, device and type. `fixed`:
-// fixed_settings() of this rank; `samples`: samples_text() of its training data. Throws FormatError, DataError and ConfigError as above. What changes only the
-// last bits, such as another processor, is a warning.
+// fixed_settings() of this rank; `samples`: samples_text() of its training data. Throws FormatError,
+// DataError and ConfigError as above. What changes only the last bits, such as another processor, is a
+// warning.
 void check_same_inputs(const RunParts& parts, const Resumption& start,
                        const std::map<std::string, std::string>& fixed, const std::string& samples);
 

@@ -25,14 +25,14 @@
 namespace trainer {
 namespace {
 
-// Replaces the last weights with those of the best evaluation, as far as this rank has them. If its checkpoint
-// is gone or damaged, the best of those that are left counts, or the last step. Returns the checkpoint the
-// weights come from, or nothing if the last ones stay.
+// Replaces the last weights with those of the best evaluation, as far as this rank has them. If its
+// checkpoint is gone or damaged, the best of those that are left counts, or the last step. Returns the
+// checkpoint the weights come from, or nothing if the last ones stay.
 std::optional<std::filesystem::path> load_best_model(RunParts& parts, RunProgress& progress) {
   BestMetric& best = progress.best;
   if (!best.step())
-    log::warning(concat("no evaluation gave a number for ", best.metric(),
-                        ": the result is that of the last step"));
+    log::warning(
+        concat("no evaluation gave a number for ", best.metric(), ": the result is that of the last step"));
   const auto path_of = [&](int64_t step) {
     return kept_checkpoint(parts.output.directory(), progress.position, step);
   };
@@ -52,10 +52,9 @@ std::optional<std::filesystem::path> load_best_model(RunParts& parts, RunProgres
         return other == progress.position.step || (!lost.contains(other) && !path_of(other).empty());
       });
       const bool is_last = !best.step() || *best.step() == progress.position.step;
-      log::warning(concat("the best model, of step ", step, ", cannot be read: ", error.what(),
-                          "; the result is ",
-                          is_last ? "that of the last step"
-                                  : concat("the best that is left, of step ", *best.step())));
+      log::warning(concat(
+          "the best model, of step ", step, ", cannot be read: ", error.what(), "; the result is ",
+          is_last ? "that of the last step" : concat("the best that is left, of step ", *best.step())));
     }
   }
   return std::nullopt;

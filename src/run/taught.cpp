@@ -52,8 +52,8 @@ void add_end(const Tokenizer& tokenizer, int32_t end, const Artefacts& artefacts
   std::vector<int32_t> ends = end_tokens(directory);
   if (ends.empty()) ends = end_tokens(artefacts.base);
   if (std::ranges::find(ends, end) != ends.end()) return;
-  taught.text = concat("answers end with ", token_text(tokenizer, end), ", which is added to eos_token_id of ",
-                       kFile, " (the base's: ", ids_text(ends), ")");
+  taught.text = concat("answers end with ", token_text(tokenizer, end),
+                       ", which is added to eos_token_id of ", kFile, " (the base's: ", ids_text(ends), ")");
   ends.push_back(end);
   Json file = generation_config_of(directory);
   file["eos_token_id"] = ends.size() == 1 ? Json(end) : Json(ends);
@@ -68,8 +68,8 @@ Taught what_is_taught(const Config& config, const Dataset& train, const Tokenize
   if (const auto end = learned_end(train, tokenizer)) add_end(tokenizer, *end, artefacts, taught);
   if (!config.data.chat_template.empty() && train.has_chat_template()) {
     taught.chat_template = read_file(config.data.chat_template);
-    taught.text += concat(taught.text.empty() ? "" : "; ", "the chat template is that of data.chat_template: ",
-                          config.data.chat_template);
+    taught.text += concat(taught.text.empty() ? "" : "; ",
+                          "the chat template is that of data.chat_template: ", config.data.chat_template);
   }
   return taught;
 }

@@ -39,8 +39,8 @@
 namespace trainer {
 namespace {
 
-// Records or checks the settings that must stay the same in all starts of this run, and those that must be the
-// same for all ranks.
+// Records or checks the settings that must stay the same in all starts of this run, and those that must be
+// the same for all ranks.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
   auto& fixed = start.position.fixed;
   const bool compared_by_first = !fixed.empty();  // with those of an earlier start

@@ -31,8 +31,7 @@ TEST(ForeignErrors, OfJsonSayWhatIsWrongWithTheFile) {
             "file.json: has a number where an object or a list is expected; copy it again");
   EXPECT_EQ(words([&] { static_cast<void>(object.at("list").at(7)); }),
             "file.json: has a list that is too short; copy it again");
-  EXPECT_EQ(words([] { return json::parse("{"); }),
-            "file.json: is not valid JSON; copy it again");
+  EXPECT_EQ(words([] { return json::parse("{"); }), "file.json: is not valid JSON; copy it again");
   EXPECT_EQ(words([] { return json::parse("1e999"); }),
             "file.json: has a number that is too large; copy it again");
   EXPECT_EQ(words([&] { static_cast<void>(json("\xff").dump()); }),

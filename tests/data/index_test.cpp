@@ -81,9 +81,9 @@ class DatedIndex : public Index {
   }
   void use(const std::string& begin) {
     config_.data.chat_template = write(
-        "dated.jinja",
-        begin + "{% for m in messages %}{{ m.role[0] ~ ' ' ~ m.content ~ ' </s> ' }}{% endfor %}"
-                "{% if add_generation_prompt %}a{% endif %}");
+        "dated.jinja", begin +
+                           "{% for m in messages %}{{ m.role[0] ~ ' ' ~ m.content ~ ' </s> ' }}{% endfor %}"
+                           "{% if add_generation_prompt %}a{% endif %}");
   }
   // Opens the data on this day and returns how often the tokenizer was called.
   int calls_on(const std::string& day) {

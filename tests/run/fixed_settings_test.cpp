@@ -65,7 +65,8 @@ class ComparedSettings : public testing::Test {
 };
 
 TEST_F(ComparedSettings, HaveAnEntryForEveryKeyThatIsMarked) {
-  const auto fixed = fixed_settings(config({"lora={}", "model.dtype=fp32", "data.eval=0.5", "data.template_date=2026-05-31"}));
+  const auto fixed = fixed_settings(
+      config({"lora={}", "model.dtype=fp32", "data.eval=0.5", "data.template_date=2026-05-31"}));
   std::set<std::string> keys;
   for (const auto& [entry, value] : fixed) keys.insert(entry.substr(0, entry.find(' ')));
   std::set<std::string> marked;

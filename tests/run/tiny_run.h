@@ -56,9 +56,9 @@ class TinyRun {
                                     {{"role", "assistant"}, {"content", "of the data"}}};
       rows << nlohmann::json{{"messages", messages}}.dump() << '\n';
     }
-    std::ofstream(directory_ / "dated.jinja")
-        << "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ m.role[0] ~ m.content ~ '|' }}{% endfor %}"
-           "{% if add_generation_prompt %}a{% endif %}";
+    std::ofstream(directory_ / "dated.jinja") << "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ "
+                                                 "m.role[0] ~ m.content ~ '|' }}{% endfor %}"
+                                                 "{% if add_generation_prompt %}a{% endif %}";
     return {"data.train=" + (directory_ / "chat.jsonl").string(), "data.kind=chat",
             "data.chat_template=" + (directory_ / "dated.jinja").string()};
   }

@@ -84,10 +84,11 @@ TEST(Train, AResumedRunKeepsTheDateOfItsBeginning) {
   EXPECT_EQ(second.values("train", "step"), (std::vector<double>{4, 5, 6}));
   EXPECT_EQ(read_file(tiny.output("stopped") / "model.safetensors"),
             read_file(tiny.output("whole") / "model.safetensors"));
-  const std::string message =
-      error_message<Error>([&] { start(tiny.config("whole", with(chat, "data.template_date=2026-09-01")), whole); });
+  const std::string message = error_message<Error>(
+      [&] { start(tiny.config("whole", with(chat, "data.template_date=2026-09-01")), whole); });
   EXPECT_TRUE(contains(message, "data.template_date: 2026-05-31 there, 2026-09-01 here")) << message;
-  EXPECT_TRUE(contains(read_file(tiny.output("whole") / "data_report.json"), R"("template_date": "2026-05-31")"));
+  EXPECT_TRUE(
+      contains(read_file(tiny.output("whole") / "data_report.json"), R"("template_date": "2026-05-31")"));
 }
 
 TEST(Train, TheDateOfARunIsTheDayOnWhichItBegan) {
@@ -136,7 +137,8 @@ TEST(Train, TheDirectoryOfAnotherRunIsRefused) {
   EXPECT_TRUE(contains(message, "seed: 42 there, 7 here")) << message;
 }
 
-// A run whose evaluations get worse, so that the best model is an early one. Each step is evaluated and saved.
+// A run whose evaluations get worse, so that the best model is an early one. Each step is evaluated and
+// saved.
 class BestModel : public testing::Test {
  protected:
   BestModel() {

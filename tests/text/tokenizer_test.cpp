@@ -57,8 +57,8 @@ class ChangedFiles {
   }
   const ChangedFiles& set(const char* file, const char* key, const nlohmann::json& value) const {
     const std::filesystem::path path = directory_ / file;
-    nlohmann::json json = std::filesystem::exists(path) ? nlohmann::json::parse(read_file(path))
-                                                        : nlohmann::json::object();
+    nlohmann::json json =
+        std::filesystem::exists(path) ? nlohmann::json::parse(read_file(path)) : nlohmann::json::object();
     json[key] = value;
     write_atomically(path, json.dump());
     return *this;
@@ -88,8 +88,9 @@ TEST(Tokenizer, TokenizerJsonDecidesWhatIsAddedAroundAText) {
   const ChangedFiles plain("llama2_v5");
   plain.set("tokenizer.json", "post_processor", nullptr).set(kTokenizerConfig, "add_bos_token", true);
   EXPECT_EQ(plain.load()->encode("quick", true), bare);
-  EXPECT_NE(plain.set(kTokenizerConfig, "add_eos_token", true).said().find("add_eos_token: true has no effect"),
-            std::string::npos);
+  EXPECT_NE(
+      plain.set(kTokenizerConfig, "add_eos_token", true).said().find("add_eos_token: true has no effect"),
+      std::string::npos);
 }
 
 // transformers 5.23, clean_up_tokenization(): not for BPE unless it is forced.

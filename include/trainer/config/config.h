@@ -253,7 +253,7 @@ struct SaveConfig {
 struct ObserveConfig {
   bool tensorboard = true;
   std::vector<std::string> report_to;  // wandb, mlflow, trackio
-  double report_minutes = 5;  // 0: no page
+  double report_minutes = 5;           // 0: no page
 };
 
 struct MemoryConfig {

@@ -79,6 +79,7 @@ void remove_other_companions(const std::filesystem::path& directory, const std::
 void remove_chat_templates(const std::filesystem::path& directory);
 // Makes `text` the only chat template of a directory: chat_template.jinja, and chat_template of
 // tokenizer_config.json where that exists. Returns the names of the files that it has written.
-std::vector<std::string> replace_chat_template(const std::filesystem::path& directory, const std::string& text);
+std::vector<std::string> replace_chat_template(const std::filesystem::path& directory,
+                                               const std::string& text);
 
 }  // namespace trainer

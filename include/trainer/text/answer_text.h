@@ -16,7 +16,8 @@ class AnswerText {
   // An answer ends before the first of `stops` in its text, where special tokens count as text. A stop string
   // that would end inside the spelling of a special token ("end" in <|im_end|>) is none. The tokenizer must
   // outlive this object. Ids beyond its vocabulary (embeddings are often padded) give no text.
-  // `ends`: tokens that end an answer. As its last token, such a one gives no text, also if it is not special.
+  // `ends`: tokens that end an answer. As its last token, such a one gives no text, also if it is not
+  // special.
   AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops, std::vector<int32_t> ends = {});
 
   // Returns whether the last of these tokens completed a stop string.

@@ -88,9 +88,9 @@ class ChatTemplate {
   // the example, calls, results and tools are true: the template decides for each conversation.
   const ChatAbilities& abilities() const;
 
-  // Sets the day that strftime_now() tells the template, "2026-05-31", with the time 00:00. Without it, that is
-  // the time at which this object was made: texts do not change while a program runs. Throws ConfigError when
-  // there is no such day.
+  // Sets the day that strftime_now() tells the template, "2026-05-31", with the time 00:00. Without it, that
+  // is the time at which this object was made: texts do not change while a program runs. Throws ConfigError
+  // when there is no such day.
   void set_date(const std::string& day);
   // Returns that day if a template asks for the date, so that its texts may depend on it; else "".
   std::string date() const;

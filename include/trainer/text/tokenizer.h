@@ -65,7 +65,8 @@ class Tokenizer {
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
 
-// Returns whether the directory itself has the files of a tokenizer that can be loaded, without its base model.
+// Returns whether the directory itself has the files of a tokenizer that can be loaded, without its base
+// model.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 // Loads the tokenizer of a model directory, or of an adapter directory (its own files, otherwise those of its

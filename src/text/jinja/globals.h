@@ -17,8 +17,8 @@ struct RaisedByTemplate : RenderError {
 // The function that tells templates the date and the time.
 inline constexpr const char* kAsksTheClock = "strftime_now";
 
-// Returns nullopt if there is no global with that name. `moment`: what strftime_now() tells. Throws Unsupported
-// for globals that only jinja2 has.
+// Returns nullopt if there is no global with that name. `moment`: what strftime_now() tells. Throws
+// Unsupported for globals that only jinja2 has.
 std::optional<Value> find_global(const std::string& name, const Moment& moment);
 
 // namespace.name = value. Throws RenderError if `target` is not a namespace.

@@ -5,8 +5,8 @@
 
 namespace trainer {
 
-// Throws FormatError for a setting that would change ids and is not supported. A key that neither this program
-// nor the list of those without effect knows is named in a warning, once.
+// Throws FormatError for a setting that would change ids and is not supported. A key that neither this
+// program nor the list of those without effect knows is named in a warning, once.
 void check_tokenizer_config(const JsonAt& config);
 void check_special_tokens_map(const JsonAt& map);
 

@@ -13,7 +13,6 @@
 #include "trainer/base/strings.h"
 
 #include "base/foreign_errors.h"
-#include "base/foreign_errors.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/known_splits.h"
 #include "text/tokenizer/pipeline_tokenizer.h"

@@ -122,10 +122,11 @@ void require_fixed_regex(const std::filesystem::path& directory, const Pipeline&
   const nlohmann::json file = read_json(directory / "tokenizer.json");
   const auto steps = file.find("pre_tokenizer");
   if (steps != file.end() && steps->dump().find(kFixed) != std::string::npos) return;
-  throw FormatError(concat((directory / "tokenizer_config.json").string(),
-                           ": fix_mistral_regex: true is not supported for a tokenizer.json that does not have ",
-                           "the new pattern; write it with AutoTokenizer.from_pretrained(DIR, ",
-                           "fix_mistral_regex=True).save_pretrained(DIR), or remove the key"));
+  throw FormatError(
+      concat((directory / "tokenizer_config.json").string(),
+             ": fix_mistral_regex: true is not supported for a tokenizer.json that does not have ",
+             "the new pattern; write it with AutoTokenizer.from_pretrained(DIR, ",
+             "fix_mistral_regex=True).save_pretrained(DIR), or remove the key"));
 }
 
 // Returns a fingerprint of the files that are read here.
