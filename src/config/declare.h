@@ -37,6 +37,7 @@ inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "dro
 inline std::vector<std::string> names_of(TruncationSide) { return {"right", "left"}; }
 inline std::vector<std::string> names_of(BadRows) { return {"error", "skip"}; }
 inline std::vector<std::string> names_of(LossOn) { return {"all_turns", "last_turn", "everything"}; }
+inline std::vector<std::string> names_of(UnknownMarks) { return {"error", "ignore"}; }
 inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
 inline std::vector<std::string> names_of(CpuProducts) {
   return {"auto", "mkl", "onednn", "by_type", "builtin"};
@@ -85,6 +86,14 @@ inline Section optional_section(std::string name, std::string help, std::vector<
   return made;
 }
 
+// Returns the section, in which all keys but one have no effect in this state, as its help says.
+inline Section idle_but(const std::string& one, const State& state, Section section) {
+  for (Key& key : section.keys) {
+    if (key.name != one) key.conditions.push_back({.states = {state}, .in_help = true});
+  }
+  return section;
+}
+
 // Sections of the schema that have a file of their own.
 
 Section data_section();
@@ -96,5 +105,6 @@ Section observe_section();
 Section parallel_section();
 Section recovery_section();
 Section save_section();
+Section top_level();
 
 }  // namespace trainer::config

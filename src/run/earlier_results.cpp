@@ -126,6 +126,14 @@ bool is_run_directory(const fs::path& directory) {
   });
 }
 
+std::optional<std::string> find_foreign(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || name == kPositionFile;
+    if (!is_ours && name != ".lock" && name != ".git") return name;
+  }
+  return std::nullopt;
+}
+
 // The position is removed last: without it, nothing would show which run the other files belong to.
 void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
