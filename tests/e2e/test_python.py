@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -245,10 +246,35 @@ class Conversations(EndToEnd):
         self.assertEqual(chat.messages[2]["content"], first)
         chat.clear()
         self.assertEqual(chat.messages, [{"role": "system", "content": "Be brief."}])
-        chat.model = self.scratch / "nope"
-        with self.assertRaises(trainer.FormatError):
+        chat.close()
+        pieces = list(chat.stream("Hello."))  # loads it again
+        self.assertGreater(len(pieces), 1)
+        self.assertEqual(("".join(pieces), chat.messages[-1]["content"]), (first, first))
+        with self.assertRaisesRegex(trainer.TrainerError, "role"):
+            chat.messages.append({"content": "without a role"})
             chat("Hello?")
-        self.assertEqual(len(chat.messages), 1)
+        chat.messages.pop()
+        self.assertNotEqual(chat("And now?"), "")  # it goes on
+        chat.close()
+
+    def test_a_long_answer_is_interrupted(self):
+        (self.model / "chat_template.jinja").write_text(TEMPLATE)
+        script = ("import sys, trainer\nchat = trainer.chat(sys.argv[1], max_new_tokens=100000, min_new_tokens=99999, device='cpu')\n"
+                  "try:\n    for piece in chat.stream('Hello.'): print('piece', flush=True)\n"
+                  "except KeyboardInterrupt:\n    print('interrupted', len(chat.messages))\n")
+        process = subprocess.Popen([sys.executable, "-c", script, self.model], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=dict(os.environ, PYTHONPATH=str(PACKAGE.parent)))
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "piece\n")
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        self.assertRegex(said, r"interrupted 2\n$")
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_model_that_is_not_there_is_an_exception(self):
+        with trainer.chat(self.scratch / "nope") as chat, self.assertRaises(trainer.FormatError):
+            chat("Hello?")
+        self.assertEqual(chat.messages, [])
 
 
 if __name__ == "__main__":
