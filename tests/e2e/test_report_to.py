@@ -111,6 +111,11 @@ class ReportTo(EndToEnd):
                       f"sync_metrics {self.output} --to wandb` sends what is missing"):
             self.assertIn(words, said)
         self.assertEqual(len(self.losses()), 20)
+        doctor = subprocess.run([TRAINER, "doctor", "--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}", "device=cpu",
+                                 f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.place / 'new'}", "report_to=[wandb, trackio]"],
+                                text=True, capture_output=True, env=dict(os.environ, PYTHONPATH=str(self.packages),
+                                                                         TRAINER_PYTHON=sys.executable))
+        self.assertRegex(doctor.stdout, r"ok +report to +wandb\n.*trackio is not installed")
 
     def test_a_python_that_is_not_there_is_a_warning(self):
         said = self.run_to_end("observe.report_to=[wandb]", TRAINER_PYTHON="/nope/python")
