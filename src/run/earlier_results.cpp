@@ -128,7 +128,8 @@ bool is_run_directory(const fs::path& directory) {
 
 std::optional<std::string> find_foreign(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
-    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || name == kPositionFile;
+    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || is_sync_note(name) ||
+                         name == kPositionFile;
     if (!is_ours && name != ".lock" && name != ".git") return name;
   }
   return std::nullopt;
