@@ -114,8 +114,10 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar: must be a number above 0"},
       {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
       {"qwen3", {{"is_causal", false}}, "is_causal"},
-      {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
-      {"t5_v1_1", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
+      {"llama", {{"per_layer_config", {{"0", {{"num_attention_heads", 2}}}}}}, "per_layer_config"},
+      {"llama", {{"pruned_heads", {{"0", {1}}}}}, "pruned_heads"},
+      {"qwen2", {{"is_encoder_decoder", true}}, "is_encoder_decoder: true"},
+      {"t5_v1_0", {{"tie_encoder_decoder", true}}, "tie_encoder_decoder"},
       {"llama", {{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
       {"t5_v1_1", {{"architectures", {"T5EncoderModel"}}}, "T5EncoderModel"},
   };
@@ -133,6 +135,81 @@ at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
   const auto model = load_model(copy.directory.path(), {});
   at::NoGradGuard no_grad;
   return model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
+}
+
+// What loading writes to the log.
+std::string said_by(const Copy& copy) {
+  testing::internal::CaptureStderr();
+  load_model(copy.directory.path(), {});
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(LoadModel, AKeyThatTheModelDoesNotHaveIsAWarningOnce) {
+  for (const char* golden : {"llama", "t5_v1_0", "gemma3", "phi3", "granite", "qwen3", "mistral", "umt5"})
+    EXPECT_EQ(said_by(Copy(golden)), "") << golden;
+  const Copy copy("llama");
+  copy.change_config([](nlohmann::json& config) {
+    config.update({{"residual_multiplier", 0.2}, {"task_specific_params", {{"a", 1}}}, {"use_mup", true}});
+  });
+  const std::string said = said_by(copy);
+  EXPECT_TRUE(contains(said, "keys that model_type llama does not have are ignored")) << said;
+  EXPECT_TRUE(contains(said, "residual_multiplier, use_mup")) << said;
+  EXPECT_EQ(said_by(copy), "");
+}
+
+TEST(LoadModel, ALeftoverQuantizationConfigBesidePlainWeightsIsOneLine) {
+  for (const nlohmann::json& leftover :
+       {nlohmann::json{{"quant_method", "gptq"}, {"bits", 4}},
+        nlohmann::json{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}}) {
+    const Copy copy("qwen2");
+    copy.change_config([&](nlohmann::json& config) { config["quantization_config"] = leftover; });
+    const std::string said = said_by(copy);
+    EXPECT_TRUE(contains(said, "is a leftover: none of the weights is quantised")) << said;
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+    const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, /*train_all=*/true});
+    EXPECT_FALSE(model->config().contains("quantization_config"));
+  }
+}
+
+TEST(LoadModel, WeightsThatAreQuantisedInAnotherWayAreRefusedByName) {
+  Copy copy("llama");
+  std::vector<int32_t> packed(8);
+  copy.weights.tensors["model.layers.0.mlp.up_proj.qweight"] = {
+      Dtype::i32, {8}, reinterpret_cast<std::byte*>(packed.data()), packed.size() * sizeof(int32_t)};
+  copy.write_weights();
+  copy.change_config([](nlohmann::json& config) { config["quantization_config"] = {{"quant_method", "gptq"}}; });
+  EXPECT_TRUE(contains(copy.error(), "quant_method gptq is not supported")) << copy.error();
+}
+
+// safetensors' save_model() keeps one name of a tied tensor, the first of the alphabet.
+TEST(LoadModel, ATiedTensorMayStandUnderAnyOfItsNames) {
+  for (const auto& [golden, name, alias] :
+       {std::tuple("qwen2", "model.embed_tokens.weight", "lm_head.weight"),
+        std::tuple("gemma3", "model.embed_tokens.weight", "lm_head.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "lm_head.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "decoder.embed_tokens.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "encoder.embed_tokens.weight")}) {
+    const at::Tensor expected = logits(golden, nlohmann::json::object());
+    Copy copy(golden);
+    auto node = copy.weights.tensors.extract(name);
+    node.key() = alias;
+    copy.weights.tensors.insert(std::move(node));
+    copy.write_weights();
+    const auto model = load_model(copy.directory.path(), {});
+    EXPECT_EQ(model->vocabulary().size(), 1u) << golden << " " << alias;
+    at::NoGradGuard no_grad;
+    const at::Tensor found =
+        model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
+    EXPECT_TRUE(found.equal(expected)) << golden << " " << alias;
+  }
+}
+
+TEST(LoadModel, AnEmbeddingOfItsOwnIsMissedWhereOnlyTheHeadIsStored) {
+  Copy copy("llama");
+  copy.weights.tensors.erase("model.embed_tokens.weight");
+  copy.write_weights();
+  copy.change_config([](nlohmann::json& config) { config.erase("tie_word_embeddings"); });
+  EXPECT_TRUE(contains(copy.error(), "missing: model.embed_tokens.weight")) << copy.error();
 }
 
 TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
