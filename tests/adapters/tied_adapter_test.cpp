@@ -195,7 +195,7 @@ TEST(AdapterBase, AnAdapterThatNamesNoBaseSaysSoAndTakesOne) {
     EXPECT_EQ(fs::path(read_adapter_config(directory / "alone").base_model_name_or_path), fs::canonical(base));
   }
   EXPECT_TRUE(contains(error_message<ConfigError>([&] {
-                         load_model_or_adapter(golden_directory("qwen2") / "model", {}, nullptr, directory.path());
+                         base_directory(golden_directory("qwen2") / "model", directory.path());
                        }),
                        "leave out --base"));
 }
