@@ -8,12 +8,12 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
-#include "trainer/text/chat_template.h"
 
 #include "base/checksum.h"
 #include "base/progress.h"
 #include "data/build_index.h"
 #include "data/cache_folder.h"
+#include "data/chat_encoder.h"
 #include "data/data_files.h"
 #include "data/report_fields.h"
 #include "data/row_encoder.h"
@@ -56,13 +56,6 @@ DataReport report_of(const std::vector<Part>& parts) {
     report.merge(counts);
   }
   return report;
-}
-
-// An adapter that is trained further may bring the chat template that it has learned.
-std::string template_directory(const Config& config) {
-  const bool has_own =
-      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
-  return has_own ? config.lora->adapter : config.model.path;
 }
 
 std::string names_of(const std::vector<DataSource>& sources) {
@@ -315,7 +308,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
-  state->model = template_directory(config);
+  state->model = chat_template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;

@@ -1,5 +1,5 @@
-// One adapter of a tied embedding and head, as PEFT 0.21 stores it with ensure_weight_tying: under the names of
-// both, the head's matrices being those of the embedding, transposed and exchanged.
+// One adapter of a tied embedding and head, as PEFT 0.21 stores it with ensure_weight_tying: under the names
+// of both, the head's matrices being those of the embedding, transposed and exchanged.
 #include <algorithm>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -102,21 +102,24 @@ TEST_F(TiedAdapter, AMergedModelStaysTied) {
   for (const bool head_only : {false, true}) {
     if (head_only) std::erase_if(tensors_, [](const auto& item) { return item.first.starts_with("model."); });
     const fs::path out = directory_ / (head_only ? "of_head" : "of_both");
-    EXPECT_FALSE(export_model({write(head_only ? nlohmann::json{"lm_head"} : nlohmann::json{"embed_tokens"}), out})
-                     .untied);
+    EXPECT_FALSE(
+        export_model({write(head_only ? nlohmann::json{"lm_head"} : nlohmann::json{"embed_tokens"}), out})
+            .untied);
     EXPECT_FALSE(read_model_weights(out).tensors.contains("lm_head.weight"));
     EXPECT_EQ(read_model_config(out)["tie_word_embeddings"], true);
-    EXPECT_LE(relative_error(logits_of(*load_model(out, {})), logits_of(*load_model(directory_ / "expected", {}))),
-              1e-5);
+    EXPECT_LE(
+        relative_error(logits_of(*load_model(out, {})), logits_of(*load_model(directory_ / "expected", {}))),
+        1e-5);
   }
 }
 
 TEST_F(TiedAdapter, TwoThatDifferAreRefusedByName) {
   tensors_.at("lm_head.lora_A.weight").add_(0.5);
   const fs::path adapter = write({"embed_tokens"});
-  for (const std::string& message :
-       {error_message<FormatError>([&] { load_model_or_adapter(adapter, {}); }),
-        error_message<FormatError>([&] { export_model({adapter, directory_ / "out"}); })}) {
+  for (const std::string& message : {error_message<FormatError>([&] { load_model_or_adapter(adapter, {}); }),
+                                     error_message<FormatError>([&] {
+                                       export_model({adapter, directory_ / "out"});
+                                     })}) {
     EXPECT_TRUE(contains(message, "lm_head.lora_A.weight")) << message;
     EXPECT_TRUE(contains(message, "ensure_weight_tying")) << message;
   }
@@ -150,10 +153,8 @@ TEST_F(TiedAdapter, TrainedFurtherItStaysOneAndIsStoredUnderBothNames) {
   for (auto& [name, leaf] : leaves) leaf.add_(0.25);
   const std::map<std::string, at::Tensor> stored = adapter_tensors(*model);
   EXPECT_EQ(stored.size(), 4u);
-  EXPECT_TRUE(stored.at("lm_head.lora_A.weight")
-                  .equal(stored.at("model.embed_tokens.lora_embedding_B").t()));
-  EXPECT_TRUE(stored.at("lm_head.lora_B.weight")
-                  .equal(stored.at("model.embed_tokens.lora_embedding_A").t()));
+  EXPECT_TRUE(stored.at("lm_head.lora_A.weight").equal(stored.at("model.embed_tokens.lora_embedding_B").t()));
+  EXPECT_TRUE(stored.at("lm_head.lora_B.weight").equal(stored.at("model.embed_tokens.lora_embedding_A").t()));
 }
 
 TEST_F(TiedAdapter, DoraIsRefusedByName) {
@@ -192,11 +193,11 @@ TEST(AdapterBase, AnAdapterThatNamesNoBaseSaysSoAndTakesOne) {
     request.out = directory / "alone";
     request.adapter_only = true;
     export_model(request);
-    EXPECT_EQ(fs::path(read_adapter_config(directory / "alone").base_model_name_or_path), fs::canonical(base));
+    EXPECT_EQ(fs::path(read_adapter_config(directory / "alone").base_model_name_or_path),
+              fs::canonical(base));
   }
-  EXPECT_TRUE(contains(error_message<ConfigError>([&] {
-                         base_directory(golden_directory("qwen2") / "model", directory.path());
-                       }),
+  EXPECT_TRUE(contains(error_message<ConfigError>(
+                           [&] { base_directory(golden_directory("qwen2") / "model", directory.path()); }),
                        "leave out --base"));
 }
 

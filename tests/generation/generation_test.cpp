@@ -257,7 +257,8 @@ TEST(GenerationConfigFile, StopStringsAreATextOrAList) {
 
 TEST(GenerationConfigFile, AnUnknownKeyIsAWarning) {
   testing::internal::CaptureStderr();
-  config_of({{"use_cache", true}, {"transformers_version", "5.23.0"}, {"max_length", 20}, {"top_h", nullptr}});
+  config_of(
+      {{"use_cache", true}, {"transformers_version", "5.23.0"}, {"max_length", 20}, {"top_h", nullptr}});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
   config_of({{"answer_backwards", true}});

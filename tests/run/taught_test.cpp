@@ -80,7 +80,9 @@ TEST_F(TaughtTest, TheEndTokenOfTheTemplateEndsTheAnswersOfTheResult) {
   EXPECT_EQ(read(file("copy") / "generation_config.json")["eos_token_id"], Json({base_end_, turn_end_}));
   export_gguf({out, file("chat.gguf")}, std::nullopt);
   const GgufFile gguf = read_gguf(file("chat.gguf"));
-  const auto id = [&](const char* key) { return static_cast<int32_t>(std::get<uint32_t>(gguf.metadata.at(key))); };
+  const auto id = [&](const char* key) {
+    return static_cast<int32_t>(std::get<uint32_t>(gguf.metadata.at(key)));
+  };
   EXPECT_EQ(id("tokenizer.ggml.eos_token_id"), base_end_);
   EXPECT_EQ(id("tokenizer.ggml.eot_token_id"), turn_end_);
 }
