@@ -30,8 +30,7 @@ namespace {
 // files takes so long that a first look is worth it.
 constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
-// At most so many indexes are mapped, far fewer than the system allows (vm.max_map_count). The indexes of
-// further files are read into memory.
+// More indexes are read into memory: the system maps only so many files (vm.max_map_count).
 constexpr size_t kMappedIndexes = 8192;
 
 struct Part {
@@ -277,7 +276,6 @@ DataReport Dataset::State::described(DataReport counts) const {
 void Dataset::State::refuse_bad_rows() const {
   if (report.malformed.count > 0) throw of_family(ErrorCode::data_row, DataError(report.malformed_text()));
 }
-
 void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows > 0 && report.malformed.count == report.rows) refuse_bad_rows();
   if (report.rows == 0 && choice.part == RowChoice::Part::held_out)
@@ -370,6 +368,7 @@ uint64_t Dataset::content(int64_t index) const { return state_->entry(index).con
 uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
 bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
+bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 Dataset::Checksums Dataset::checksums() const {
   RunningChecksum samples, pieces;
@@ -377,7 +376,6 @@ Dataset::Checksums Dataset::checksums() const {
   for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
   return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
 }
-bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;
