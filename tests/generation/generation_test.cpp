@@ -113,6 +113,22 @@ TEST(Generation, StopsAndStreamsThroughItsHooks) {
   EXPECT_EQ(streamed, stopped);
 }
 
+// transformers: max_length counts the prompt, and max_new_tokens takes its place.
+TEST(Generation, MaxLengthIsThatOfPromptAndAnswer) {
+  const Golden golden("qwen2");
+  GenerationConfig config = config_of({{"max_length", 9}, {"eos_token_id", nullptr}});
+  const std::vector<Tokens> prompts{{5, 6, 7}, {8}};
+  for (const int64_t beams : {int64_t{1}, int64_t{2}}) {
+    config.num_beams = beams;
+    const Answers answers = generate(*golden.model, prompts, config, at::kCPU);
+    EXPECT_EQ(answers[0][0].size(), 6u);
+    EXPECT_EQ(answers[1][0].size(), 8u);
+  }
+  config.max_length = 3;
+  EXPECT_THROW(generate(*golden.model, prompts, config, at::kCPU), DataError);
+  EXPECT_EQ(config_of({{"max_length", 9}, {"max_new_tokens", 4}}).max_length, 0);
+}
+
 TEST(Generation, MoreAnswersThanThereAreIsRefused) {
   const Golden golden("qwen2");
   GenerationConfig config;
