@@ -236,4 +236,10 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
 }
 
+std::string chat_template_directory(const Config& config) {
+  const bool has_own =
+      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
+  return has_own ? config.lora->adapter : config.model.path;
+}
+
 }  // namespace trainer

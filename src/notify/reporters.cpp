@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFolderOfWheel = "trainer_program";  // as src/cli/open_core.cpp has it
-constexpr double kLastWait = 5;                            // seconds that a run may take longer for them
+constexpr double kLastReportWait = 5;                      // seconds that a run may take longer for them
 
 // The Python whose packages are used: the one that started the program, the one that pip installed it with,
 // or the one on the PATH.
@@ -173,7 +173,7 @@ Reporters::~Reporters() {
   const Progress shown("sending the last metrics");
   for (const auto& helper : helpers_) {
     while (helper->look()) {
-      if (seconds_since(begin) > kLastWait) {
+      if (seconds_since(begin) > kLastReportWait) {
         log::info(concat(helper->name(), "process ", helper->process, " goes on and sends the rest"));
         break;
       }

@@ -24,17 +24,19 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 using Inputs = std::map<std::string, std::string>;  // "model.path config.json" -> "xxh3 0123456789abcdef"
 using FileChecksums = std::map<std::string, std::string>;  // by path
 
-std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_text(const SortedJson& json) {
+  return json.dump(-1, ' ', false, SortedJson::error_handler_t::replace);
+}
 
 template <class Value>
 std::vector<Value> gathered(const Value& own, const Ranks& ranks) {
   std::vector<Value> all;
-  for (const std::string& note : ranks.all_gather(json_text(Json(own)), Channel::phases))
-    all.push_back(Json::parse(note).get<Value>());
+  for (const std::string& note : ranks.all_gather(json_text(SortedJson(own)), Channel::phases))
+    all.push_back(SortedJson::parse(note).get<Value>());
   return all;
 }
 

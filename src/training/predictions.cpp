@@ -36,6 +36,7 @@ GenerationConfig resolved(GenerationConfig generation, const Config& all, const 
   const double longest = static_cast<double>(data.report().target.longest);
   generation.max_new_tokens =
       config.max_new_tokens.value_or(std::max<int64_t>(1, std::llround(std::ceil(1.5 * longest))));
+  generation.max_length = 0;  // of other prompts
   generation.num_beams = config.num_beams;
   generation.num_return_sequences = 1;
   generation.do_sample = false;
