@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
+#include "trainer/config/load.h"
 
 namespace trainer::cli {
 
@@ -24,6 +26,7 @@ void add_runs(CLI::App& command);
 void add_completion(CLI::App& command);
 void add_complete(CLI::App& command);
 void add_help(CLI::App& command);
+void add_explain(CLI::App& command);
 
 namespace {
 
@@ -59,7 +62,9 @@ constexpr Command kCommands[] = {
     {"runs", "List the runs in and below a directory, the newest last", add_runs},
     {"completion", "Print the completion script of a shell: bash, zsh or fish", add_completion},
     {"complete", "Print what the last word of a command line may become", add_complete},
-    {"help", "Show a page of the documentation; without TOPIC, list them", add_help},
+    {"help", "Find what answers a word, or show a page of the documentation; without WORD, list the pages",
+     add_help},
+    {"explain", "Say what a configuration key, an error or an exit code means", add_explain},
 };
 
 }  // namespace
@@ -76,6 +81,12 @@ void require_option(const std::string& value, const std::string& command, const 
   if (value.empty())
     throw of_family(ErrorCode::command_line, ConfigError(command + ": " + option +
                                                          " is required; see trainer " + command + " --help"));
+}
+
+void warn_of_idle_keys(const Config& config) {
+  for (const IdleKey& key : keys_without_effect(config)) {
+    if (!key.overridden) log::warning(key.text);
+  }
 }
 
 }  // namespace trainer::cli

@@ -8,6 +8,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "trainer/config/config.h"
+
 namespace trainer::cli {
 
 struct Command {
@@ -28,5 +30,8 @@ bool takes_keys(const CLI::App& command);
 // CLI11 would name a missing option before an unknown one, which is more likely the mistake: so it is asked
 // for here.
 void require_option(const std::string& value, const std::string& command, const std::string& option);
+
+// Warns of keys that have no effect. A run does so itself, when it knows its rows.
+void warn_of_idle_keys(const Config& config);
 
 }  // namespace trainer::cli

@@ -44,7 +44,9 @@ void add_config(CLI::App& command) {
     } else if (options->list) {
       write_presets(std::cout);
     } else {
-      write_yaml(load_config(options->config, options->overrides), std::cout);
+      const Config config = load_config(options->config, options->overrides);
+      warn_of_idle_keys(config);
+      write_yaml(config, std::cout);
     }
   });
 }

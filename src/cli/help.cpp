@@ -1,4 +1,4 @@
-// trainer help [TOPIC]
+// trainer help [WORD]
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -22,8 +22,12 @@
 #include "base/file_facts.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "cli/aligned_tables.h"
 #include "cli/commands.h"
+#include "cli/explain.h"
+#include "cli/pages.h"
+#include "cli/search_help.h"
+#include "config/reference.h"
+#include "config/schema.h"
 
 namespace trainer::cli {
 namespace {
@@ -103,136 +107,171 @@ std::string man_page(const CLI::App& app, const CLI::App& command) {
   }
   if (const std::string footer = command.get_footer(); !footer.empty())
     out << ".SH NOTES\n" << as_written(footer);
-  out << ".SH EXIT STATUS\n0 if all went well. `trainer help exit\\-codes` lists the other codes.\n"
+  out << ".SH EXIT STATUS\n0 if all went well. `trainer help errors` lists the other codes.\n"
       << ".SH SEE ALSO\n`trainer help` lists pages on data, memory, checkpoints and more.\n";
   return out.str();
 }
 
-// The pages of docs/, for reading on a terminal.
+// Everything that can be shown, to be searched.
 
-struct HelpTopic {
-  std::string name;   // "reliability"
-  std::string title;  // "Stopping, resuming, checkpoints"
-};
-
-namespace fs = std::filesystem;
-
-// [memory.md](memory.md#search) -> memory.md; pictures go.
-std::string without_links(const std::string& text) {
-  static const std::regex kPicture(R"(!\[[^\]]*\]\([^)]*\)\n?)"), kLink(R"(\[([^\]]*)\]\([^)\s]*\))");
-  return std::regex_replace(std::regex_replace(text, kPicture, ""), kLink, "$1");
+std::string title_of_page(const std::string& page) {
+  const std::vector<PageSection> sections = sections_of(page);
+  return sections.empty() ? "" : sections[0].heading;
 }
 
-// The page without links; nothing if there is none of this name.
-std::optional<std::string> page_text(const std::string& topic) {
-  if (topic.find('/') != std::string::npos) return std::nullopt;
-  const auto file = find_shipped(concat("docs/", topic, ".md"));
-  if (!file) return std::nullopt;
-  return without_links(read_file(*file));
+// Tables of what is generated answer no question.
+bool is_searched(const PageSection& section) {
+  return section.page != "config" && section.page != "errors" && section.page != "glossary" &&
+         !(section.page == "coming-from" && section.anchor == "the-names-of-other-programs");
 }
 
-size_t width_of_page() {
-  constexpr size_t kElsewhere = 100;  // in a file or a pipe
-  const size_t width = stdout_terminal().value_or(Terminal{}).width;
-  return width == 0 ? kElsewhere : width;
-}
-
-// Returns the pages that come with the program, by name; none if they are not installed.
-std::vector<HelpTopic> help_topics() {
-  std::vector<HelpTopic> topics;
-  const auto folder = find_shipped("docs");
-  if (!folder) return topics;
-  for (const auto& entry : fs::directory_iterator(*folder)) {
-    // README is the list of the others.
-    if (entry.path().extension() != ".md" || entry.path().stem() == "README") continue;
-    std::ifstream file(entry.path());
-    std::string title;
-    std::getline(file, title);
-    topics.push_back({entry.path().stem(), title.starts_with("# ") ? title.substr(2) : title});
+void add_pages(std::vector<HelpEntry>& entries) {
+  constexpr double kQuestion = 1.4, kPage = 1.1;
+  for (const std::string& page : page_names()) {
+    for (const PageSection& section : sections_of(page)) {
+      if (!is_searched(section)) continue;
+      if (section.page == "faq" && section.anchor.empty()) continue;
+      entries.push_back({section.name(), "trainer help " + section.name(), section.heading, section.text,
+                         page == "faq"            ? kQuestion
+                         : section.anchor.empty() ? kPage
+                                                  : 1});
+    }
   }
-  std::ranges::sort(topics, {}, &HelpTopic::name);
-  return topics;
 }
 
-// Returns a page for the width of the terminal: links as their text, tables as columns. Nothing if there is
-// none of this name.
-std::optional<std::string> help_page(const std::string& topic) {
-  const auto page = page_text(topic);
-  if (!page) return std::nullopt;
-  return with_aligned_tables(*page, width_of_page());
+void add_errors(std::vector<HelpEntry>& entries) {
+  constexpr double kError = 0.9;
+  for (const PageSection& section : sections_of("errors")) {
+    if (section.anchor.empty()) continue;
+    std::istringstream lines(section.text);
+    std::string heading, blank, meaning;
+    std::getline(std::getline(std::getline(lines, heading), blank), meaning);
+    entries.push_back({section.heading, "trainer help " + section.heading, meaning, section.text, kError});
+  }
 }
 
-// Returns what docs/errors.md says of the code of an error, such as "disk-full"; nothing if it is none.
-std::optional<std::string> error_page(const std::string& code) {
-  const auto is_this = [&](ErrorCode known) { return name_of(known) == code; };
-  if (std::ranges::none_of(error_codes(), is_this)) return std::nullopt;
-  const auto page = help_page("errors");
-  if (!page) return std::nullopt;
-  const size_t begin = page->find(concat("\n## ", code, "\n"));
-  if (begin == std::string::npos) return std::nullopt;
-  const size_t text = begin + 4, end = page->find("\n## ", text);
-  return concat("# Error ", page->substr(text, end == std::string::npos ? end : end - text));
+void add_keys(std::vector<HelpEntry>& entries) {
+  constexpr double kKey = 0.8;
+  for (const config::Section& section : config::schema()) {
+    if (!section.name.empty())
+      entries.push_back({section.name, "trainer explain " + section.name,
+                         config::first_sentence(section.help), section.help, kKey});
+    for (const config::Key& key : section.keys) {
+      entries.push_back({key.full_name(), "trainer explain " + key.full_name(),
+                         config::first_sentence(key.help), key.help, kKey});
+    }
+  }
 }
 
-// Returns what docs/errors.md says of a code, such as "5"; nothing if it does not list it.
-std::optional<std::string> exit_code_page(const std::string& code) {
-  const auto page = page_text("errors");
-  if (!page) return std::nullopt;
-  std::istringstream lines(*page);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(concat("| ", code, " |"))) continue;
-    const std::vector<std::string> cells = cells_of(line);
-    const std::string text =
-        concat("Exit code ", code, ": ", cells.at(1),
-               cells.size() > 2 && !cells[2].empty() ? concat("\n\nRetry the same command? ", cells[2]) : "");
-    return join(wrapped(text, width_of_page()), "\n") + "\n";
+std::vector<HelpEntry> all_entries(const CLI::App& app) {
+  std::vector<HelpEntry> entries;
+  add_pages(entries);
+  add_errors(entries);
+  add_keys(entries);
+  for (const CLI::App* command : listed_commands(app)) {
+    entries.push_back({command->get_name(), concat("trainer ", command->get_name(), " --help"),
+                       command->get_description(), ""});
+  }
+  return entries;
+}
+
+std::string short_title(const std::string& title) {
+  constexpr size_t kMost = 60;
+  const std::string text = title.ends_with('.') ? title.substr(0, title.size() - 1) : title;
+  const std::vector<std::string> lines = wrapped(text, kMost);
+  return lines.empty() ? "" : lines.size() > 1 ? lines[0] + " …" : lines[0];
+}
+
+void list_topics() {
+  const std::vector<std::string> pages = page_names();
+  if (pages.empty()) throw ConfigError("the pages are not there: install the program again", ExitCode::files);
+  size_t width = 0;
+  for (const std::string& page : pages) width = std::max(width, page.size());
+  for (const std::string& page : pages)
+    std::cout << padded_right(page, width + 2) << title_of_page(page) << '\n';
+  std::cout
+      << "\ntrainer help WORD shows a page or what answers the word (nan, oom, lora.r), trainer explain "
+         "NAME a key,\nan error or an exit code, trainer help COMMAND the options of a command. trainer "
+         "--help lists the commands.\n";
+}
+
+const CLI::App* command_called(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : listed_commands(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+// "memory#a-limit": that part of the page.
+std::optional<std::string> part_of_page(const std::string& name) {
+  const size_t mark = name.find('#');
+  if (mark == std::string::npos) return std::nullopt;
+  for (const PageSection& section : sections_of(name.substr(0, mark))) {
+    if (section.anchor == name.substr(mark + 1)) return for_terminal(section.text);
   }
   return std::nullopt;
 }
 
-void list_topics() {
-  const std::vector<HelpTopic> topics = help_topics();
-  if (topics.empty())
-    throw ConfigError("the pages are not there: install the program again", ExitCode::files);
-  size_t width = 0;
-  for (const HelpTopic& topic : topics) width = std::max(width, topic.name.size());
-  for (const HelpTopic& topic : topics)
-    std::cout << padded_right(topic.name, width + 2) << topic.title << '\n';
-  std::cout << "\ntrainer help TOPIC shows a page, trainer help exit-5 an exit code, trainer help CODE the "
-               "code of an\nerror, trainer help COMMAND the options of a command. trainer --help lists the "
-               "commands.\n";
+// Returns what is called exactly so; nothing if it is no page, error, exit code, command or key with its
+// section.
+std::optional<std::string> exact_answer(const CLI::App& app, const std::string& name) {
+  if (name.starts_with("exit-")) {
+    if (auto page = exit_code_page(name.substr(5))) return page;
+  }
+  if (auto page = error_page(name)) return page;
+  const CLI::App* command = command_called(app, name);
+  if (const auto page = page_text(name)) {
+    return for_terminal(*page) + (command != nullptr ? concat("\nOptions: trainer ", name, " --help\n") : "");
+  }
+  if (command != nullptr) return command->help("trainer");
+  if (name.find('.') != std::string::npos && key_called(name) != nullptr) return explanation(name);
+  return part_of_page(name);
 }
 
-void show_topic(const CLI::App& app, const std::string& topic) {
-  const auto commands = listed_commands(app);
-  const auto command =
-      std::ranges::find(commands, topic, [](const CLI::App* known) { return known->get_name(); });
-  if (topic.starts_with("exit-")) {
-    if (const auto page = exit_code_page(topic.substr(5))) {
-      std::cout << *page;
-      return;
-    }
+std::string text_of(const CLI::App& app, const HelpEntry& entry) {
+  if (const auto text = exact_answer(app, entry.name)) return *text;
+  if (entry.command.starts_with("trainer explain ")) return explanation(entry.name).value_or("");
+  return for_terminal(entry.text);
+}
+
+// The answer, and three others by name.
+void show(const std::string& answer, const std::vector<const HelpEntry*>& others) {
+  std::cout << answer;
+  size_t width = 0;
+  for (const HelpEntry* other : others) width = std::max(width, other->command.size());
+  for (const HelpEntry* other : others) {
+    std::cout << (other == others.front() ? "\nSee also:\n" : "")
+              << concat("  ", padded_right(other->command, width + 2), short_title(other->title)) << '\n';
   }
-  if (const auto page = error_page(topic)) {
-    std::cout << *page;
-    return;
+}
+
+[[noreturn]] void refuse(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names = page_names();
+  for (const CLI::App* known : listed_commands(app)) names.push_back(known->get_name());
+  for (const std::string& known : explained_names()) names.push_back(known);
+  const std::string near = closest(word, names);
+  throw ConfigError(concat("help: nothing is found for '", word, "'; ",
+                           near.empty() ? "trainer help lists the pages" : "did you mean " + near + "?"));
+}
+
+void show_topic(const CLI::App& app, const std::string& word) {
+  constexpr size_t kOthers = 3;
+  const std::vector<HelpEntry> entries = all_entries(app);
+  std::vector<const HelpEntry*> answers = best_answers(entries, word);
+  std::optional<std::string> text = exact_answer(app, word);
+  // A name of another trainer that means a key, unless the word says something else, too: rank, alpha.
+  const bool is_foreign = !text && word.find('_') != std::string::npos;
+  if (is_foreign) text = explanation(word);
+  if (text) {
+    std::erase_if(answers, [&](const HelpEntry* entry) { return entry->name == word; });
+  } else if (!answers.empty()) {
+    text = text_of(app, *answers[0]);
+    answers.erase(answers.begin());
+  } else if (!(text = explanation(word))) {
+    refuse(app, word);
   }
-  if (const auto page = help_page(topic)) {
-    std::cout << *page;
-    if (command != commands.end()) std::cout << "\nOptions: trainer " << topic << " --help\n";
-    return;
-  }
-  if (command != commands.end()) {
-    std::cout << (*command)->help("trainer");
-    return;
-  }
-  std::vector<std::string> names;
-  for (const HelpTopic& known : help_topics()) names.push_back(known.name);
-  for (const CLI::App* known : commands) names.push_back(known->get_name());
-  for (const ErrorCode known : error_codes()) names.push_back(name_of(known));
-  const std::string near = closest(topic, names);
-  throw ConfigError(concat("help: there is no page '", topic, "'; ",
-                           near.empty() ? "trainer help lists them" : "did you mean " + near + "?"));
+  if (answers.size() > kOthers) answers.resize(kOthers);
+  show(*text, answers);
 }
 
 void write_man_pages(const CLI::App& app, const std::filesystem::path& folder) {
@@ -245,10 +284,14 @@ void write_man_pages(const CLI::App& app, const std::filesystem::path& folder) {
 }  // namespace
 
 void add_help(CLI::App& command) {
-  auto topic = std::make_shared<std::string>();
+  auto topic = std::make_shared<std::vector<std::string>>();
   auto folder = std::make_shared<std::string>();
-  command.add_option("topic", *topic, "A page, the code of an error, exit-5 for an exit code, or a command")
-      ->type_name("TOPIC");
+  command
+      .add_option(
+          "topic", *topic,
+          "What to look for: a word (nan, oom, lora.r), a page, the code of an error, exit-5 for an exit "
+          "code, or a command")
+      ->type_name("WORD");
   command.add_option("--man", *folder, "Write manual pages of all commands to this folder")->type_name("DIR");
   command.callback([&command, topic, folder] {
     const CLI::App& app = *command.get_parent();
@@ -257,7 +300,7 @@ void add_help(CLI::App& command) {
     } else if (topic->empty()) {
       list_topics();
     } else {
-      show_topic(app, *topic);
+      show_topic(app, join(*topic, " "));
     }
   });
 }

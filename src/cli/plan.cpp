@@ -65,6 +65,7 @@ void add_plan(CLI::App& command) {
       "5: it does not fit.");
   command.callback([options] {
     Config config = load_config(options->config, options->overrides);
+    warn_of_idle_keys(config);
     resolve_names(config, {.model = hub::ModelParts::config, .train = false, .eval = false});
     run_in_library(PlanOptions{config, options->json, options->search, cards_of(options->gpus, config)},
                    config.training.num_threads);

@@ -85,6 +85,9 @@ class RunCheckup {
     for (const TrainingProblem& problem : problems_for_training(config_))
       checkup_.failed(subject_of(problem.key), problem.text, problem.code);
     if (stands("configuration")) checkup_.ok("configuration", concat(config_.origins.size(), " keys set"));
+    for (const IdleKey& key : keys_without_effect(config_)) {
+      if (!key.overridden) checkup_.warning("configuration", key.text, "");
+    }
   }
 
   void check_output() {

@@ -4,9 +4,10 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/day.h"
 #include "base/file_facts.h"
+#include "config/effects.h"
 #include "config/foreign_keys.h"
-#include "config/keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -64,7 +65,7 @@ void check_effects(const Config& config, Checker& check) {
   for (const Section& section : schema()) {
     for (const Key& key : section.keys) {
       if (!config.origins.contains(key.full_name())) continue;
-      const Condition* unmet = first_unmet(key, config);
+      const Condition* unmet = first_idle(key, config, Idle::is_refused);
       if (unmet == nullptr) continue;
       const ForeignKey* meant = find_foreign_key(key.name);
       const bool other = meant != nullptr && meant->key() != key.full_name();
@@ -72,7 +73,7 @@ void check_effects(const Config& config, Checker& check) {
                     concat("has no effect ", in_words(*unmet),
                            other ? concat("; did you mean ", meant->key(), "?")
                                  : concat("; remove it (as an override: ", key.name, "=null), or change ",
-                                          unmet->key)));
+                                          unmet->states.front().key)));
     }
   }
 }
@@ -241,6 +242,8 @@ Problems contradictions(const Config& config) {
   check.require(config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
                 "has no effect with data.kind: text, which learns all of the text; for an input and a target "
                 "use completion");
+  const std::string& day = config.data.template_date;
+  check.require(day.empty() || day_in(day), "data.template_date", concat("there is no day '", day, "'"));
   const int64_t divisions = config.memory.roundup_power2_divisions;
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));

@@ -86,6 +86,14 @@ inline Section optional_section(std::string name, std::string help, std::vector<
   return made;
 }
 
+// Returns the section, in which all keys but one have no effect in this state, as its help says.
+inline Section idle_but(const std::string& one, const State& state, Section section) {
+  for (Key& key : section.keys) {
+    if (key.name != one) key.conditions.push_back({.states = {state}, .in_help = true});
+  }
+  return section;
+}
+
 // Sections of the schema that have a file of their own.
 
 Section data_section();
@@ -97,5 +105,6 @@ Section observe_section();
 Section parallel_section();
 Section recovery_section();
 Section save_section();
+Section top_level();
 
 }  // namespace trainer::config

@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "config/effects.h"
 #include "config/schema.h"
 #include "config/value.h"
 
@@ -41,10 +42,6 @@ std::vector<KeyValues> all_keys() {
 namespace trainer::config {
 namespace {
 
-bool has_value(const Config& config, const std::string& key, const std::string& value) {
-  return value_as_yaml(*find_key(key), config) == value;
-}
-
 constexpr const char *kEvalStrategy = "training.eval_strategy", *kEvalSteps = "training.eval_steps";
 
 // Data to evaluate on are given to be evaluated on.
@@ -59,17 +56,6 @@ bool evaluates_by_default(const Config& config) {
 }
 
 }  // namespace
-
-std::string in_words(const Condition& condition) {
-  return concat(condition.holds ? "without " : "with ", condition.key, ": ", condition.value);
-}
-
-const Condition* first_unmet(const Key& key, const Config& config) {
-  for (const Condition& condition : key.conditions) {
-    if (has_value(config, condition.key, condition.value) != condition.holds) return &condition;
-  }
-  return nullptr;
-}
 
 void set_dependent_defaults(Config& config) {
   for (const Section& section : schema()) {

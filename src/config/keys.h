@@ -22,13 +22,7 @@ std::vector<KeyValues> all_keys();
 
 namespace trainer::config {
 
-// Keys that only some values of other keys make use of, and defaults that depend on other keys.
-
-// "with optimizer.name: adafactor": where the key has no effect.
-std::string in_words(const Condition& condition);
-
-// The first condition under which the key has no effect in `config`; nullptr: it has one.
-const Condition* first_unmet(const Key& key, const Config& config);
+// Defaults that depend on other keys.
 
 // Gives each key that was not set the default that goes with the values of other keys.
 void set_dependent_defaults(Config& config);

@@ -1,12 +1,14 @@
 #include "trainer/config/load.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "config/effects.h"
 #include "config/foreign_keys.h"
 #include "config/keys.h"
 #include "config/layer.h"
@@ -45,10 +47,14 @@ bool asks_for_default(const Key& key, const YAML::Node& value) {
   return !key.default_word.empty() && value.IsScalar() && value.Scalar() == key.default_word;
 }
 
+std::string full_name(const Setting& setting) {
+  return setting.section.empty() ? setting.name : setting.section + "." + setting.name;
+}
+
 void apply_key(const Setting& setting, Config& config, Problems& problems) {
   const Key* key = find_key(setting.section, setting.name);
   if (key == nullptr) {
-    const std::string name = setting.section.empty() ? setting.name : setting.section + "." + setting.name;
+    const std::string name = full_name(setting);
     const std::string advice =
         setting.value.IsScalar() ? advice_for_value(setting.name, setting.value.Scalar()) : "";
     problems.push_back(
@@ -136,11 +142,16 @@ Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<
   if (file) layers = read_layers(*file, loaded.problems);
   for (const Problem& problem : loaded.problems) loaded.files_are_readable &= !problem.key.empty();
   layers.push_back(read_overrides(overrides, loaded.problems));
-  for (const Layer& layer : layers) apply(layer, loaded.config, loaded.problems);
+  std::map<std::string, size_t> layer_of;
+  for (size_t i = 0; i < layers.size(); i++) {
+    apply(layers[i], loaded.config, loaded.problems);
+    for (const Setting& setting : layers[i]) layer_of[full_name(setting)] = i;
+  }
   set_dependent_defaults(loaded.config);
   name_in_full(loaded.config.resume_changed);
   sort_by_place(loaded.problems);
   add_new(contradictions(loaded.config), loaded.problems);
+  add_new(contradicting_keys(loaded.config, layer_of), loaded.problems);
   return loaded;
 }
 

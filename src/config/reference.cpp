@@ -9,6 +9,7 @@
 #include "trainer/base/version.h"
 #include "trainer/config/load.h"
 
+#include "config/effects.h"
 #include "config/keys.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -146,7 +147,9 @@ void write_section(const Section& section, const Config& config, std::ostream& o
   const std::string indent = section.name.empty() ? "" : "  ";
   if (!section.name.empty()) out << section.name << ":\n";
   for (const Key& key : section.keys) {
-    if (first_unmet(key, config) == nullptr && !stays_unsaid(key, config))
+    // Others without an effect stay: they have one where answers are generated, or on another device.
+    if (first_idle(key, config, Idle::is_refused) == nullptr &&
+        first_idle(key, config, Idle::contradicts) == nullptr && !stays_unsaid(key, config))
       write_key(key, config, indent, out);
   }
 }
@@ -171,7 +174,7 @@ Config for_files(Config config) {
 
 void write_yaml(const Config& given, std::ostream& out) {
   const Config config = config::for_files(given);
-  out << "# Configuration of trainer " << kVersion << ", every key that has an effect, with its value.\n";
+  out << config::kDumpBegins << kVersion << ", every key that has an effect, with its value.\n";
   for (const config::Section& section : config::schema()) config::write_section(section, config, out);
 }
 
@@ -200,7 +203,9 @@ std::string first_sentence(const std::string& text) {
 
 std::string dependence(const Key& key) {
   std::string text;
-  for (const Condition& condition : key.conditions) text += concat(" No effect ", in_words(condition), ".");
+  for (const Condition& condition : key.conditions) {
+    if (!condition.in_help) text += concat(" No effect ", in_words(condition), ".");
+  }
   for (const DependentDefault& other : key.dependent_defaults)
     text += concat(" Default with ", other.key, ": ", other.value, ": ", other.yaml, ".");
   return text;

@@ -1,6 +1,8 @@
 // A long table on purpose: the one place where keys are described.
 #include "config/schema.h"
 
+#include <utility>
+
 #include "trainer/base/strings.h"
 
 #include "config/declare.h"
@@ -50,7 +52,7 @@ Section model_section() {
 
 Section lora_section() {
   using L = LoraConfig;
-  return optional_section(
+  Section lora = optional_section(
       "lora",
       "Train small low-rank matrices (LoRA) next to frozen weights. Without this section (`lora: null`) all "
       "weights are trained; `lora: {}` turns LoRA on with the defaults below.",
@@ -100,6 +102,8 @@ Section lora_section() {
            "Directory of a PEFT adapter to start from, or its name on the hub. Its rank, scale and target "
            "modules are used.")
            .path()});
+  // An adapter brings its own.
+  return idle_but("adapter", {.key = "lora.adapter", .values = {""}, .among = false}, std::move(lora));
 }
 
 Section training_section() {
@@ -130,7 +134,8 @@ Section training_section() {
            "Passes over the training data. A fraction stops inside an epoch.")
            .above(0)
            .at_most(1e6)
-           .in("epochs"),
+           .in("epochs")
+           .idle_without("training.max_steps", "-1"),
        key(&T::max_steps, "max_steps", OnResume::is_logged,
            "Total number of updates. -1: as many as num_train_epochs gives.")
            .at_least(-1)
@@ -163,12 +168,14 @@ Section training_section() {
            "Updates between evaluations. For eval_strategy: steps.")
            .at_least(1)
            .at_most(1e10)
-           .in("steps"),
+           .in("steps")
+           .contradicts("training.eval_strategy", "steps"),
        key(&T::eval_batch_size, "eval_batch_size", OnResume::may_change,
            "Like batch_size, but for evaluation. Default: batch_size.")
            .at_least(1)
            .at_most(1e6)
-           .in("samples"),
+           .in("samples")
+           .idle_with("training.eval_strategy", {"no"}),
        key(&T::load_best_model_at_end, "load_best_model_at_end", OnResume::may_change,
            "Save the weights of the best evaluation as the result. Each evaluation that is better than all "
            "earlier ones is then followed by a checkpoint."),
@@ -178,7 +185,8 @@ Section training_section() {
            "json_match. Lower is better for loss and perplexity, higher for the others.")
            .matching("^(eval_)?(loss|perplexity|token_accuracy|exact_match|f1|rouge1|rouge2|rougeL|bleu|chrf|"
                      "json_valid|json_match)$",
-                     "a number that an evaluation gives, such as loss or rougeL"),
+                     "a number that an evaluation gives, such as loss or rougeL")
+           .idle_with("training.eval_strategy", {"no"}),
        key(&T::early_stopping_patience, "early_stopping_patience", OnResume::may_change,
            "End the run after this many evaluations in a row without a better one. 0: off.")
            .at_least(0)
@@ -222,11 +230,13 @@ Section training_section() {
            .below(1),
        key(&T::tf32, "tf32", OnResume::may_change,
            "Multiply fp32 matrices in TF32 on GPUs that have it. Much faster there, but the factors have "
-           "only 10 bits of mantissa."),
+           "only 10 bits of mantissa.")
+           .idle_with("device", {"cpu"}),
        key(&T::deterministic, "deterministic", OnResume::may_change,
            "On a GPU, add up the gradients of attention in a fixed order, so that a run gives the same bits "
            "again. Costs some time and memory in attention's backward pass, and on Hopper the use of cuDNN's "
-           "attention (docs/gpu.md). On the CPU it is always so."),
+           "attention (docs/gpu.md). On the CPU it is always so.")
+           .idle_with("device", {"cpu"}),
        key(&T::replay_cuts, "replay_cuts", OnResume::may_change,
            "Split each step into the same micro-batches as another run, whose metrics.jsonl is given here. "
            "For comparing runs to the last bit.")
@@ -299,51 +309,29 @@ Section optimizer_section() {
            .at_least(0)
            .at_most(1e10)
            .in("steps")
-           .not_with("optimizer.relative_step", "true"),
+           .not_with("optimizer.relative_step", "true")
+           .idle({.states = {{.key = "optimizer.lr_scheduler_type", .values = {"constant"}}}}),
        key(&O::warmup_ratio, "warmup_ratio", OnResume::is_logged,
            "Length of the warm-up as a share of all updates.")
            .at_least(0)
            .below(1)
-           .not_with("optimizer.relative_step", "true"),
+           .not_with("optimizer.relative_step", "true")
+           .idle({.states = {{.key = "optimizer.lr_scheduler_type", .values = {"constant"}}}}),
        key(&O::master_weights, "master_weights", OnResume::fixes_run,
            "Keep an fp32 copy of bf16 weights for the updates. Costs 4 more bytes per parameter; without it, "
            "bf16 weights are rounded stochastically. Only for full fine-tuning: LoRA matrices are fp32 "
-           "anyway."),
+           "anyway.")
+           .idle_without("lora", "null"),
        key(&O::state_dtype, "state_dtype", OnResume::fixes_run,
            "Data type of the optimizer's two moments. auto: bf16 for bf16 weights; fp32 for fp32 weights or "
            "if there is an fp32 copy of the weights. With adamw_8bit it is that of the moments that are not "
            "in "
-           "8 bits; auto: fp32. With adafactor it is that of the first moment; the second is fp32."),
+           "8 bits; auto: fp32. With adafactor it is that of the first moment; the second is fp32.")
+           .idle({.states = {{.key = "optimizer.name", .values = {"adafactor"}},
+                             {.key = "optimizer.beta1", .values = {"null"}}},
+                  .in_help = true}),
        key(&O::grad_dtype, "grad_dtype", OnResume::is_logged,
            "Data type in which gradients are accumulated. auto: that of the weights.")});
-}
-
-Section top_level() {
-  return section(
-      "", "At the top level of the file, outside any section.",
-      {key(&Config::device, "device", OnResume::may_change,
-           "Device to train on. auto, cpu, cuda or cuda:N. auto and cuda take the GPU with the most free "
-           "memory; auto takes the CPU if there is no GPU. The section gpu has more settings.")
-           .matching("^(auto|cpu|cuda(:[0-9]{1,3})?)$", "auto, cpu, cuda or cuda:N"),
-       key(&Config::seed, "seed", OnResume::fixes_run,
-           "Seed of all randomness: order of samples, dropout, new weights.")
-           .at_least(0),
-       key(&Config::output_dir, "output_dir", OnResume::may_change,
-           "Directory for the result, checkpoints, metrics.jsonl and log.txt.")
-           .path()
-           .matching("^(.|\\n)+$", "a directory"),
-       key(&Config::overwrite_output_dir, "overwrite_output_dir", OnResume::may_change,
-           "Start from the beginning in an output_dir that has results already; they are removed first."),
-       key(&Config::resume, "resume", OnResume::may_change,
-           "Where a run resumes. auto: at the newest complete checkpoint in output_dir, if the same run was "
-           "stopped there. never: nowhere; an output_dir with results is refused. Or the directory of a "
-           "checkpoint: if it is in output_dir, every start goes back to it; if it is elsewhere, a new run "
-           "begins from it.")
-           .path()
-           .matching("^(.|\\n)+$", "auto, never, or the directory of a checkpoint"),
-       key(&Config::resume_changed, "resume_changed", OnResume::may_change,
-           "Keys that may differ from the run that is resumed. A key or a list of keys: [data.train, seed]. "
-           "Without this, different data, another seed and the like are an error that names the key.")});
 }
 
 }  // namespace

@@ -54,10 +54,26 @@ using Field =
                  Recompute*, BoolOrAuto*, Offload*, NumberMap<int64_t>*, NumberMap<double>*,
                  std::pair<double, double>*, std::vector<DataSource>*, EvalData*, Choice>;
 
-// A key has effect only if `key` has (holds) or has not (!holds) this value.
+// Another key with one of these values, as in the configuration, or with any other value.
+struct State {
+  std::string key;
+  std::vector<std::string> values;
+  bool among = true;
+  bool if_given = false;  // its default says nothing: an option or a launcher may decide instead
+};
+
+// What follows if a key is given where it has no effect.
+enum class Idle {
+  is_refused,   // an error
+  contradicts,  // an error if the other key was given before it or beside it; else it is named
+  is_named,     // a warning
+};
+
+// The key has no effect where all of the states hold.
 struct Condition {
-  std::string key, value;
-  bool holds = true;
+  std::vector<State> states;
+  Idle idle = Idle::is_named;
+  bool in_help = false;  // the help of the key, or of its section, says so
 };
 
 // Another default for the case that `key` has this value.
@@ -125,13 +141,35 @@ struct Key {
     choices = std::move(names);
     return std::move(*this);
   }
-  // Other keys with their values, as in the configuration.
+  // Refused unless, or if, another key has this value.
   Key only_with(std::string other, std::string value) && {
-    conditions.push_back({std::move(other), std::move(value), true});
-    return std::move(*this);
+    return std::move(*this).idle(
+        {.states = {{.key = std::move(other), .values = {std::move(value)}, .among = false}},
+         .idle = Idle::is_refused});
   }
   Key not_with(std::string other, std::string value) && {
-    conditions.push_back({std::move(other), std::move(value), false});
+    return std::move(*this).idle(
+        {.states = {{.key = std::move(other), .values = {std::move(value)}}}, .idle = Idle::is_refused});
+  }
+  // No effect, as the help says.
+  Key idle_with(std::string other, std::vector<std::string> values) && {
+    return std::move(*this).idle(
+        {.states = {{.key = std::move(other), .values = std::move(values)}}, .in_help = true});
+  }
+  Key idle_without(std::string other, std::string value) && {
+    return std::move(*this).idle(
+        {.states = {{.key = std::move(other), .values = {std::move(value)}, .among = false}},
+         .in_help = true});
+  }
+  // The other value that the key needs, as the help says.
+  Key contradicts(std::string other, std::string needed) && {
+    return std::move(*this).idle(
+        {.states = {{.key = std::move(other), .values = {std::move(needed)}, .among = false}},
+         .idle = Idle::contradicts,
+         .in_help = true});
+  }
+  Key idle(Condition condition) && {
+    conditions.push_back(std::move(condition));
     return std::move(*this);
   }
   Key default_with(std::string other, std::string value, std::string yaml) && {

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "config/declare.h"
 
 namespace trainer::config {
@@ -29,23 +31,27 @@ Section data_section() {
            "Longest input of an encoder-decoder. long_samples says what happens to longer ones.")
            .at_least(1)
            .at_most(1e7)
-           .in("tokens"),
+           .in("tokens")
+           .idle_with("data.kind", {"completion", "text"}),
        key(&D::max_target_length, "max_target_length", OnResume::fixes_run,
            "Longest target of an encoder-decoder. long_samples says what happens to longer ones.")
            .at_least(1)
            .at_most(1e7)
-           .in("tokens"),
+           .in("tokens")
+           .idle_with("data.kind", {"completion", "text"}),
        key(&D::max_length, "max_length", OnResume::fixes_run,
            "Longest sample of a decoder, input and target together. long_samples says what happens to longer "
            "ones.")
            .at_least(1)
            .at_most(1e7)
-           .in("tokens"),
+           .in("tokens")
+           .idle_with("data.kind", {"seq2seq"}),
        key(&D::long_samples, "long_samples", OnResume::fixes_run,
            "What happens to samples that are too long. truncate: they are truncated. drop: they are left "
            "out. split: running text (kind: text) becomes several samples, and nothing is lost."),
        key(&D::truncation_side, "truncation_side", OnResume::fixes_run,
-           "Side on which long samples are truncated. right: the beginning is kept. left: the end is kept."),
+           "Side on which long samples are truncated. right: the beginning is kept. left: the end is kept.")
+           .idle_without("data.long_samples", "truncate"),
        key(&D::max_samples, "max_samples", OnResume::fixes_run,
            "Use only this many samples, the first ones, of each entry of train and of eval. For a quick try. "
            "null: all.")
@@ -60,12 +66,14 @@ Section data_section() {
            "Largest allowed share of rows that cannot be used, when bad_rows is skip. Above it, the run ends "
            "with exit code 3 before training starts. null: no limit.")
            .at_least(0)
-           .below(1),
+           .below(1)
+           .idle_without("data.bad_rows", "skip"),
        key(&D::max_truncated, "max_truncated", OnResume::may_change,
            "Largest allowed share of rows that are truncated, or dropped because they are too long. Above "
            "it, the run ends with exit code 3 before training starts. null: no limit.")
            .at_least(0)
-           .below(1),
+           .below(1)
+           .idle_with("data.long_samples", {"split"}),
        key(&D::max_unknown, "max_unknown", OnResume::may_change,
            "Largest allowed share of rows with text that the tokenizer does not know (<unk>). Above it, the "
            "run ends with exit code 3 before training starts. null: no limit.")
@@ -74,22 +82,31 @@ Section data_section() {
        key(&D::loss_on, "loss_on", OnResume::fixes_run,
            "Which part of a conversation is learned. all_turns: every answer of the assistant, with the "
            "token that ends it. last_turn: the last answer only. everything: all of the text. A message with "
-           "weight: 0 is not learned; other weights multiply the loss of its tokens."),
+           "weight: 0 is not learned; other weights multiply the loss of its tokens.")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::learn_reasoning, "learn_reasoning", OnResume::fixes_run,
            "Whether the reasoning of an answer (its think block) is learned. auto: if the conversation has "
            "any; an empty block that only the template writes is not learned. true: such a block, too. "
-           "false: only what comes after the reasoning."),
+           "false: only what comes after the reasoning.")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::unknown_marks, "unknown_marks", OnResume::may_change,
            "What happens to conversations with marks on a message that may say what is learned, and that are "
            "not known (docs/data.md): keys that are true or false, or tell of the loss. error: such a row "
-           "cannot be used (bad_rows). ignore: the marks are passed over."),
+           "cannot be used (bad_rows). ignore: the marks are passed over.")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::loss_weight, "loss_weight", OnResume::fixes_run,
            "Field with the weight of a row in the loss, a number of 0 or more (or true, false: 1, 0): the "
            "loss of all its tokens is "
            "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
            "File with a chat template (Jinja) to use instead of the model's own.")
-           .path(),
+           .path()
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
+       key(&D::template_date, "template_date", OnResume::fixes_run_by_content,
+           "Day that a chat template is told which writes the date (strftime_now), as those of Llama 3.2 do: "
+           "2026-05-31. Empty: the day on which the run began, which it keeps when it resumes.")
+           .matching("([0-9]{4}-[0-9]{2}-[0-9]{2})?", "a day such as 2026-05-31")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::shuffle, "shuffle", OnResume::fixes_run,
            "Shuffle the samples, in a new order for every epoch. false: keep the order of the files."),
        key(&D::packing, "packing", OnResume::may_change,
@@ -113,8 +130,10 @@ Section data_section() {
 
 Section evaluation_section() {
   using E = EvaluationConfig;
-  return section(
-      "evaluation", "What evaluations report besides the loss, during training and in `trainer eval`.",
+  Section evaluation = section(
+      "evaluation",
+      "What evaluations report besides the loss, during training and in `trainer eval`. The other keys need "
+      "generate.",
       {key(&E::generate, "generate", OnResume::may_change,
            "Also generate an answer to each input and score it against its target. This takes a pass through "
            "the model for each new token."),
@@ -150,6 +169,8 @@ Section evaluation_section() {
            .at_least(0)
            .at_most(1e6)
            .in("samples")});
+  return idle_but("generate", {.key = "evaluation.generate", .values = {"true"}, .among = false},
+                  std::move(evaluation));
 }
 
 }  // namespace trainer::config

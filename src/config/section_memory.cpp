@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "config/declare.h"
 
 namespace trainer::config {
@@ -21,7 +23,8 @@ Section memory_section() {
            "Updates after which cached GPU memory is released. In evaluation: micro-batches. 0: never.")
            .at_least(0)
            .at_most(1e10)
-           .in("steps"),
+           .in("steps")
+           .idle_with("device", {"cpu"}),
        key(&M::limit, "limit", OnResume::may_change,
            "Most memory that the run may use on its device. A size (18GB, 16GiB, 900MB), or a share from 0 "
            "to 1 of what is free there at startup. Empty: 0.95 on a GPU, no limit on the CPU.")
@@ -42,27 +45,32 @@ Section memory_section() {
            "Let the GPU memory that LibTorch has reserved grow in place. This loses less memory to "
            "fragmentation. This key and the next three make up PYTORCH_ALLOC_CONF, which LibTorch's GPU "
            "allocator reads. If the environment already sets it (or PYTORCH_CUDA_ALLOC_CONF), the "
-           "environment wins."),
+           "environment wins.")
+           .idle_with("device", {"cpu"}),
        key(&M::max_split_size_mb, "max_split_size_mb", OnResume::may_change,
            "Cached GPU blocks above this size are not split for smaller tensors. Default: all blocks may be "
            "split.")
            .at_least(20)
            .at_most(1e9)
-           .in("MiB"),
+           .in("MiB")
+           .idle_with("device", {"cpu"}),
        key(&M::roundup_power2_divisions, "roundup_power2_divisions", OnResume::may_change,
            "Round GPU allocations up to this many steps between powers of two, so that blocks are reused "
            "more often. 1, 2, 4, 8 or 16; 0: no rounding.")
-           .at_least(0),
+           .at_least(0)
+           .idle_with("device", {"cpu"}),
        key(&M::garbage_collection_threshold, "garbage_collection_threshold", OnResume::may_change,
            "Share of the allowed GPU memory above which unused cached blocks are released, oldest first. 0: "
            "never. LibTorch does not do this for expandable segments.")
            .at_least(0)
-           .below(1)});
+           .below(1)
+           .idle_with("device", {"cpu"})
+           .idle_with("memory.expandable_segments", {"true"})});
 }
 
 Section gpu_section() {
   using G = GpuConfig;
-  return section(
+  Section gpu = section(
       "gpu",
       "Which GPU is good enough, and whether to wait for one. Used when `device` is auto, cuda or cuda:N.",
       {key(&G::min_gpu_memory_mb, "min_gpu_memory_mb", OnResume::may_change,
@@ -77,12 +85,15 @@ Section gpu_section() {
            "How long to wait before the run ends with exit code 6.")
            .at_least(0)
            .at_most(1e7)
-           .in("minutes"),
+           .in("minutes")
+           .idle_without("gpu.wait_for_gpu", "true"),
        key(&G::gpu_check_interval_seconds, "gpu_check_interval_seconds", OnResume::may_change,
            "Time between two checks. Each check is a line in the log.")
            .above(0)
            .at_most(1e6)
-           .in("seconds")});
+           .in("seconds")
+           .idle_without("gpu.wait_for_gpu", "true")});
+  return idle_but("", {.key = "device", .values = {"cpu"}}, std::move(gpu));
 }
 
 Section parallel_section() {
@@ -104,13 +115,16 @@ Section parallel_section() {
            "matrices of the model's blocks, too; each GPU fetches a block before it runs, and drops it then "
            "(as ZeRO-3 and FSDP do); all blocks are recomputed in the backward pass. For models that are too "
            "large for one GPU. auto: optimizer for full fine-tuning; none for LoRA, whose state is small.")
-           .refuses("full", "is not a value; write all"),
+           .refuses("full", "is not a value; write all")
+           .idle({.states = {{.key = "parallel.gpus", .values = {"1"}, .if_given = true}}, .in_help = true}),
        key(&P::timeout, "timeout", OnResume::may_change,
            "How long the others wait for a process that does not answer before it counts as lost and the "
            "run ends.")
            .at_least(1)
            .at_most(1e6)
-           .in("seconds")});
+           .in("seconds")
+           .idle(
+               {.states = {{.key = "parallel.gpus", .values = {"1"}, .if_given = true}}, .in_help = true})});
 }
 
 }  // namespace trainer::config

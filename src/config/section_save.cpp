@@ -13,7 +13,8 @@ Section save_section() {
        key(&S::steps, "steps", OnResume::may_change, "Updates between checkpoints. For strategy: steps.")
            .at_least(1)
            .at_most(1e10)
-           .in("steps"),
+           .in("steps")
+           .contradicts("save.strategy", "steps"),
        key(&S::minutes, "minutes", OnResume::may_change,
            "Also save when the last checkpoint is this old. Works with any strategy. 0: off.")
            .at_least(0)
@@ -30,7 +31,11 @@ Section save_section() {
            "training."),
        key(&S::weights_only, "weights_only", OnResume::may_change,
            "Leave out what resuming needs: optimizer state and position. Checkpoints are smaller, but a run "
-           "that is killed starts from its beginning."),
+           "that is killed starts from its beginning.")
+           .idle({.states = {{.key = "save.strategy", .values = {"no"}},
+                             {.key = "save.minutes", .values = {"0"}},
+                             {.key = "training.load_best_model_at_end", .values = {"false"}}},
+                  .in_help = true}),
        key(&S::async, "async", OnResume::may_change,
            "Write checkpoints in the background. Training waits only for a copy to main memory; if there is "
            "no room for a copy, or something is offloaded, it waits until everything is written.")});
@@ -46,7 +51,8 @@ Section recovery_section() {
            "Micro-batches of this many samples are not split further.")
            .at_least(1)
            .at_most(1e6)
-           .in("samples"),
+           .in("samples")
+           .idle_with("recovery.max_retries", {"0"}),
        key(&R::max_retries, "max_retries", OnResume::may_change,
            "How often one step is retried. 0: never; the run ends with exit code 5.")
            .at_least(0)
@@ -56,12 +62,15 @@ Section recovery_section() {
            "four times as many without recompute. 0: never.")
            .at_least(0)
            .at_most(1e10)
-           .in("steps"),
+           .in("steps")
+           .idle_with("recovery.max_retries", {"0"}),
        key(&R::try_other_gpus, "try_other_gpus", OnResume::may_change,
            "If nothing helps on one GPU, continue on the other GPU with the most free memory. Nothing is "
-           "lost."),
+           "lost.")
+           .idle_with("device", {"cpu"}),
        key(&R::cpu_fallback, "cpu_fallback", OnResume::may_change,
-           "If nothing helps on a GPU, continue on the CPU. Much slower, but nothing is lost.")});
+           "If nothing helps on a GPU, continue on the CPU. Much slower, but nothing is lost.")
+           .idle_with("device", {"cpu"})});
 }
 
 Section observe_section() {
@@ -71,6 +80,11 @@ Section observe_section() {
       {key(&O::tensorboard, "tensorboard", OnResume::may_change,
            "Write event files for TensorBoard to OUT/tensorboard. Metrics, generated answers and the "
            "configuration."),
+       key(&O::report_to, "report_to", OnResume::may_change,
+           "Services that get the metrics while the run goes on. A list of wandb, mlflow and trackio. A "
+           "helper "
+           "process feeds each through its Python package; no service makes a run slower, or ends it.")
+           .matching("wandb|mlflow|trackio", "wandb, mlflow or trackio (TensorBoard is observe.tensorboard)"),
        key(&O::report_minutes, "report_minutes", OnResume::may_change,
            "Write the page OUT/report.html anew when it is this old. Also after evaluations and at the end. "
            "0: "
@@ -94,7 +108,8 @@ Section notify_section() {
            "Form of the messages. discord, slack: as their webhooks take them. json: the event with all its "
            "numbers. text: the text alone, as ntfy takes it. auto: found from the host; json if it is "
            "another "
-           "one."),
+           "one.")
+           .idle_with("notify.webhook", {""}),
        key(&N::command, "command", OnResume::may_change,
            "Command that is run by /bin/sh for every event. It gets the event as JSON on its standard input, "
            "and TRAINER_EVENT, TRAINER_TEXT and others in its environment. It is ended after 30 seconds. "
@@ -104,12 +119,18 @@ Section notify_section() {
            "evaluation better than all before), recovery (from lack of memory), warning, failed, stopped (by "
            "a signal or training.max_hours) and finished.")
            .matching("start|progress|best|recovery|warning|failed|stopped|finished",
-                     "start, progress, best, recovery, warning, failed, stopped or finished"),
+                     "start, progress, best, recovery, warning, failed, stopped or finished")
+           .idle({.states = {{.key = "notify.webhook", .values = {""}},
+                             {.key = "notify.command", .values = {""}}},
+                  .in_help = true}),
        key(&N::every_minutes, "every_minutes", OnResume::may_change,
            "Time between two messages about the progress. 0: none.")
            .at_least(0)
            .at_most(1e7)
-           .in("minutes")});
+           .in("minutes")
+           .idle({.states = {{.key = "notify.webhook", .values = {""}},
+                             {.key = "notify.command", .values = {""}}},
+                  .in_help = true})});
 }
 
 }  // namespace trainer::config

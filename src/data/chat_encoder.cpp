@@ -190,9 +190,13 @@ std::string ChatEncoder::settings() const {
              static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side),
              "\nweight ", config_.loss_weight, "\nmarks ", static_cast<int>(config_.unknown_marks),
              "\nreasoning ", config_.learn_reasoning.is_automatic(), config_.learn_reasoning.of(false), "\n");
-  if (template_) settings += template_->source();
+  if (!template_) return settings;
+  settings += template_->source();
+  if (const std::string day = date(); !day.empty()) settings += concat("date ", day, "\n");
   return settings;
 }
+
+std::string ChatEncoder::date() const { return template_ ? template_->date() : ""; }
 
 std::string ChatEncoder::input_field() const { return field_of(form_); }
 
@@ -215,6 +219,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)
                                    : std::optional(read_chat_template(config.chat_template, model));
+  if (chat_template && !config.template_date.empty()) chat_template->set_date(config.template_date);
   const bool plain = encoder_decoder && form == ConversationForm::alpaca;
   if (!chat_template && !plain) {
     throw FormatError(

@@ -30,6 +30,8 @@ class ChatEncoder : public RowEncoder {
   std::string settings() const override;
   std::vector<int32_t> prompt(const ReadRow& row) const override;
   std::optional<int32_t> end_of_answer() const override;
+  std::string date() const override;
+  bool has_chat_template() const override { return template_.has_value(); }
   DataKind kind() const override { return encoder_decoder_ ? DataKind::seq2seq : DataKind::chat; }
   std::string input_field() const override;
   std::string target_field() const override { return ""; }

@@ -198,6 +198,7 @@ class SetAsJson {
 
   Json all() const {
     Json json{{"name", report_.name}, {"kind", name_of(report_.kind)}};
+    if (!report_.template_date.empty()) json["template_date"] = report_.template_date;
     add(json, report_);
     return json;
   }

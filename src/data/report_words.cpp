@@ -105,6 +105,10 @@ const char* name_of(DataKind kind) {
   return "auto";
 }
 
+std::string date_text(const DataReport& report) {
+  return concat(report.template_date, ", which the chat template writes (data.template_date)");
+}
+
 std::vector<Reason> reasons(const DataReport& report) {
   const NothingToLearn& nothing = report.nothing;
   const char* key = length_key(report.kind, /*of_targets=*/true);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -89,10 +90,9 @@ void unpack_gzip(std::string_view packed, const Take& take) {
     result = inflate(&stream, Z_NO_FLUSH);
     at += input - stream.avail_in;
     if (result != Z_OK && result != Z_STREAM_END)
-      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)), ": ",
-                             result == Z_BUF_ERROR   ? "it ends too early"
-                             : stream.msg != nullptr ? stream.msg
-                                                     : zError(result)));
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)),
+                             result == Z_BUF_ERROR ? ": it ends too early" : ": what follows is not gzip",
+                             "; copy or download it again"));
     take({piece.data(), piece.size() - stream.avail_out}, at);
     if (result == Z_STREAM_END) {
       inflateReset(&stream);
@@ -117,8 +117,8 @@ void unpack_zstd(std::string_view packed, const Take& take) {
     ZSTD_outBuffer output{piece.data(), piece.size(), 0};
     left = ZSTD_decompressStream(stream.get(), &output, &input);
     if (ZSTD_isError(left) != 0U)
-      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)), ": ",
-                             ZSTD_getErrorName(left)));
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)),
+                             ": what follows is not zstd; copy or download it again"));
     take({piece.data(), output.pos}, input.pos);
     if (left != 0 && input.pos == input.size && output.pos < output.size)
       throw DataError(
@@ -136,7 +136,8 @@ int64_t size_it_tells(std::string_view packed, bool gzip) {
   }
   const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
   const bool known = size != ZSTD_CONTENTSIZE_UNKNOWN && size != ZSTD_CONTENTSIZE_ERROR;
-  return known ? static_cast<int64_t>(size) : static_cast<int64_t>(packed.size());
+  constexpr auto kMost = static_cast<unsigned long long>(std::numeric_limits<int64_t>::max());
+  return known ? static_cast<int64_t>(std::min(size, kMost)) : static_cast<int64_t>(packed.size());
 }
 
 void check_room(const fs::path& folder, int64_t bytes) {

@@ -87,7 +87,7 @@ std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
 }
 
 std::vector<std::string> damages(const fs::path& directory,
-                                 const std::map<std::string, ManifestEntry>& files) {
+                                 const std::map<CheckedName, ManifestEntry>& files) {
   std::vector<std::string> damaged;
   for (const auto& [name, entry] : files) {
     if (const std::string damage = damage_of(directory / name, entry); !damage.empty())
@@ -155,7 +155,7 @@ Checkpoint read_checkpoint(const fs::path& path) {
   const std::vector<std::string> damaged = damages(path, manifest.files);
   if (!damaged.empty()) throw of_family(ErrorCode::checkpoint, FormatError(join_some(damaged, 10, "; ")));
   Checkpoint checkpoint{path, manifest.step, {}};
-  for (const auto& [name, entry] : manifest.files) checkpoint.files[name] = entry.bytes;
+  for (const auto& [name, entry] : manifest.files) checkpoint.files[name.text()] = entry.bytes;
   return checkpoint;
 }
 
@@ -163,7 +163,7 @@ void verify_model_files(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kManifestFile, error)) return;
   Manifest manifest = read_manifest(directory);
-  manifest.files.erase(kOptimizerFile);
+  std::erase_if(manifest.files, [](const auto& file) { return file.first == kOptimizerFile; });
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
   throw of_family(

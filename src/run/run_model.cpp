@@ -10,27 +10,16 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
+#include "trainer/text/chat_template.h"
 
 #include "base/progress.h"
 #include "base/text.h"
-#include "config/schema.h"
 #include "config/weight_formats.h"
 #include "hub/name.h"
 #include "training/prepare_model.h"
 
 namespace trainer {
 namespace {
-
-// An adapter that is trained further brings its own shape, so some keys do not apply.
-void warn_of_unused_keys(const Config& config) {
-  if (config.lora->adapter.empty()) return;
-  for (const std::string& key : keys_of_section("lora")) {
-    if (key != "lora.adapter" && config.origins.contains(key)) {
-      log::warning(concat(key, " is not used: lora.adapter brings its own, in ", config.lora->adapter,
-                          "/adapter_config.json"));
-    }
-  }
-}
 
 // Rounding to few bits costs a small model more than a large one.
 void warn_of_small_model(Model& model, const WeightFormatName& format) {
@@ -50,9 +39,7 @@ void warn_of_small_model(Model& model, const WeightFormatName& format) {
 std::filesystem::path tokenizer_directory(const Config& config) {
   if (config.lora && !config.lora->adapter.empty()) {
     const std::filesystem::path adapter = config.lora->adapter;
-    for (const char* file : {"tokenizer.json", "spiece.model"}) {
-      if (std::filesystem::exists(adapter / file)) return adapter;
-    }
+    if (has_tokenizer(adapter)) return adapter;
   }
   return config.model.path;
 }
@@ -113,7 +100,6 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;
   if (options.quantise) out.artefacts.trained_on = trained_on(*options.quantise);
-  if (config.lora) warn_of_unused_keys(config);
   const int64_t before = out.model->vocab_size();
   out.artefacts.adapter = prepare_for_training(*out.model, config, tokenizer.vocab_size(), device);
   if (out.model->vocab_size() != before) {
@@ -127,26 +113,30 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
 }
 
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
-                                   const Model& model) {
-  GenerationConfig config = read_generation_config(model_directory, model.vocab_size());
+                                   const Model& model, const std::filesystem::path& adapter) {
+  GenerationConfig config = read_generation_config(model_directory, model.vocab_size(), adapter);
   const auto eos = tokenizer.eos_id();
   std::vector<int32_t>& ends = config.eos_token_ids;
   if (eos && std::ranges::find(ends, *eos) == ends.end()) ends.push_back(*eos);
   return config;
 }
 
-OpenModel open_model(const ModelConfig& config, at::Device device) {
+OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base) {
   OpenModel out;
-  out.base = base_directory(config.path);
+  out.base = base_directory(config.path, base);
   const Progress shown("loading the model");
   verify_model_files(config.path);
-  if (out.base != config.path) verify_model_files(out.base);
-  out.tokenizer = load_tokenizer(config.path);
+  if (out.base != config.path) {
+    verify_model_files(out.base);
+    out.adapter = config.path;
+  }
+  out.chat = has_chat_template(config.path) ? std::filesystem::path(config.path) : out.base;
+  out.tokenizer = load_tokenizer(has_tokenizer(config.path) ? std::filesystem::path(config.path) : out.base);
   LoadReport report;
   LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
   if (config.quantises())
     options.quantise = Quantisation{.double_quant = config.double_quant, .format = config.quantize};
-  out.model = load_model_or_adapter(config.path, options, &report);
+  out.model = load_model_or_adapter(config.path, options, &report, out.base);
   log::debug(report.line());
   check_vocabulary(*out.tokenizer, *out.model, config.path);
   return out;

@@ -15,11 +15,14 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
+#include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
+#include "trainer/config/load.h"
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 
+#include "base/foreign_errors.h"
 #include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
@@ -117,6 +120,15 @@ void warn_of_unusual(const Config& config, Model& model) {
   });
 }
 
+// Here the kind of the rows and the number of processes are known.
+void warn_of_idle_keys(Config config, DataKind kind) {
+  config.data.kind = kind;
+  config.parallel.gpus = rank_place().count;
+  config.origins.try_emplace("parallel.gpus");
+  for (const IdleKey& key : keys_without_effect(config))
+    key.overridden ? log::info(key.text) : log::warning(key.text);
+}
+
 std::string padding_text(const Config& config, const PaddingReport& padding) {
   const std::string share = concat(percent_of(padding.padded_tokens - padding.tokens, padding.padded_tokens),
                                    " of what is computed");
@@ -155,7 +167,7 @@ Json earlier_starts(const std::filesystem::path& file) {
     if (stored.is_object() && stored.contains("starts") && stored["starts"].is_array())
       return stored["starts"];
   } catch (const std::exception& e) {
-    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", e.what()));
+    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", own_words(e)));
   }
   return Json::array();
 }
@@ -210,6 +222,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   if (const std::string saved = result_types_text(artefacts.weights(model), artefacts, config);
       !saved.empty())
     line("saved as", saved);
+  if (!artefacts.taught.text.empty()) line("result says", artefacts.taught.text);
   line("device", describe_device(device));
   if (device.is_cpu()) line("products", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
@@ -218,6 +231,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
   line("padding", padding_text(config, data.padding));
+  if (!data.train.template_date.empty()) line("date", date_text(data.train));
   if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());
   output.start(block, outlook_of(config, length, data.eval.has_value()), step);
@@ -228,6 +242,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
                "plan --search` shows what saves memory"));
   }
   warn_of_unusual(config, model);
+  warn_of_idle_keys(config, data.train.kind);
   log_report("train data: ", data.train.lines());
   if (data.eval) log_report("eval data: ", data.eval->lines());
   log_report("", data.repeat_lines());
@@ -243,7 +258,7 @@ void keep_environment(const std::filesystem::path& directory, Model& model, c10:
     const auto replace = Json::error_handler_t::replace;  // a name of a host need not be UTF-8
     write_atomically(file, Json{{"starts", std::move(starts)}}.dump(2, ' ', false, replace) + "\n");
   } catch (const FormatError& e) {
-    log::warning(concat("the environment is not noted: ", e.what()));
+    log::warning(concat("the environment is not noted: ", own_words(e)));
   }
 }
 

@@ -97,7 +97,9 @@ std::span<const int32_t> Predictor::without_end(const Tokens& answer) const {
 // Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
 std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
                               const Ranks& ranks) {
-  const AnswerText text(tokenizer_, {});
+  const AnswerText text(tokenizer_, generation_.stop_strings, generation_.eos_token_ids);
+  GenerationHooks hooks;
+  if (!generation_.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   const std::vector<Prompt> prompts = prompts_of(ranks);
   nlohmann::json note = nlohmann::json::array();
   Progress shown("answers", std::ssize(prompts));
@@ -109,7 +111,7 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
       std::vector<Tokens> batch;
       for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts.size()); i++)
         batch.push_back(prompts[i].tokens);
-      answers = generate(model, batch, generation_, device);
+      answers = generate(model, batch, generation_, device, hooks);
     });
     for (const std::vector<Tokens>& answer : answers) {
       const std::string said = text.decode(without_end(answer.front()), skip_special_tokens_);

@@ -167,6 +167,7 @@ struct DataConfig {
   UnknownMarks unknown_marks = UnknownMarks::error;
   std::string loss_weight;    // the field with the weight of a row in the loss; empty: all are 1
   std::string chat_template;  // a file; empty: the model's own
+  std::string template_date;  // "2026-05-31"; empty: the day on which the run began
   BoolOrAuto packing = BoolOrAuto::automatic();
   // `auto` packs; settle_packing() replaces it where that may be slower.
   bool packs() const { return packing.of(true); }
@@ -251,7 +252,8 @@ struct SaveConfig {
 // The output for people who watch a run.
 struct ObserveConfig {
   bool tensorboard = true;
-  double report_minutes = 5;  // 0: no page
+  std::vector<std::string> report_to;  // wandb, mlflow, trackio
+  double report_minutes = 5;           // 0: no page
 };
 
 struct MemoryConfig {

@@ -33,6 +33,17 @@ struct TrainingProblem {
 };
 std::vector<TrainingProblem> problems_for_training(const Config& config);
 
+// A key that the user has given and that has no effect beside the values of others, such as
+// evaluation.num_beams without evaluation.generate.
+struct IdleKey {
+  std::string key, text;    // the text names the places of all keys, too
+  bool overridden = false;  // it stands in a file, and an override on the command line switches it off
+};
+
+// Returns these keys, in the order of the reference. What a file without data.train says of evaluations waits
+// for data.eval and is not among them.
+std::vector<IdleKey> keys_without_effect(const Config& config);
+
 // load_config followed by check_for_training, with the problems of both in one ConfigError. `resolve_names`
 // is called between the two if there are no problems yet; it may replace names of models and data by paths.
 Config load_training_config(const std::optional<std::filesystem::path>& file,

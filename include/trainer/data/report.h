@@ -56,6 +56,8 @@ struct DataReport {
   std::string name;                     // the files
   DataKind kind = DataKind::automatic;  // never `automatic`
   std::string input_field, target_field;
+  std::string
+      template_date;    // the day that the chat template writes (data.template_date); "": it writes none
   int64_t rows = 0;     // including malformed rows
   int64_t samples = 0;  // without dropped samples
   RowCount malformed;

@@ -18,6 +18,7 @@ namespace jinja {
 class Template;
 class Text;
 class Value;
+struct Moment;
 }  // namespace jinja
 struct AnswerFrame;
 struct ReasoningTags;
@@ -87,10 +88,18 @@ class ChatTemplate {
   // the example, calls, results and tools are true: the template decides for each conversation.
   const ChatAbilities& abilities() const;
 
+  // Sets the day that strftime_now() tells the template, "2026-05-31", with the time 00:00. Without it, that
+  // is the time at which this object was made: texts do not change while a program runs. Throws ConfigError
+  // when there is no such day.
+  void set_date(const std::string& day);
+  // Returns that day if a template asks for the date, so that its texts may depend on it; else "".
+  std::string date() const;
+
   // Returns whether a template reads the key of a message: `.key`, or "key" in quotes.
   bool reads(const std::string& key) const;
 
-  // All that a rendering depends on besides the conversation: the templates and the special tokens.
+  // All that a rendering depends on besides the conversation and the date: the templates and the special
+  // tokens.
   std::string source() const;
 
  private:
@@ -104,6 +113,7 @@ class ChatTemplate {
 
   std::map<std::string, std::shared_ptr<const jinja::Template>> templates_;
   std::map<std::string, std::string> special_tokens_;
+  std::shared_ptr<const jinja::Moment> moment_;
   std::shared_ptr<Frames> frames_;  // computed when first needed
 };
 
@@ -114,6 +124,10 @@ class ChatTemplate {
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& directory);
 // Loads the user's own template from `file`, with the special tokens of such a directory. Throws the same.
 ChatTemplate read_chat_template(const std::filesystem::path& file, const std::filesystem::path& directory);
+// Returns the day that it is here, "2026-05-31".
+std::string today();
+// Returns whether the directory itself has a template, without its base model.
+bool has_chat_template(const std::filesystem::path& directory);
 // The texts of the templates of load_chat_template() by name ("default"); empty when there is none.
 std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 

@@ -14,6 +14,7 @@
 #include "text/chat/answer_spans.h"
 #include "text/chat/reasoning.h"
 #include "text/jinja/json.h"
+#include "text/jinja/moment.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/special_tokens.h"
@@ -156,7 +157,9 @@ struct ChatTemplate::Frames {
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
                            std::map<std::string, std::string> special_tokens)
-    : special_tokens_(std::move(special_tokens)), frames_(std::make_shared<Frames>()) {
+    : special_tokens_(std::move(special_tokens)),
+      moment_(std::make_shared<jinja::Moment>(jinja::Moment::now())),
+      frames_(std::make_shared<Frames>()) {
   for (const auto& [name, source] : sources)
     templates_[name] = std::make_shared<const jinja::Template>(source.text, source.where);
 }
@@ -180,7 +183,7 @@ jinja::Text ChatTemplate::render_text(const Value& messages, const Json& tools, 
   }
   set(all, "messages", messages);
   set(all, "tools", to_value(tools));
-  return choose(!tools.is_null()).render(all);
+  return choose(!tools.is_null()).render(all, *moment_);
 }
 
 std::string ChatTemplate::render(const Json& messages, const Json& tools, const Json& variables) const {
@@ -226,6 +229,16 @@ std::string ChatTemplate::end_of_answer() const { return frame(nullptr, nullptr)
 const ChatAbilities& ChatTemplate::abilities() const {
   std::call_once(frames_->abilities_found, [&] { frames_->abilities = find_abilities(*this); });
   return frames_->abilities;
+}
+
+void ChatTemplate::set_date(const std::string& day) {
+  moment_ = std::make_shared<jinja::Moment>(jinja::Moment::of_day(day));
+  frames_ = std::make_shared<Frames>();
+}
+
+std::string ChatTemplate::date() const {
+  const auto asks = [](const auto& named) { return named.second->asks_clock(); };
+  return std::ranges::any_of(templates_, asks) ? moment_->day() : "";
 }
 
 bool ChatTemplate::reads(const std::string& key) const {
@@ -311,14 +324,17 @@ ReasoningTags ChatTemplate::reasoning_tags(const Json& tools, const Json& variab
 
 std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
   const auto sources = own_templates(directory);
+  if (!sources.empty()) return ChatTemplate(sources, tokens_of(directory));
   const fs::path base = base_directory(directory);
-  if (sources.empty()) return base == directory ? std::nullopt : load_chat_template(base);
-  return ChatTemplate(sources, tokens_of(directory));
+  return base == directory ? std::nullopt : load_chat_template(base);
 }
 
 ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory) {
   return ChatTemplate({{"default", {read_file(file), file.string()}}}, tokens_of(directory));
 }
+
+std::string today() { return jinja::Moment::now().day(); }
+bool has_chat_template(const fs::path& directory) { return !own_templates(directory).empty(); }
 
 std::map<std::string, std::string> chat_template_texts(const fs::path& directory) {
   auto sources = own_templates(directory);

@@ -8,6 +8,7 @@
 #include "trainer/text/conversation.h"
 
 #include "text/chat/row_json.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace trainer {
 namespace {
@@ -96,6 +97,14 @@ WrittenAnswer written_answer(const ChatTemplate& chat_template, const Conversati
   return written;
 }
 
+// model.add_tokens gives tokens that are not special; such a one may end the answers of a template. Some
+// tokenizers have runs of blanks of this kind, which end nothing.
+bool is_added(const Tokenizer& tokenizer, int32_t id) {
+  const auto* files = dynamic_cast<const FileTokenizer*>(&tokenizer);
+  const std::string* text = files == nullptr ? nullptr : files->added_tokens().text_of(id);
+  return text != nullptr && text->find_first_not_of(" \t\r\n") != std::string::npos;
+}
+
 }  // namespace
 
 Json messages_for(const ChatTemplate& chat_template, const Conversation& conversation) {
@@ -147,9 +156,9 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
                         "; answers end only at the model's own end tokens"));
   }
   const std::vector<int32_t> ids = tokenizer.encode(end, /*add_special_tokens=*/false);
-  if (ids.empty() || !tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty())
-    return std::nullopt;
-  return ids.front();
+  if (ids.empty()) return std::nullopt;
+  const bool is_special = tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty();
+  return is_special || is_added(tokenizer, ids.front()) ? std::optional(ids.front()) : std::nullopt;
 }
 
 size_t before_last_answer(const Json& messages) {
