@@ -16,6 +16,7 @@
 #include "data/cache_folder.h"
 #include "data/data_files.h"
 #include "data/report_fields.h"
+#include "data/report_words.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
@@ -60,9 +61,8 @@ DataReport report_of(const std::vector<Part>& parts) {
 
 // An adapter that is trained further may bring the chat template that it has learned.
 std::string template_directory(const Config& config) {
-  const bool has_own =
-      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
-  return has_own ? config.lora->adapter : config.model.path;
+  const std::string adapter = config.lora ? config.lora->adapter : "";
+  return !adapter.empty() && has_chat_template(adapter) ? adapter : config.model.path;
 }
 
 std::string names_of(const std::vector<DataSource>& sources) {
@@ -87,6 +87,7 @@ struct Dataset::State {
   int64_t num_workers;
   std::string name;
   std::unique_ptr<RowEncoder> encoder;
+  std::optional<Survey> survey;  // without rows
   std::vector<Part> parts;
   std::vector<SampleSet> sets;
   int64_t size = 0;
@@ -145,6 +146,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
+  survey.emplace(*tokenizer, encoder->kind());
   take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
@@ -216,14 +218,14 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   first.max_samples = kSamples / static_cast<int64_t>(looked_at);
   for (size_t i = 0; i < files.size(); i += stride)
     some.push_back(
-        {files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}, kBytes / looked_at}), 0});
+        {files[i], build_index(files[i], *encoder, *survey, {first, 1, {}, kBytes / looked_at}), 0});
   log::info(concat("data: a first look at ", name, " (all of it is read next):"));
   for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
 }
 
 RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) const {
   const auto build = [&](const fs::path& path) {
-    RowIndex index = build_index(file, *encoder, *tokenizer, {choice, num_workers, path});
+    RowIndex index = build_index(file, *encoder, *survey, {choice, num_workers, path});
     file.check_unchanged();
     return index;
   };
@@ -246,8 +248,8 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
 }
 
 std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const RowChoice& choice) const {
-  const bool keep = !config.cache.empty() || file.bytes() >= kWorthKeeping;
-  if (!keep || tokenizer->fingerprint().empty()) return std::nullopt;
+  const bool is_small = config.cache.empty() && file.bytes() < kWorthKeeping;
+  if (is_small || tokenizer->fingerprint().empty()) return std::nullopt;
   const std::string made_of = fingerprint(file, choice);
   return KeptIndex{cache_folder(config.cache) / "index" / (checksum(made_of) + ".index"), made_of};
 }
@@ -260,7 +262,6 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-// Returns the set of samples that starts at first_sample.
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
   SampleSet set{.samples = size - first_sample, .weight = weight};
   for (const Part& part : parts) {
@@ -296,18 +297,8 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
   if (report.without_supervision < report.samples) return;
-  const std::string reason =
-      report.kind == DataKind::completion
-          ? report.truncated.count > 0
-                ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
-                : "the texts are empty"
-      : report.kind == DataKind::chat
-          ? concat(
-                "no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
-                config.max_length, ")")
-          : "no text has more than one token";
-  throw DataError(
-      concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
+  throw DataError(concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples),
+                         " samples: ", why_nothing_is_learned(report, config.max_length)));
 }
 
 Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,

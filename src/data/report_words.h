@@ -45,6 +45,9 @@ struct Reason {
 };
 std::vector<Reason> reasons(const DataReport& report);
 
+// Why no sample teaches anything. `max_length`: data.max_length.
+std::string why_nothing_is_learned(const DataReport& report, int64_t max_length);
+
 // Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
 void log_report(const std::string& start, const std::vector<std::string>& lines);
 
