@@ -164,11 +164,16 @@ void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
   if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
-  if (!foreign_program(checkpoint_path(path, steps.back())).empty()) return;  // the reader says so
+  const fs::path newest = checkpoint_path(path, steps.back());
+  if (const std::string program = foreign_program(newest); !program.empty())
+    throw of_family(ErrorCode::checkpoint,
+                    FormatError(concat("resume: ", path.string(), ": holds ", newest.filename().string(),
+                                       " of another program, ", program, "; no run can resume from it. Of ",
+                                       newest.string(), ": ", how_to_start_from(newest))));
   throw of_family(ErrorCode::checkpoint,
                   FormatError(concat("resume: ", path.string(),
                                      " is the directory of a run; give a checkpoint in it, the newest is ",
-                                     checkpoint_path(path, steps.back()).string())));
+                                     newest.string())));
 }
 
 // A run must not overwrite what it starts from, nor remove it with an earlier run's results.
@@ -192,17 +197,6 @@ void start_log(const fs::path& path) {
   } catch (const std::exception& e) {
     throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
-}
-
-// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
-std::string foreign_entry(const fs::path& directory) {
-  for (const int64_t step : checkpoint_steps(directory)) {
-    const fs::path checkpoint = checkpoint_path(directory, step);
-    if (const std::string program = foreign_program(checkpoint); !program.empty())
-      return concat(checkpoint.filename().string(), " of another program, ", program);
-  }
-  const std::string program = foreign_program(directory);
-  return program.empty() ? "" : concat("results of another program, ", program);
 }
 
 [[noreturn]] void refuse_other_program(const fs::path& directory, const std::string& entry) {

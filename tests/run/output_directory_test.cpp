@@ -335,24 +335,5 @@ TEST(Run, OverwritingRemovesNoModelThatNoRunMade) {
   EXPECT_EQ(snapshot(directory.path()), before);
 }
 
-TEST(OutputDirectory, WithResultsOfAnotherProgramIsRefusedByItsNameAndKept) {
-  TemporaryDirectory directory;
-  for (const char* file :
-       {"checkpoint-2/optimizer.pt", "checkpoint-2/config.json", "checkpoint-2/model.safetensors",
-        "trainer_state.json", "model.safetensors", "training_args.bin"})
-    touch(directory / file);
-  const auto before = snapshot(directory.path());
-  Config config = config_for(directory.path());
-  for (const bool overwrite : {false, true}) {
-    config.overwrite_output_dir = overwrite;
-    const std::string message = open_error(config);
-    EXPECT_TRUE(
-        contains(message, "holds checkpoint-2 of another program, Hugging Face's Trainer (optimizer.pt)"))
-        << message;
-    EXPECT_TRUE(contains(message, "checkpoint-2: give it as model.path")) << message;
-  }
-  EXPECT_EQ(snapshot(directory.path()), before);
-}
-
 }  // namespace
 }  // namespace trainer
